@@ -67,7 +67,7 @@ OPTIONS: Mapping[str, Options] = {
     "a step over many ranks (docs/cluster.md)": {
         "--parallel": {
             "metavar": "dp=N,tp=N,…",
-            "help": "over dp, tp, pp, cp, ep: each rank's FLOP, memory and collectives",
+            "help": "over dp, tp, pp, ep: each rank's FLOP, memory and collectives",
         },
         "--plan": {
             "type": Path,

@@ -1,8 +1,8 @@
 """`runners.count MODEL --parallel "dp=2,tp=4,pp=2"`: what each rank of a parallel step runs, and what all of them do.
 
 Each distinct rank's step is recorded on a fake process group and fake tensors (`measure/parallel`), in this process:
-first and last rank of the tensor and the context axis, and the ones between them only where these two differ. The
-single device's count comes from the trace of the whole model, which knows nothing of ranks.
+first and last rank of the tensor axis, and the ones between them only where these two differ. The single device's count
+comes from the trace of the whole model, which knows nothing of ranks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from analysis.parallel.ledger import Ledger, Recording, ledger_of
 from analysis.parallel.rank_grid import RankGrid, grid_of, parse_sizes
-from analysis.parallel.rank_trace import RankTrace, is_causal, same_work
+from analysis.parallel.rank_trace import RankTrace, same_work
 from results.errors import Unavailable
 from results.text_files import json_value, read_text, toml_tables
 from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, instructed
@@ -24,8 +24,6 @@ from runners.cli.output import say, show_answer
 from runners.cli.progress import passing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from measure.parallel.rank_trace import RankStep
 
 
@@ -72,11 +70,10 @@ def read_plan(file: Path) -> dict[str, str]:
 
 
 def ledger_of_model(model: str, options: Namespace, grid: RankGrid, styles: dict[str, str] | None) -> Ledger:
-    """One model's ledger. styles: of the file of `--plan`. Raises ValueError for a plan that does not fit, and for a
-    sequence or attention that cannot be divided; Unavailable for a model that cannot run."""
+    """One model's ledger. styles: of the file of `--plan`. Raises ValueError for a plan that does not fit, Unavailable
+    for a model that cannot run."""
     import torch
 
-    from measure.parallel.context import is_balanced, sequence_length, sequence_part
     from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_single
     from runners.workers.any_model import get
 
@@ -91,15 +88,8 @@ def ledger_of_model(model: str, options: Namespace, grid: RankGrid, styles: dict
     single_flop = _single_flop(whole)
     step = replace(_planned(micro, grid, styles), sharded=grid.replicas == "fsdp" and not grid.shares_stages)
     undivided = trace_single(micro)
-    part = None  # a single device's step on one part of the sequence
-    if grid.cp > 1:
-        causal = is_causal(undivided)
-        balanced = is_balanced(sequence_length(micro.inputs), grid.cp, causal)
-        step = replace(step, balanced=balanced, causal=causal)
-        inputs = tuple(sequence_part(tensor, 0, grid.cp, balanced) for tensor in micro.inputs)
-        part = trace_single(replace(micro, inputs=inputs))
     passing(f"{model}: ranks")
-    recording = Recording(_ranks(step, grid), undivided, trace_single(whole), single_flop, part)
+    recording = Recording(_ranks(step, grid), undivided, trace_single(whole), single_flop)
     return ledger_of(recording, grid, gradient_buckets)
 
 
@@ -134,26 +124,14 @@ def _planned(step: RankStep, grid: RankGrid, styles: dict[str, str] | None) -> R
 
 
 def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
-    """The traces of one replica and stage, context × tensor.
-
-    Shards of a dimension never grow with the rank (torch.chunk), so that where the first and the last rank of an axis
-    do the same, all between them do. Under causal attention each rank of the context axis has masks of its own.
-    """
+    """The traces of the tensor axis of one replica and stage: of its ends alone where those do the same, because shards
+    of a dimension never grow with the rank (torch.chunk)."""
     from measure.parallel.rank_trace import trace_rank
 
-    def tensor_line(context: int) -> list[RankTrace]:
-        return _line(lambda place: [trace_rank(step, grid.sizes, grid.rank(tp=place, cp=context))], grid.tp)
-
-    return _line(tensor_line, grid.cp)
-
-
-def _line(trace: Callable[[int], list[RankTrace]], size: int) -> list[RankTrace]:
-    """The traces of all places of an axis, in order: of its ends alone where those do the same."""
-    first = trace(0)
-    if size == 1:
-        return first
-    last = trace(size - 1)
-    if all(map(same_work, first, last)):
-        return first * size
-    between = [rank for place in range(1, size - 1) for rank in trace(place)]
-    return [*first, *between, *last]
+    first = trace_rank(step, grid.sizes, 0)
+    if grid.tp == 1:
+        return [first]
+    last = trace_rank(step, grid.sizes, grid.tp - 1)
+    if same_work(first, last):
+        return [first] * grid.tp
+    return [first, *(trace_rank(step, grid.sizes, rank) for rank in range(1, grid.tp - 1)), last]

@@ -1,22 +1,18 @@
 """The ledger of a parallel step: what each rank does, and that all of it together is the single device's work.
 
-The sum over ranks is the single device's count, plus what is replicated, plus what is computed again, less what is
-skipped. Replicated is work that no axis divides: a product that each of `tp` ranks runs whole, that each of `cp` ranks
-runs whole because its size does not follow the sequence, or that each replica and micro-batch runs whole because its
-size does not follow the batch. All are found by module: the sum over the tensor axis is once or exactly tp times the
-undivided micro-batch, a part of the sequence alone is exactly 1/cp or all of it, and all micro-batches are once or
-exactly as often the global batch. Skipped is causal attention: of cp × cp blocks of queries and keys one device counts
-all, the masked ones too, and ring attention does not run the (cp − 1) · cp ÷ 2 that the mask hides whole.
-Anything else stays in `unexplained_flop`: a fault of ours or a plan that does not compute the model.
+The sum over ranks is the single device's count, plus what is replicated, plus what is computed again. Replicated is
+work that no axis divides: a product that each of `tp` ranks runs whole, or that each replica and micro-batch runs whole
+because its size does not follow the batch. Both are found by module: the sum over the tensor axis is once or exactly tp
+times the undivided micro-batch, and all micro-batches are once or exactly as often the global batch. Anything else
+stays in `unexplained_flop`: a fault of ours or a plan that does not compute the model.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from analysis.operators.registry import model_flop
-from analysis.parallel.rank_grid import ATTENTION, Coordinates, RankGrid
+from analysis.parallel.rank_grid import Coordinates, RankGrid
 from analysis.parallel.rank_trace import (
     COLLECTIVES,
     EXPERT_COUNTS,
@@ -76,7 +72,7 @@ class RankWork:
 
 @dataclass(frozen=True)
 class Replica:
-    """Work that is done more often than once. axis: "tp", "cp", or "dp" for replicas and micro-batches; times: how
+    """Work that is done more often than once. axis: "tp", or "dp" for replicas and micro-batches; times: how
     often."""
 
     phase: str
@@ -88,16 +84,6 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class Skip:
-    """Masked blocks of attention that one device counts and no rank runs."""
-
-    phase: str
-    module: str
-    kind: str
-    flop: int
-
-
-@dataclass(frozen=True)
 class Ledger:
     """All ranks. works: each rank's work, one object for ranks that do the same; single_flop: of one device."""
 
@@ -105,7 +91,6 @@ class Ledger:
     works: Mapping[Coordinates, RankWork]
     single_flop: int
     replicas: tuple[Replica, ...]
-    skips: tuple[Skip, ...] = ()
 
     @property
     def sum_flop(self) -> int:
@@ -123,44 +108,34 @@ class Ledger:
         return sum(replica.flop for replica in self.replicas)
 
     @property
-    def skipped_flop(self) -> int:
-        """What is named in `skips`."""
-        return sum(skip.flop for skip in self.skips)
-
-    @property
     def unexplained_flop(self) -> int:
         """0, or something is wrong."""
-        explained = self.single_flop + self.replicated_flop + self.recomputed_flop - self.skipped_flop
-        return self.sum_flop - explained
+        return self.sum_flop - self.single_flop - self.replicated_flop - self.recomputed_flop
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What a ledger is made from. ranks: of one replica and stage, cp · tp of them, in order; micro, whole: a single
+    """What a ledger is made from. ranks: of one replica and stage, tp of them, in order; micro, whole: a single
     device's step on one micro-batch and on the global batch; single_flop: forward and backward of the latter, counted
-    in another way; part: a single device's step on one of the cp parts of a micro-batch, where there are several."""
+    in another way."""
 
     ranks: Sequence[RankTrace]
     micro: RankTrace
     whole: RankTrace
     single_flop: int
-    part: RankTrace | None = None
 
 
 def ledger_of(recording: Recording, grid: RankGrid, buckets: Buckets) -> Ledger:
     """The ledger of a step. Raises ValueError where the layers do not suffice for the stages."""
     works: dict[Coordinates, RankWork] = {}
     known: dict[int, list[list[RankWork]]] = {}
-    for place, trace in enumerate(recording.ranks):
-        context, tensor = divmod(place, grid.tp)
+    for tensor, trace in enumerate(recording.ranks):
         if id(trace) not in known:
             stages = split(trace, grid.pp)
             known[id(trace)] = [_replica_works(trace, stages, stage, grid, buckets) for stage in range(grid.pp)]
         for stage, copies in enumerate(known[id(trace)]):
-            copies_here = copies[context :: grid.cp]
-            works.update({Coordinates(stage, data, tensor, context): work for data, work in enumerate(copies_here)})
-    replicas, skips = _explained(recording, grid)
-    return Ledger(grid, works, recording.single_flop, replicas, skips)
+            works.update({Coordinates(stage, data, tensor): work for data, work in enumerate(copies)})
+    return Ledger(grid, works, recording.single_flop, _replicas(recording, grid))
 
 
 def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
@@ -173,11 +148,11 @@ def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
 
 
 def _replica_works(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankWork]:
-    """The work of each rank of the data and context axes, as if all were at the place of this trace on the latter: they
-    differ by the weights that they hold, where they share them, and by what they reduce of those with other stages."""
+    """The work of each rank of the data axis: they differ by the weights that they hold, where they share them, and by
+    what they reduce of those with other stages."""
     first = _rank_work(trace, stages, stage, grid, buckets)
     works = [first]
-    for replica in range(1, grid.copies):
+    for replica in range(1, grid.dp):
         held = [_part(each, replica, grid) for each in _held(trace, stages, stage)]
         sizes = sum(each.numel for each in held), _state_bytes(trace, stages, stage, held)
         if sizes == (works[-1].parameters, works[-1].state_bytes):
@@ -197,7 +172,7 @@ def _part(parameter: LocalParameter, replica: int, grid: RankGrid) -> LocalParam
     """What a replica holds of it; the step of stages is recorded with whole weights, even where replicas share them."""
     if grid.shares_stages and parameter.shape:
         parameter = replace(parameter, rows=parameter.shape[0])
-    return parameter.part(replica, grid.copies)
+    return parameter.part(replica, grid.dp)
 
 
 def _state_bytes(trace: RankTrace, stages: Stages, stage: int, held: Sequence[LocalParameter]) -> int:
@@ -247,16 +222,11 @@ def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGr
             kind = COLLECTIVES[operation.name]
             axis = trace.axes.get(
                 str(operation.attributes.get("group_name")),
-                "ep" if operation.name == EXPERT_COUNTS else copies_group(grid),
+                "ep" if operation.name == EXPERT_COUNTS else "dp",
             )
             calls[kind, axis] += grid.microbatches
             nbytes[kind, axis] += message_bytes(operation) * grid.microbatches
     return [Collective(*key, grid.group_size(key[1]), count, nbytes[key]) for key, count in calls.items()]
-
-
-def copies_group(grid: RankGrid) -> str:
-    """The group of the ranks that have the same weights."""
-    return "dp" if grid.cp == 1 else "cp" if grid.dp == 1 else "dp,cp"
 
 
 def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> list[Collective]:
@@ -268,10 +238,10 @@ def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid
         return _of_shared_stage(held, arrived, grid) if grid.shares_stages else []
     dense = [each for each in arrived if each.names[0] not in trace.experts]
     experts = [each.nbytes for each in arrived if each.names[0] in trace.experts]
-    sizes = _dense_sizes(dense, grid, buckets) if grid.copies > 1 else ()
+    sizes = _dense_sizes(dense, grid, buckets) if grid.dp > 1 else ()
     return [
         Collective("all_reduce", group, grid.group_size(group), len(each), sum(each))
-        for group, each in ((copies_group(grid), sizes), (EXPERTS, experts))
+        for group, each in (("dp", sizes), (EXPERTS, experts))
         if each and grid.group_size(group) > 1
     ]
 
@@ -298,8 +268,8 @@ def _of_shared_stage(
         raise ValueError(f"fsdp: expected parameters of one dimension or more, got {scalars[0]}, which has none")
     collectives = []
     for kind, those in (("all_gather", held), ("reduce_scatter", arrived)):
-        if sizes := [each.nbytes // each.shape[0] * -(-each.shape[0] // grid.copies) for each in those if each.numel]:
-            collectives.append(Collective(kind, copies_group(grid), grid.copies, 1, sum(sizes) * grid.copies))
+        if sizes := [each.nbytes // each.shape[0] * -(-each.shape[0] // grid.dp) for each in those if each.numel]:
+            collectives.append(Collective(kind, "dp", grid.dp, 1, sum(sizes) * grid.dp))
     return collectives
 
 
@@ -323,41 +293,19 @@ def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[Collective]:
     return collectives
 
 
-def _explained(recording: Recording, grid: RankGrid) -> tuple[tuple[Replica, ...], tuple[Skip, ...]]:
-    """Work that the tensor or the context axis, or replicas and micro-batches, do not divide; and what is skipped."""
+def _replicas(recording: Recording, grid: RankGrid) -> tuple[Replica, ...]:
+    """Work that the tensor axis, or replicas and micro-batches, do not divide."""
     ranks: Counter[tuple[str, str, str]] = Counter()
     for trace in recording.ranks:
         ranks.update(work_of(trace.operations))
     micro, whole = work_of(recording.micro.operations), work_of(recording.whole.operations)
-    part = None if recording.part is None else work_of(recording.part.operations)
     shares = grid.dp * grid.microbatches
-    replicas, skips = [], []
+    replicas = []
     for key in whole:
         if key[0] == "recompute":
             continue
-        once, repeats = _context_work(key, micro[key], None if part is None else part[key], ranks[key], grid)
-        if once < micro[key]:
-            skips.append(Skip(*key, shares * (micro[key] - once)))
-        if repeats > 1:
-            replicas.append(Replica(*key, "cp", repeats, shares * (repeats - 1) * once))
-        if grid.tp > 1 and ranks[key] == grid.tp * repeats * once:
-            replicas.append(Replica(*key, "tp", grid.tp, shares * (grid.tp - 1) * repeats * once))
+        if grid.tp > 1 and ranks[key] == grid.tp * micro[key]:
+            replicas.append(Replica(*key, "tp", grid.tp, shares * (grid.tp - 1) * micro[key]))
         if shares > 1 and micro[key] == whole[key]:
             replicas.append(Replica(*key, "dp", shares, (shares - 1) * whole[key]))
-    return tuple(replicas), tuple(skips)
-
-
-def _context_work(
-    key: tuple[str, str, str], micro: int, part: int | None, ranks: int, grid: RankGrid
-) -> tuple[int, int]:
-    """What the context axis makes of this work of a micro-batch: (what is done once, how often).
-
-    part: of one part of the sequence; None: it is not divided. ranks: of all context and tensor ranks together.
-    """
-    if part is None:
-        return micro, 1
-    if key[2] == ATTENTION:
-        run = Fraction(micro * (grid.cp + 1), 2 * grid.cp)
-        causal = run.denominator == 1 and ranks in (run, grid.tp * run)
-        return (int(run), 1) if causal else (micro, 1)
-    return micro, (grid.cp if part == micro else 1)
+    return tuple(replicas)

@@ -1,20 +1,17 @@
 """How ranks are laid out: the axes of a plan, each rank's coordinates, and the idle part of a pipeline.
 
-The tensor axis is innermost, then context, data and pipeline: rank = ((pipeline · dp + data) · cp + context) · tp +
-tensor. Experts are shared by ranks of the data and context axes, which are counted as one for that: ep of them that
-follow each other hold all experts together, and there are dp · cp ÷ ep such groups.
+The tensor axis is innermost, then data and pipeline: rank = (pipeline · dp + data) · tp + tensor. Experts are shared by
+ranks of the data axis: ep of them that follow each other hold all experts together, and there are dp ÷ ep such groups.
 """
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-AXES = ("dp", "tp", "pp", "cp", "ep")
-"""Data, tensor, pipeline, context and expert parallelism, as a plan names them."""
+AXES = ("dp", "tp", "pp", "ep")
+"""Data, tensor, pipeline and expert parallelism, as a plan names them."""
 
 UNTRAINED = {
-    ("pp", "cp"): "a stage of torch.export calls the operator of attention, which torch's ring does not take over",
     ("pp", "ep"): "torch.export does not capture transformers' exchange, whose sizes are data",
     ("fsdp", "ep"): "fully_shard would divide experts that are divided already",
 }
@@ -25,9 +22,6 @@ MICROBATCHES = "m"
 
 PER_STAGE = 2
 """Micro-batches for each stage, where a plan that is trained does not say how many."""
-
-ATTENTION = "attention"
-"""The kind of operations of which the context axis skips what a causal mask hides."""
 
 MOST_RANKS = 1024
 
@@ -45,18 +39,16 @@ class Coordinates:
     pp: int
     dp: int
     tp: int
-    cp: int = 0
 
 
 @dataclass(frozen=True)
 class RankGrid:
     """Sizes of the axes. microbatches: of one replica in one step; schedule, replicas: of SCHEDULES and REPLICAS. ep
-    is no axis of the world: it divides dp · cp."""
+    is no axis of the world: it divides dp."""
 
     dp: int = 1
     tp: int = 1
     pp: int = 1
-    cp: int = 1
     ep: int = 1
     microbatches: int = 1
     schedule: str = "1f1b"
@@ -65,17 +57,12 @@ class RankGrid:
     @property
     def world(self) -> int:
         """All ranks."""
-        return self.dp * self.cp * self.tp * self.pp
+        return self.dp * self.tp * self.pp
 
     @property
     def sizes(self) -> dict[str, int]:
         """Sizes of the axes of the world, the outermost first."""
-        return {"pp": self.pp, "dp": self.dp, "cp": self.cp, "tp": self.tp}
-
-    @property
-    def copies(self) -> int:
-        """Ranks that have the same weights, or share them with fsdp: each sees other tokens."""
-        return self.dp * self.cp
+        return {"pp": self.pp, "dp": self.dp, "tp": self.tp}
 
     @property
     def shares_stages(self) -> bool:
@@ -92,28 +79,18 @@ class RankGrid:
     def name(self) -> str:
         """As `parse_plan` reads it: "ddp=2", "fsdp=2,tp=2", "ddp=2,pp=2,m=4"; an axis of one rank is left out,
         unless all are."""
-        sizes = {self.replicas: self.dp, "tp": self.tp, "cp": self.cp, "ep": self.ep, "pp": self.pp}
+        sizes = {self.replicas: self.dp, "tp": self.tp, "ep": self.ep, "pp": self.pp}
         named = {axis: size for axis, size in sizes.items() if size > 1} or {self.replicas: 1}
         named |= {MICROBATCHES: self.microbatches} if self.pp > 1 else {}
         return ",".join(f"{axis}={size}" for axis, size in named.items())
 
     def coordinates(self, rank: int) -> Coordinates:
         """Where a rank is."""
-        return Coordinates(
-            rank // (self.copies * self.tp),
-            rank // (self.cp * self.tp) % self.dp,
-            rank % self.tp,
-            rank // self.tp % self.cp,
-        )
-
-    def rank(self, pp: int = 0, dp: int = 0, tp: int = 0, cp: int = 0) -> int:
-        """The rank at these coordinates."""
-        return ((pp * self.dp + dp) * self.cp + cp) * self.tp + tp
+        return Coordinates(rank // (self.dp * self.tp), rank // self.tp % self.dp, rank % self.tp)
 
     def group_size(self, group: str) -> int:
-        """Ranks of a group of collectives: an axis; "dp,cp"; "experts", that have the same ones. 0: no such group."""
-        sizes = {"dp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp, "ep": self.ep}
-        return {**sizes, "dp,cp": self.copies, "experts": self.copies * self.tp // self.ep}.get(group, 0)
+        """Ranks of a group of collectives: an axis; "experts", that have the same ones. 0: no such group."""
+        return {**self.sizes, "ep": self.ep, "experts": self.dp * self.tp // self.ep}.get(group, 0)
 
     def places(self) -> Iterator[Coordinates]:
         """Coordinates of all ranks, in order."""
@@ -147,7 +124,7 @@ def _numbers(text: str, axes: Sequence[str]) -> dict[str, int]:
 
 
 def parse_plan(text: str) -> RankGrid:
-    """The grid of "ddp=2", "fsdp=4", "ddp=2,cp=2" or "pp=2,m=4": axes that are trained, the data axis named by what
+    """The grid of "ddp=2", "fsdp=4", "ddp=2,tp=2" or "pp=2,m=4": axes that are trained, the data axis named by what
     replicas do.
 
     dp is another word for ddp. m: micro-batches of a pipeline, two for each stage where none is said. Raises
@@ -171,23 +148,15 @@ def parse_plan(text: str) -> RankGrid:
             raise ValueError(f"expected {first} or {second}, got both in {text!r}: {why}")
     if count is not None and (stages == 1 or count < stages):
         raise ValueError(f"expected {MICROBATCHES}=N with pp, N of at least pp={stages}, got {text!r}")
-    shared = sizes.get("dp", 1) * sizes.get("cp", 1)
-    if shared % sizes.get("ep", 1):
-        near = nearest_divisor(shared, sizes["ep"])
-        raise ValueError(f"expected ep to divide dp · cp = {shared}, got ep={sizes['ep']}; nearest {near}")
+    _check_experts(sizes.get("dp", 1), sizes.get("ep", 1))
     microbatches = (count or PER_STAGE * stages) if stages > 1 else 1
     return RankGrid(**sizes, microbatches=microbatches, schedule=SCHEDULES[0], replicas=kind)
 
 
-def ran_all(kind: str, counted_flop: int, run_flop: int, plan: str) -> bool:
-    """Whether all ranks together ran what was counted of one device; of causal attention, what ring attention runs:
-    of n × n blocks of queries and keys those n · (n + 1) ÷ 2 that the mask does not hide whole. plan: "" for none; one
-    that cannot be read has no context axis."""
-    ranks = 1
-    if plan and kind == ATTENTION:
-        with contextlib.suppress(ValueError):
-            ranks = parse_plan(plan).cp
-    return run_flop == counted_flop or (ranks > 1 and 2 * ranks * run_flop == (ranks + 1) * counted_flop)
+def _check_experts(replicas: int, experts: int) -> None:
+    if replicas % experts:
+        near = nearest_divisor(replicas, experts)
+        raise ValueError(f"expected ep to divide dp={replicas}, got ep={experts}; nearest {near}")
 
 
 def nearest_divisor(number: int, wanted: int) -> int:
@@ -205,9 +174,7 @@ def grid_of(
     """The grid of a step over a global batch of so many samples. microbatches: None for one without a pipeline, and
     for one of each sample with one. Raises ValueError for what does not divide, or for too many ranks."""
     data = sizes["dp"]
-    if data * sizes["cp"] % sizes["ep"]:
-        near = nearest_divisor(data * sizes["cp"], sizes["ep"])
-        raise ValueError(f"expected ep to divide dp · cp = {data * sizes['cp']}, got ep={sizes['ep']}; nearest {near}")
+    _check_experts(data, sizes["ep"])
     if replicas == "fsdp" and sizes["ep"] > 1:
         raise ValueError(f"expected ep=1 where replicas share the weights (fsdp), got ep={sizes['ep']}")
     if batch % data:

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.operators.attention_conventions import MASK_PAIRS, MASK_RULE
 from analysis.operators.registry import model_flop
 from analysis.operators.traffic import itemsize
 from results.records.counts import Operation, Storage
@@ -69,33 +68,6 @@ class RankTrace:
     experts: frozenset[str] = frozenset()
 
 
-def is_causal(trace: RankTrace) -> bool:
-    """Whether the attention of a step hides later keys, by the kernel's own mask or by one that its module says is
-    that. Raises ValueError for what torch's ring attention does not run: attention that is not in one kernel, that has
-    another mask, or that is causal in some modules only."""
-    calls = [each for each in trace.operations if each.kind == "attention" and each.phase == "forward"]
-    if not calls or any(each.name != RING_KERNEL for each in calls):
-        names = ", ".join(sorted({each.name for each in calls})) or "none in one kernel"
-        raise ValueError(f"cp: expected attention by scaled_dot_product_attention, got {names}")
-    rules = {_mask_rule(each) for each in calls}
-    if len(rules) > 1 or not rules <= {CAUSAL, ALL}:
-        known = {ALL: "no mask", CAUSAL: "the causal mask"}
-        words = " and ".join(sorted(known.get(rule, rule or "a mask that is not known") for rule in rules))
-        raise ValueError(
-            f"cp: torch's ring attention has the causal mask everywhere or none, got attention with {words}"
-        )
-    return rules == {CAUSAL}
-
-
-def _mask_rule(call: Operation) -> str:
-    """Which keys each query sees; "" where a mask is not known."""
-    if call.attributes.get("is_causal") is True:
-        return CAUSAL
-    if "attn_mask" not in call.input_names:
-        return ALL
-    return "" if MASK_PAIRS in call.attributes else str(call.attributes.get(MASK_RULE, ""))
-
-
 def same_work(one: RankTrace, other: RankTrace) -> bool:
     """Whether two ranks do the same: the same operations on the same sizes, with the same memory and parameters.
 
@@ -119,12 +91,6 @@ def _sizes(operation: Operation) -> tuple[Any, ...]:
 def _memory(storage: Storage) -> tuple[Any, ...]:
     return storage.nbytes, storage.role, storage.born_index, storage.died_index
 
-
-ALL, CAUSAL = "all", "causal"
-"""Rules of masks that ring attention has."""
-
-RING_KERNEL = "aten._scaled_dot_product_flash_attention_for_cpu"
-"""The fused attention of a CPU, whose tensors fake ones are."""
 
 EXPERT_COUNTS = "c10d.alltoall_base_"
 """The collective by which ranks that share experts tell each other how many tokens come."""

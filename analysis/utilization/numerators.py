@@ -16,7 +16,6 @@ from analysis.operators import registry
 from analysis.operators.attention_conventions import CONVENTIONS, kept_pairs, may_have_mask
 from analysis.operators.cost import Cost
 from analysis.operators.traffic import lacks_sizes
-from analysis.parallel.rank_grid import ran_all
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
 from results.errors import Inconsistent, Unavailable
@@ -414,7 +413,7 @@ def differing_kinds(counted: Mapping[str, int], run: Run) -> list[tuple[str, int
     """("kind/dtype", model FLOP of the trace, of one real step on the device) where the two differ; nothing where the
     run recorded no real step. counted: "kind/dtype" → model FLOP of the trace."""
     flop = [(name, counted.get(name, 0), run.executed.get(name, 0)) for name in sorted({*counted, *run.executed})]
-    return [each for each in flop if run.executed and not ran_all(each[0].partition("/")[0], *each[1:], run.parallel)]
+    return [(name, count, ran) for name, count, ran in flop if run.executed and count != ran]
 
 
 def _calls(operators: Mapping[str, int]) -> str:

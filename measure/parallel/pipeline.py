@@ -28,7 +28,7 @@ import torch
 from torch.distributed import distributed_c10d
 
 from analysis.parallel.rank_grid import RankGrid, nearest_divisor
-from measure.parallel.real_group import copies_mesh, copies_of_experts, expert_mesh
+from measure.parallel.real_group import copies_of_experts, expert_mesh
 from measure.parallel.styles import (
     apply_experts,
     apply_plan,
@@ -55,7 +55,7 @@ def split_model(
     strict: bool = True,
 ) -> torch.nn.Module:
     """The model of this rank, or its stage of one, to be trained in the place of the one given. A plan of one rank
-    changes nothing. Ranks of the context axis have the same weights, and this does not divide their tokens.
+    changes nothing.
 
     mesh: of `rank_mesh`; styles: pattern → style of the tensor and the expert axis; None: the model's own. strict: as
     in `apply_plan`, of styles that are given. Raises ValueError for a model without a plan or that it does not fit,
@@ -68,12 +68,12 @@ def split_model(
         wide = expert_mesh(mesh, grid.ep)
         divided = apply_experts(model, wide["ep"], mesh["tp"], experts, strict)
         for name in divided:
-            _reduce_expert(model.get_parameter(name), copies_of_experts(wide), grid.copies)
+            _reduce_expert(model.get_parameter(name), copies_of_experts(wide), grid.dp)
     if grid.tp > 1:
         apply_plan(model, mesh["tp"], plan, strict)
-    if grid.copies == 1:
+    if grid.dp == 1:
         return model
-    copies = copies_mesh(mesh)
+    copies = mesh["dp"]
     if grid.replicas == "fsdp":
         shard_weights(model, copies)
         return model

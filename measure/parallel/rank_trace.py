@@ -7,7 +7,6 @@ that this rank computes with and hands to collectives. The optimizer's step is n
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +19,7 @@ from analysis.parallel.rank_trace import LocalParameter, RankTrace
 from measure.model.state_snapshot import check_outputs, summed
 from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet, to_fake
 from measure.operations.tracer import trace_step
-from measure.parallel.context import ring_attention, sequence_part
-from measure.parallel.real_group import copies_mesh, expert_mesh, fake_mesh, group_axes, no_global_shapes
+from measure.parallel.real_group import expert_mesh, fake_mesh, group_axes, no_global_shapes
 from measure.parallel.styles import apply_experts, apply_plan, outermost_elements, shard_weights, spread_evenly
 from results.errors import Unavailable, one_line
 
@@ -38,22 +36,19 @@ BUCKET_BYTES = 25 * 1024**2
 class RankStep:
     """What every rank runs. build: the model, on the default device, meta here; inputs: of a micro-batch, whole, on any
     device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether `fully_shard` is put on it;
-    balanced, causal: of the context axis, as in `ring_attention`; experts: pattern → style of the expert axis, of so
-    many ranks."""
+    experts: pattern → style of the expert axis, of so many ranks."""
 
     build: Callable[[], torch.nn.Module]
     inputs: tuple[Any, ...]
     plan: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
     sharded: bool = False
-    balanced: bool = False
-    causal: bool = False
     experts: Mapping[str, str] = field(default_factory=dict)
     expert_ranks: int = 1
 
 
 def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace:
-    """The step of this rank of a mesh with the axes "dp", "cp" and "tp" in this order, "tp" innermost (`fake_mesh`).
+    """The step of this rank of a mesh with the axes "pp", "dp" and "tp" in this order (`fake_mesh`).
 
     Raises ValueError for a plan that does not fit the model, Unavailable where fake tensors cannot run the step.
     """
@@ -71,31 +66,20 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
     with torch.device("meta"):
         model = step.build().train()
     to_fake(model, mode)
-    inputs = step.inputs
     axes: dict[str, str] = {}
     experts: list[str] = []
     rows: dict[str, int] = {}
-    around: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if mesh is not None:
         axes, experts, rows = _split(model, step, mesh, mode)
-        context = mesh["cp"]
-        if context.size() > 1:
-            parts = context.get_local_rank(), context.size(), step.balanced
-            inputs = tuple(sequence_part(each, *parts) for each in inputs)
-            around = ring_attention(context, step.balanced, step.causal)
-    with around, quiet(), no_global_shapes(mode), warnings.catch_warnings():
+    with quiet(), no_global_shapes(mode), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
         try:
-            trace = _record(model, to_fake(inputs, mode), mode, rows)
+            trace = _record(model, to_fake(step.inputs, mode), mode, rows)
         except NOT_ON_FAKE as fault:
             if mesh is None or isinstance(fault, Unavailable):
                 raise Unavailable(f"fake tensors cannot run the step: {one_line(str(fault), 200)}") from fault
-            words = {"tp": "tensor", "cp": "context"}
-            ranks = [
-                f"{mesh[axis].size()} ranks of the {word} axis" for axis, word in words.items() if mesh[axis].size() > 1
-            ]
-            reason = one_line(str(fault), 200)
-            raise ValueError(f"plan: the model does not run on {' and '.join(ranks) or 'a rank'}: {reason}") from fault
+            ranks = f"{mesh['tp'].size()} ranks of the tensor axis" if mesh["tp"].size() > 1 else "a rank"
+            raise ValueError(f"plan: the model does not run on {ranks}: {one_line(str(fault), 200)}") from fault
     return replace(trace, axes=axes, experts=frozenset(experts))
 
 
@@ -119,7 +103,7 @@ def _split(
     rows = {}
     if step.sharded:
         rows = {name: _local(each).shape[0] for name, each in model.named_parameters() if each.dim()}
-        shard_weights(model, copies_mesh(mesh))  # outside of the mode: it makes meshes, whose values are read
+        shard_weights(model, mesh["dp"])  # outside of the mode: it makes meshes, whose values are read
     return axes, experts, rows
 
 

@@ -116,7 +116,7 @@ def group_axes(*meshes: DeviceMesh) -> dict[str, str]:
 
 
 def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
-    """Another view of a mesh "pp", "dp", "cp", "tp": "ep" in place of "cp", its ranks having all experts together. Its
+    """Another view of a mesh "pp", "dp", "tp": "dp" as "edp" and "ep", whose ranks have all experts together. Its
     groups are its own: torch gives an axis of all ranks the default group, which another axis of all ranks has, too."""
     stages, tensor = mesh["pp"].size(), mesh["tp"].size()
     sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
@@ -127,11 +127,6 @@ def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
 def copies_of_experts(wide: DeviceMesh) -> DeviceMesh:
     """The ranks that have the same experts. wide: of `expert_mesh`."""
     return wide["edp", "tp"]._flatten("experts") if wide["tp"].size() > 1 else wide["edp"]
-
-
-def copies_mesh(mesh: DeviceMesh) -> DeviceMesh:
-    """The ranks that have, or share, the same weights: the axes "dp" and "cp" as one."""
-    return mesh["dp", "cp"]._flatten("copies") if mesh["cp"].size() > 1 else mesh["dp"]
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,8 @@ def document(model: str, batch_size: int, ledger: Ledger) -> dict[str, Any]:
         "single_device_model_flop": ledger.single_flop,
         "replicated_flop": ledger.replicated_flop,
         "recomputed_flop": ledger.recomputed_flop,
-        "skipped_flop": ledger.skipped_flop,
         "unexplained_flop": ledger.unexplained_flop,
         "replicated": [asdict(replica) for replica in ledger.replicas],
-        "skipped": [asdict(skip) for skip in ledger.skips],
     }
 
 
@@ -84,7 +82,7 @@ def rows(answers: Answers) -> list[dict[str, Any]]:
 def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
     """The page of one ledger."""
     grid = ledger.grid
-    axes = " × ".join(f"{axis} {size}" for axis, size in grid.sizes.items() if axis != "cp" or size > 1)
+    axes = " × ".join(f"{axis} {size}" for axis, size in grid.sizes.items())
     axes += f", experts over {grid.ep}" * (grid.ep > 1)
     share = batch_size // grid.dp // grid.microbatches
     rows = [
@@ -92,7 +90,6 @@ def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
         ("single device", ledger.single_flop),
         ("replicated", ledger.replicated_flop),
         ("recomputed", ledger.recomputed_flop),
-        *([("skipped", -ledger.skipped_flop)] if ledger.skips else []),
         ("not explained", ledger.unexplained_flop),
     ]
     columns = Column("model FLOP of a step"), Column("", right=True)
@@ -109,8 +106,6 @@ def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
     ]
     if ledger.replicas:
         parts += ["", "Replicated:", *_replicas(ledger)]
-    if ledger.skips:
-        parts += ["", "Skipped: blocks of attention that the causal mask hides, and that one device's count has."]
     if ledger.unexplained_flop:
         parts += [
             "",

@@ -4,7 +4,6 @@ All ranks run the same steps in the same order: the first one decides about the 
 names `measure_rank` and never imports this module, which imports torch.
 """
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +12,7 @@ import torch
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import RankGrid, parse_plan
-from analysis.parallel.rank_trace import is_causal, stage_starts
-from measure.parallel.context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
+from analysis.parallel.rank_trace import stage_starts
 from measure.parallel.pipeline import first_microbatch, held_parameters, pipeline_stage, record_steps, split_model
 from measure.parallel.rank_trace import RankStep, trace_single
 from measure.parallel.real_group import GroupMember, RankGroup, rank_group, rank_mesh
@@ -64,16 +62,18 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
     if grid.pp > 1:
         protocol = replace(protocol, phase_blocks=0)  # passes of different samples take turns
     whole: list[int] = []
-    with rank_group(member) as group, contextlib.ExitStack() as around:
+    with rank_group(member) as group:
 
         def split(workload: Workload, model: torch.nn.Module, few: list[Batch]) -> Any:
             whole.append(sum(parameter.numel() for parameter in model.parameters()))
             if grid.pp > 1:
                 return _stage(own_cell, workload, model, few, grid)
-            return _divided(workload, model, few, grid, own_cell.device, around)
+            if grid.world > 1:
+                model = split_model(model, grid, rank_mesh(grid, torch.device(own_cell.device)))
+            return model, few, None
 
         prepared = sweep_cell.prepare(own_cell, split, shard)
-        ahead = int(grid.tp * grid.cp * grid.pp > 1)  # in its first step torch asks for shapes
+        ahead = int(grid.tp * grid.pp > 1)  # in its first step torch asks for shapes
         run_before = replace(sweep_cell.first_step(own_cell, prepared, ahead), parameters=whole[0])
         measured = _measurement(own_cell, prepared, protocol, run_before, group)
         before = ahead + steps_run(measured.blocks, protocol)
@@ -110,41 +110,6 @@ def _stage(
     mesh = rank_mesh(grid, device)
     stage = pipeline_stage(model, inputs, starts, grid, workload.loss, device, autocast, mesh)
     return stage.model, few, stage.run
-
-
-def _divided(
-    workload: Workload,
-    model: torch.nn.Module,
-    few: list[Batch],
-    grid: RankGrid,
-    device: str,
-    around: contextlib.ExitStack,
-) -> tuple[torch.nn.Module, list[Batch], None]:
-    """What this rank trains of replicas, split modules and divided sequences; ring attention lasts as long as
-    `around`. Raises ValueError for a model that the plan does not fit."""
-    if grid.world == 1:
-        return model, few, None
-    mesh = rank_mesh(grid, torch.device(device))
-    if grid.cp > 1:
-        length = sequence_length(few[0].inputs)
-        target = few[0].target
-        shape = tuple(getattr(target, "shape", ()))
-        if target is not None and shape[1:2] != (length,):
-            sizes = " × ".join(map(str, shape)) or type(target).__name__
-            raise ValueError(f"cp: expected a target of batch × {length} tokens, as the inputs, got {sizes}")
-        causal = is_causal(trace_single(RankStep(lambda: workload.build(**workload.hyper), few[0].inputs)))
-        part = mesh["cp"].get_local_rank(), grid.cp, is_balanced(length, grid.cp, causal)
-        few = [
-            replace(
-                batch,
-                inputs=tuple(sequence_part(value, *part) for value in batch.inputs),
-                target=sequence_part(batch.target, *part),
-            )
-            for batch in few
-        ]
-        with_positions(model, sequence_part(torch.arange(length, device=device)[None], *part))
-        around.enter_context(ring_attention(mesh["cp"], part[2], causal))
-    return split_model(model, grid, mesh), few, None
 
 
 def _measurement(cell: Cell, prepared: Any, protocol: Protocol, run: Run, group: RankGroup) -> CellMeasurement:

@@ -14,20 +14,18 @@ from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, 
 def traced_ledger(
     grid: RankGrid, build: Callable[[], torch.nn.Module], batch: int, inputs: Callable[..., torch.Tensor], **step: Any
 ) -> Ledger:
-    """inputs: samples, and into how many parts each is divided → a tensor. step: what `RankStep` takes besides."""
+    """inputs: samples → a tensor. step: what `RankStep` takes besides."""
     share = batch // grid.dp // grid.microbatches
     micro = RankStep(build, (inputs(share),), sharded=grid.replicas == "fsdp" and not grid.shares_stages, **step)
-    places = [grid.rank(cp=context, tp=tensor) for context in range(grid.cp) for tensor in range(grid.tp)]
     whole = RankStep(build, (inputs(batch),))
     with torch.device("meta"):
         count = flopledger.count(build(), whole.inputs)
     return ledger_of(
         Recording(
-            [trace_rank(micro, grid.sizes, place) for place in places],
+            [trace_rank(micro, grid.sizes, place) for place in range(grid.tp)],
             trace_single(micro),
             trace_single(whole),
             count.forward_flop + count.backward_flop,
-            trace_single(RankStep(build, (inputs(share, grid.cp),))) if grid.cp > 1 else None,
         ),
         grid,
         gradient_buckets,

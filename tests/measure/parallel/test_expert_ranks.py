@@ -25,9 +25,7 @@ def found(text, batch):
     grid = grid_of(parse_sizes(text), batch)
     with torch.device("meta"):
         experts = {"experts": own_plan(mixture(), "ep_plan"), "expert_ranks": grid.ep}
-    ring = grid.cp > 1
-    part = lambda samples, parts=1: tokens(samples)[:, : TOKENS // parts]  # noqa: E731
-    return traced_ledger(grid, mixture, batch, part, balanced=ring, causal=ring, **experts)
+    return traced_ledger(grid, mixture, batch, tokens, **experts)
 
 
 def test_each_rank_has_its_experts_and_exchanges_its_tokens():
@@ -51,21 +49,11 @@ def test_each_rank_has_its_experts_and_exchanges_its_tokens():
 
 
 def test_experts_that_several_ranks_have_are_reduced_among_these():
-    """dp=2 × cp=2 with ep=2: two ranks of four have the same experts."""
+    """dp=4 with ep=2: two ranks of four have the same experts."""
     work = found("dp=4,ep=2", 4).works[Coordinates(0, 3, 0)]
     sums = {(each.kind, each.group, each.size): (each.calls, each.nbytes) for each in work.collectives}
     tensors = LAYERS * 2  # gate and up are one
     assert sums["all_reduce", "experts", 2] == (tensors, 4 * LAYERS * EXPERTS // 2 * WEIGHTS)
-
-
-def test_two_axes_of_all_ranks_have_groups_of_their_own():
-    """cp=2 with ep=2: keys are gathered among the ranks of the ring, tokens exchanged among those of the experts."""
-    ledger = found("cp=2,ep=2", 1)
-    sums = {(each.kind, each.group): each.calls for each in ledger.works[Coordinates(0, 0, 0)].collectives}
-    assert sums["all_to_all", "ep"] == LAYERS * (4 + 1), "as without the ring"
-    assert sums["all_gather", "cp"] == 2 * LAYERS, "forward and backward"
-    assert sums["all_to_all", "cp"] == 2 * LAYERS, "gradients of keys and values, in two hops"
-    assert ledger.unexplained_flop == 0
 
 
 @pytest.mark.cluster

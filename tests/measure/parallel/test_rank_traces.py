@@ -126,7 +126,7 @@ def test_replicas_of_split_modules_reduce_each_layer_and_the_rest_at_once():
 
 
 def test_a_replica_s_part_of_shared_weights_is_what_that_rank_has():
-    sizes, step = {"pp": 1, "dp": 4, "cp": 1, "tp": 2}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN, True, True)
+    sizes, step = {"pp": 1, "dp": 4, "tp": 2}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN, True, True)
     first, last = trace_rank(step, sizes, 0), trace_rank(step, sizes, 6)
     assert [each.part(3, 4) for each in first.parameters] == list(last.parameters)
 
@@ -211,7 +211,7 @@ def test_a_weight_that_gets_no_gradient_is_gathered_with_its_stage_and_not_scatt
 
 
 def test_first_and_last_rank_tell_whether_all_do_the_same():
-    sizes, step = {"pp": 1, "dp": 1, "cp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
+    sizes, step = {"pp": 1, "dp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
     uneven = RankStep(BlockNet, (torch.ones(2, 8),), UNEVEN)
     assert same_work(trace_rank(step, sizes, 0), trace_rank(step, sizes, 3))
     assert not same_work(trace_rank(uneven, sizes, 0), trace_rank(uneven, sizes, 3))

@@ -1,6 +1,5 @@
-"""Nets whose sequences or experts are divided over ranks, and their steps on a real rank: a process over gloo."""
+"""Nets whose heads, stages or experts are divided over ranks, and their steps on a real rank: a process over gloo."""
 
-import contextlib
 import copy
 import json
 from collections.abc import Callable
@@ -12,37 +11,7 @@ from torch import nn
 
 from tests.support.nets.parallel_nets import profiled
 
-HEADS, WIDTH, TOKENS = 2, 8, 16
-
-
-class Attention(nn.Module):
-    """x + out(attention(q, k, v of x)), causal or not."""
-
-    def __init__(self, causal: bool) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
-        self.causal = causal
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, tokens, _ = x.shape
-        parts = self.qkv(x).view(batch, tokens, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-        found = nn.functional.scaled_dot_product_attention(*parts, is_causal=self.causal)
-        return x + self.out(found.transpose(1, 2).reshape(batch, tokens, WIDTH))
-
-
-class AttentionNet(nn.Module):
-    """Two blocks of attention over features of 8; causal attention unless told."""
-
-    def __init__(self, causal: bool = True) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Attention(causal) for _ in range(2))
-        self.head = nn.Linear(WIDTH, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
+WIDTH, TOKENS = 8, 16
 
 
 class Heads(nn.Module):
@@ -78,12 +47,9 @@ class HeadsNet(nn.Module):
 
 
 MIXED = {
-    4: (
-        "ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "ddp=2,tp=2", "fsdp=2,tp=2", "tp=2,cp=2", "ddp=2,cp=2",
-        "fsdp=2,cp=2",
-    ),
-    8: ("ddp=2,tp=2,pp=2,m=2", "fsdp=2,tp=2,pp=2,m=2", "ddp=2,tp=2,cp=2", "fsdp=2,tp=2,cp=2"),
-}  # fmt: skip
+    4: ("ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "ddp=2,tp=2", "fsdp=2,tp=2"),
+    8: ("ddp=2,tp=2,pp=2,m=2", "fsdp=2,tp=2,pp=2,m=2"),
+}
 """Ranks → plans of two axes, and of three."""
 
 SAMPLES = 8
@@ -103,22 +69,20 @@ def run_mixed_rank(rank: int, world: int, folder: str) -> None:
     errors = {}
     for plan in MIXED[world]:
         net.zero_grad()
-        with contextlib.ExitStack() as around:
-            model, step = _mixed_step(plan, copy.deepcopy(net), inputs, weight, around)
-            step()
-            found = {name.removeprefix("module."): _whole(each.grad) for name, each in model.named_parameters()}
-            errors[plan] = {name: _distance(each, alone[name]) for name, each in found.items()}
-            profiled(step, Path(folder) / f"{plan}-{rank}.json")
+        model, step = _mixed_step(plan, copy.deepcopy(net), inputs, weight)
+        step()
+        found = {name.removeprefix("module."): _whole(each.grad) for name, each in model.named_parameters()}
+        errors[plan] = {name: _distance(each, alone[name]) for name, each in found.items()}
+        profiled(step, Path(folder) / f"{plan}-{rank}.json")
     (Path(folder) / f"mixed-{rank}.json").write_text(json.dumps(errors))
     torch.distributed.destroy_process_group()
 
 
 def _mixed_step(
-    plan: str, net: nn.Module, inputs: torch.Tensor, weight: torch.Tensor, around: contextlib.ExitStack
+    plan: str, net: nn.Module, inputs: torch.Tensor, weight: torch.Tensor
 ) -> tuple[nn.Module, Callable[[], object]]:
-    """What this rank trains, and its step, while `around` lasts."""
+    """What this rank trains, and its step."""
     from analysis.parallel.rank_grid import parse_plan
-    from measure.parallel.context import ring_attention, sequence_part
     from measure.parallel.pipeline import pipeline_stage, split_model
     from measure.parallel.real_group import rank_mesh
 
@@ -128,10 +92,6 @@ def _mixed_step(
     if grid.pp > 1:
         stage = pipeline_stage(net, (inputs,), ["layers.1"], grid, _weighted_mean, torch.device("cpu"), None, mesh)
         return stage.model, lambda: stage.run((inputs,), weight)
-    if grid.cp > 1:
-        around.enter_context(ring_attention(mesh["cp"], True, True))
-        part = mesh["cp"].get_local_rank(), grid.cp, True
-        inputs, weight = (sequence_part(each, *part) for each in (inputs, weight))
     model = split_model(net, grid, mesh)
     return model, lambda: _weighted_mean(model(inputs), weight).backward()
 
@@ -147,44 +107,6 @@ def _whole(gradient: Any) -> torch.Tensor:
 
 def _distance(found: torch.Tensor, expected: Any) -> float:
     return float((found - expected).abs().max() / expected.abs().max())
-
-
-CASES = {"balanced": (True, True), "in_order": (True, False), "whole": (False, False)}
-"""Name → (causal, balanced)."""
-
-
-def run_context_rank(rank: int, world: int, folder: str) -> None:
-    """The second step of each case on this process, profiled: NAME-RANK.json; and NAME-RANK.pt, how far this rank's
-    gradients, added over all ranks, are from those of one process with the whole sequences."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    from measure.parallel.context import ring_attention, sequence_part
-
-    torch.set_num_threads(1)
-    store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    mesh = init_device_mesh("cpu", (world,))
-    for name, (causal, balanced) in CASES.items():
-        torch.manual_seed(0)
-        net, whole = AttentionNet(causal), torch.randn(2, TOKENS, WIDTH)
-        weight = torch.randn(2, TOKENS, 3)  # each output counts otherwise, so that a token in the wrong place shows
-        (net(whole) * weight).sum().backward()
-        alone = [parameter.grad.clone() for parameter in net.parameters() if parameter.grad is not None]
-        net.zero_grad()
-        part, own = (sequence_part(each, rank, world, balanced) for each in (whole, weight))
-
-        def step(net: nn.Module = net, part: torch.Tensor = part, own: torch.Tensor = own) -> None:
-            (net(part) * own).sum().backward()
-
-        with ring_attention(mesh, balanced, causal):
-            step()
-            together = [parameter.grad.clone() for parameter in net.parameters() if parameter.grad is not None]
-            for gradient in together:
-                torch.distributed.all_reduce(gradient)
-            profiled(step, Path(folder) / f"{name}-{rank}.json")
-        error = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(alone, together, strict=True))
-        (Path(folder) / f"{name}-{rank}.error").write_text(json.dumps(error))
-    torch.distributed.destroy_process_group()
 
 
 SIZES: dict[str, Any] = {

@@ -123,10 +123,9 @@ def executed_flop(rows: list[Any]) -> int:
     return total
 
 
-def executed_messages(rows: list[Any], world: int = 2) -> dict[tuple[str, str], int]:
+def executed_messages(rows: list[Any]) -> dict[tuple[str, str], int]:
     """(kind, "calls" or "bytes") → how many, of four bytes a number. gloo scatters sums by an all-reduce of its own of
-    as many bytes, which is not the step's; of a functional gather the profiler has what this rank gives to it. world:
-    ranks of a group."""
+    as many bytes, which is not the step's; of a functional gather the profiler has what one of two ranks gives."""
     kinds = {"c10d::_allgather_base_": "all_gather", "c10d::_reduce_scatter_base_": "reduce_scatter"}
     kinds |= {"gloo:send": "send", "gloo:recv": "receive", "c10d::alltoall_base_": "all_to_all"}
     kinds |= {"gloo:all_reduce": "all_reduce", FUNCTIONAL_GATHER: "all_gather"}
@@ -134,7 +133,7 @@ def executed_messages(rows: list[Any], world: int = 2) -> dict[tuple[str, str], 
     for name, shapes in rows:
         if name in kinds:
             found[kinds[name], "calls"] += 1
-            ranks = world if name == FUNCTIONAL_GATHER else 1
+            ranks = 2 if name == FUNCTIONAL_GATHER else 1
             found[kinds[name], "bytes"] += 4 * ranks * max(math.prod(shape) for shape in shapes if shape)
     for what in ("calls", "bytes"):
         found["all_reduce", what] -= found["reduce_scatter", what]
