@@ -1,5 +1,47 @@
-"""For Lightning: `Trainer(callbacks=[UtilizationCallback()])`."""
+"""A meter as a callback of Lightning's Trainer.
 
-from measure.meter.lightning import UtilizationCallback
+    Trainer(callbacks=[UtilizationCallback()])
 
-__all__ = ["UtilizationCallback"]
+A step is what lies between `on_train_batch_start` and `on_train_batch_end`; with accumulated gradients that is one
+batch of several. What `training_step` calls is counted: the LightningModule itself, or modules that it holds. The
+numbers go to the loggers every `log_every_n_steps` steps. Not claimed: the optimizer's step where Lightning runs the
+training step inside of it (a closure): it is in the time, as it should be, and has no model FLOP.
+"""
+
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from measure.meter.loggers import MeterCallback, guarded
+from measure.meter.meter import UtilizationMeter
+
+
+class UtilizationCallback(MeterCallback, Callback):  # type: ignore[misc]
+    """Logs the meter's numbers of the steps since the last log as `flopledger/…`.
+
+    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: of all steps, once it has ended.
+    """
+
+    @guarded
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin to measure."""
+        options = {"device": pl_module.device, "children": True} | self._options
+        self.meter = UtilizationMeter(pl_module, **options)
+
+    @guarded
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
+        self._begin(ends or trainer.global_step + 1 == trainer.max_steps)
+
+    @guarded
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._end()
+        if self.meter is not None and trainer.global_step and trainer.global_step % trainer.log_every_n_steps == 0:
+            numbers = self.meter.window().scalars("flopledger/")
+            for logger in trainer.loggers:
+                logger.log_metrics(numbers, step=trainer.global_step)
+
+    @guarded
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Sum up the whole run in `result`."""
+        self._finish()

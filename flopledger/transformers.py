@@ -1,5 +1,60 @@
-"""For Hugging Face's Trainer and its subclasses: `Trainer(callbacks=[UtilizationCallback()])`."""
+"""A meter as a callback of Hugging Face's Trainer, and of trainers that derive from it (TRL's).
 
-from measure.meter.transformers import UtilizationCallback
+    trainer = Trainer(…, callbacks=[UtilizationCallback()])
 
-__all__ = ["UtilizationCallback"]
+A step is what the Trainer calls one: all batches whose gradients are summed, and the optimizer's step. The numbers go
+where the Trainer's own go: into its log, `state.log_history` and every reporter that is on. Not claimed: a step under
+DeepSpeed's engine, whose copies of the weights are not looked at.
+"""
+
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from measure.meter.loggers import MeterCallback, guarded
+from measure.meter.meter import UtilizationMeter
+
+LOGGED = (
+    "model_flop_per_step", "model_flop_per_s", "utilization_ratio", "hfu_ratio", "ceiling_utilization_ratio",
+    "step_time_s", "items_per_s", "energy_per_item_j", "goodput_ratio",
+)  # fmt: skip
+
+
+class UtilizationCallback(MeterCallback, TrainerCallback):  # type: ignore[misc]
+    """Logs the meter's numbers of the steps since the last log as `flopledger/…`, and of the whole run at its end.
+
+    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: of all steps, once it has ended.
+    """
+
+    @guarded
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
+    ) -> None:
+        """Begin to measure the model as the Trainer calls it."""
+        if model is not None:
+            self.meter = UtilizationMeter(model, **self._options)
+
+    @guarded
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
+        self._begin(state.global_step + 1 == state.max_steps)
+
+    @guarded
+    def on_step_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
+        self._end()
+
+    @guarded
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_rest: Any) -> None:
+        """Put the numbers beside the Trainer's own, if they are of training."""
+        if self.meter is None or logs is None or "loss" not in logs:
+            return
+        numbers = self.meter.window().scalars()
+        logged = {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
+        logs.update(logged)
+        if state.log_history:
+            state.log_history[-1].update(logged)
+
+    @guarded
+    def on_train_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
+        """Sum up the whole run in `result`."""
+        self._finish()

@@ -145,19 +145,16 @@ class MeterCallback:
         self.meter: UtilizationMeter | None = None
         self.result: MeterSummary | None = None
         self.has_failed = False
-        self._begun = False
 
     def _begin(self, is_last: bool) -> None:
         if self.meter is not None:
             if is_last:
                 self.meter.observe_next()
             self.meter.begin()
-            self._begun = True
 
     def _end(self) -> None:
-        if self.meter is not None and self._begun:
+        if self.meter is not None and self.meter.is_open:
             self.meter.update()
-            self._begun = False
 
     def _finish(self) -> None:
         if self.meter is not None:

@@ -23,7 +23,7 @@ from tests.support.nets.small_steps import Calls
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 ROOT = Path(__file__).parents[3]
-OURS = (str(ROOT / "measure" / "meter"),)
+OURS = (str(ROOT / "measure" / "meter"), str(ROOT / "flopledger"))
 CALLERS_FAULTS = {
     "UtilizationMeter.__init__": "raises for arguments that cannot be right, before the loop",
     "MeterCallback.__init__": "keeps options",
