@@ -14,6 +14,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
@@ -45,11 +46,8 @@ def events(path: str | Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]
 
     Raises ValueError, one line, for a file that is no JSON, has no events, or ends too early.
     """
-    with open_text(path) as file:
-        try:
-            yield from _document(_Window(file, str(path)), header)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path}: the gzip data are cut or damaged ({error}); {HOW_TO_RECORD}") from error
+    with open_text(path, HOW_TO_RECORD) as file:
+        yield from _document(_Window(file, str(path)), header)
 
 
 def to_ns(microseconds: int | str | None) -> int:
@@ -62,18 +60,23 @@ def to_ns(microseconds: int | str | None) -> int:
     return round(float(microseconds) * 1000) if has_exponent else int(Decimal(microseconds) * 1000)
 
 
-def open_text(path: str | Path, newline: str | None = None) -> IO[str]:
-    """A text file, plain or gzip. Raises ValueError, one line, for what cannot be opened."""
+@contextmanager
+def open_text(path: str | Path, how: str, newline: str | None = None) -> Iterator[IO[str]]:
+    """A text file, plain or gzip. Raises ValueError, one line, for what cannot be opened, and with `how` to make it
+    again for what cannot be unpacked to its end."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
-        if zipped:
-            whole = io.BufferedReader(BoundedStream(gzip.GzipFile(path), str(path)), CHUNK)
-            return io.TextIOWrapper(whole, encoding="utf-8-sig", errors="replace", newline=newline)
-        return open(path, encoding="utf-8-sig", errors="replace", newline=newline)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
+    data = BoundedStream(gzip.GzipFile(path), str(path)) if zipped else io.FileIO(path)
+    whole = io.BufferedReader(data, CHUNK)
+    with io.TextIOWrapper(whole, encoding="utf-8-sig", errors="replace", newline=newline) as text:
+        try:
+            yield text
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: the gzip data are cut or damaged ({error}); {how}") from error
 
 
 class _Window:

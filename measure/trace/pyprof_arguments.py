@@ -30,6 +30,9 @@ OPERATORS = {
     "__rsub__": "rsub",
     "__rmul__": "mul",
     "__radd__": "add",
+    "__iadd__": "add",
+    "__isub__": "sub",
+    "__imul__": "mul",
 }
 """Python's name of an operator → ATen's, where stripping the underscores does not give it."""
 
@@ -87,11 +90,7 @@ def literal(text: Any) -> Mapping[str, Any] | None:
 
 def operator(op: str) -> str:
     """ATen's bare name of a function that PyProf patched: "__add__" → "add", "conv2d" → "conv2d"."""
-    if op in OPERATORS:
-        return OPERATORS[op]
-    if op.startswith("__") and op.endswith("__"):
-        return op.strip("_").removeprefix("i") if op in ("__iadd__", "__isub__", "__imul__") else op.strip("_")
-    return op
+    return OPERATORS.get(op, op.strip("_") if op.startswith("__") and op.endswith("__") else op)
 
 
 def call_name(module: str, op: str) -> str:
@@ -138,13 +137,18 @@ def of_params(op: str, text: str) -> Arguments | None:
     dtype = DTYPES.get(dtype_word[1], dtype_word[1]) if dtype_word else ""
     if bare in CONVOLUTIONS:
         return _convolution(numbers, dtype)
-    if bare == "linear":
-        return _linear(numbers, sizes, dtype)
-    if "K" in numbers and {"M", "N"} <= numbers.keys():
-        return _product(bare, numbers, dtype)
-    if {"A", "B"} <= sizes.keys():
-        return _tensors([sizes["A"], sizes["B"]], [dtype] * 2)
-    return _listed(text)
+    m, n, k = (numbers.get(name, -1) for name in "MNK")
+    pair = [sizes["X"], sizes["W"]] if bare == "linear" and {"X", "W"} <= sizes.keys() else None
+    if not pair and min(m, n, k) >= 0:
+        batch = (numbers["B"],) if "B" in numbers else ()
+        pair = [(n, k), (m, k)] if bare == "linear" else [(*batch, m, k), (*batch, k, n)]
+        if bare in ("addmm", "baddbmm"):
+            pair.insert(0, (*batch, m, n))
+    if not pair and bare != "linear":
+        if not {"A", "B"} <= sizes.keys():
+            return _listed(text)
+        pair = [sizes["A"], sizes["B"]]
+    return _tensors(pair, [dtype] * len(pair)) if pair else None
 
 
 def linear_of_gradient(text: str) -> Arguments | None:
@@ -190,23 +194,6 @@ def _convolution(numbers: Mapping[str, int], dtype: str) -> Arguments | None:
     n, c, h, w, k, r, s, u, v, ph, pw, dh, dw, g = (numbers[name] for name in wanted)
     shapes = ((n, c, h, w), (k, c // g, r, s), (), (), (), (), ())
     return Arguments(shapes, (dtype, dtype, *("",) * 5), (None, None, None, (u, v), (ph, pw), (dh, dw), g))
-
-
-def _linear(numbers: Mapping[str, int], sizes: Mapping[str, Sizes], dtype: str) -> Arguments | None:
-    if {"X", "W"} <= sizes.keys():
-        return _tensors([sizes["X"], sizes["W"]], [dtype] * 2)
-    if not {"M", "N", "K"} <= numbers.keys():
-        return None
-    return _tensors([(numbers["N"], numbers["K"]), (numbers["M"], numbers["K"])], [dtype] * 2)
-
-
-def _product(bare: str, numbers: Mapping[str, int], dtype: str) -> Arguments:
-    batch = (numbers["B"],) if "B" in numbers else ()
-    m, n, k = (numbers[name] for name in "MNK")
-    pair = [(*batch, m, k), (*batch, k, n)]
-    if bare in ("addmm", "baddbmm"):
-        pair.insert(0, (*batch, m, n))
-    return _tensors(pair, [dtype] * len(pair))
 
 
 def _convolution_gradient(forward: Arguments, of_input: bool) -> Arguments | None:
