@@ -1,37 +1,65 @@
 """The minimal footprint of a step: the least peak of live bytes over all orders that its operations can run in.
 
-`minimal` lists a few orders of independent operations, each below a limit where it can, takes the one with the lowest
-peak, and says alongside what no order can be below. Where both are equal the order is one of the best, and that is
-proven; elsewhere they are the two ends of what is known. The same step has the same answer everywhere, and the answer
-is never above the eager footprint.
-
-What may change its place and how long a block lives is `analysis/footprint/dependencies.py`'s. The largest
-gain is usually the optimizer's step, which then takes each gradient as soon as it is made and lets it go. Nothing is
-recomputed, moved to another memory or split. What kernels take for
-themselves, and what an allocator rounds up, is not in it, as it is not in the footprint.
-
-The lower bound is what must be in memory while an operation runs, in any order of the step:
-what it uses; what is there from before the step and is still
-used by it or by something that cannot run before it; what something that must run before it makes and something that
-cannot run before it uses; and what has been made by then and stays. The largest sum over all operations bounds the
-peak of every order from below. It need not be reached: two blocks may each be avoidable, and not both.
+`minimal` lists a few orders below a limit each, takes the one with the lowest peak, which is never above the eager one,
+and says what no order can be below: where both are equal that is proven. `graph` has what must come before what: writes
+before and after other uses of a storage, random draws, a number for the host before all else. A block of memory lives
+as long as the step needs it, a gradient until the optimizer has used it. Not claimed: nothing is recomputed, moved or
+split, and what kernels take for themselves and allocators round up is left out. An unknown size counts as 0.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import numpy
 
-from analysis.footprint.dependencies import BEFORE, Graph, graph, with_views
-from analysis.footprint.live_bytes import footprint
+from analysis.footprint.live_bytes import BEFORE, peak_bytes, reuse_gradients
+from results.errors import Inconsistent
 from results.records.counts import Operation, Storage
+
+KEPT = frozenset(("weight", "buffer", "optimizer_state", "input"))
+"""Roles of storages that the next step needs, or the caller holds."""
 
 STEPS = 4
 """Limits that orders are listed for, from the bound on."""
+
+MOST_REACHED = 20_000
+"""Operations of a graph in which it is looked for what is before and after each, at most: it takes their square."""
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """Storages that share their memory, as one. maker: the node that makes it, -1: there before the step.
+
+    users: the nodes that read or write it, rising, the maker among them. stays: it is there at the end.
+    """
+
+    nbytes: int
+    maker: int
+    users: tuple[int, ...]
+    stays: bool
+    storages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes are operations without views, numbered from 0 in eager order; `operations` has their indices.
+
+    before, after: direct neighbours of each node. made_bytes: what comes as a node runs. goes: of each node, the blocks
+    that it uses and that go after their last use. at_first_bytes: what is there before the first node.
+    """
+
+    operations: tuple[int, ...]
+    before: Sequence[Sequence[int]]
+    after: Sequence[Sequence[int]]
+    blocks: Sequence[SharedMemory]
+    made_bytes: Sequence[int]
+    goes: Sequence[Sequence[int]]
+    at_first_bytes: int
 
 
 @dataclass(frozen=True)
@@ -58,8 +86,7 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Min
     Raises what `analysis.footprint.live_bytes.footprint` raises.
     """
     known = tuple(storages)
-    eager = footprint(operations, known)
-    step_graph = graph(operations, known)
+    eager_bytes, step_graph = peak_bytes(operations, known), graph(operations, known)
     bound = max(forced_bytes(step_graph), default=step_graph.at_first_bytes)
     peak, order = listed(step_graph, None, True)
     span = peak - bound
@@ -67,7 +94,103 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Min
         if peak > bound:
             run = listed(step_graph, bound + span * step // STEPS, is_eager)
             peak, order = min((peak, order), run, key=itemgetter(0))
-    return Minimal(eager.at_least_bytes, peak, bound, with_views(operations, step_graph, order))
+    return Minimal(eager_bytes, peak, bound, with_views(operations, step_graph, order))
+
+
+def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph:
+    """The graph of a step: `operations` numbered from 0, and their storages, sizes in whole numbers or None.
+
+    Raises Inconsistent for an operation that uses a storage which is not among them.
+    """
+    known = tuple(storages)
+    born = {storage.id: storage.born_index for storage in known}
+    for operation in operations:
+        if missing := [number for number in (*operation.reads, *operation.writes) if number not in born]:
+            raise Inconsistent(f"operation {operation.index} uses storage {missing[0]}, which is not in the ledger")
+    shared = _sums(operations, known)
+    chosen = [o for o in operations if o.kind != "view" or any(born[number] == o.index for number in o.writes)]
+    node_of = {operation.index: node for node, operation in enumerate(chosen)}
+    reads = [{shared.get(number, number) for number in operation.reads} for operation in chosen]
+    writes = [{shared.get(number, number) for number in operation.writes} for operation in chosen]
+    members, users = defaultdict[int, list[Storage]](list), defaultdict[int, list[int]](list)
+    for storage in known:
+        members[shared.get(storage.id, storage.id)].append(storage)
+    for node in range(len(chosen)):
+        for number in reads[node] | writes[node]:
+            users[number].append(node)
+    consumed = {shared.get(n, n) for operation in operations if operation.phase == "optimizer" for n in operation.reads}
+    blocks, made, goes = list[SharedMemory](), [0] * len(chosen), [list[int]() for _ in chosen]
+    for number, group in members.items():
+        role = group[-1].role
+        is_result = number not in consumed if role == "gradient" else role in KEPT or len(users[number]) <= 1
+        block = SharedMemory(
+            nbytes=max(storage.nbytes or 0 for storage in group),
+            maker=node_of.get(group[0].born_index, BEFORE),
+            users=tuple(users[number]),
+            stays=is_result and any(storage.died_index is None for storage in group),
+            storages=tuple(storage.id for storage in group),
+        )
+        if block.maker != BEFORE:
+            made[block.maker] += block.nbytes
+        for node in block.users if block.nbytes and not block.stays else ():
+            goes[node].append(len(blocks))
+        blocks.append(block)
+    before, after = _before(chosen, reads, writes), [list[int]() for _ in chosen]
+    for node, others in enumerate(before):
+        for other in others:
+            after[other].append(node)
+    at_first = sum(block.nbytes for block in blocks if block.maker == BEFORE and (block.stays or block.users))
+    return Graph(tuple(operation.index for operation in chosen), before, after, blocks, made, goes, at_first)
+
+
+def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
+    """Every operation of the step in an order of nodes: a view comes right after what last wrote its storage."""
+    turn = {graph.operations[node]: place for place, node in enumerate(order, 1)}
+    written: dict[int, int] = {}
+    places = []
+    for operation in operations:
+        place = turn.get(operation.index)
+        if place is None:
+            last = max((written.get(number, 0) for number in (*operation.reads, *operation.writes)), default=0)
+            places.append((last, True, operation.index))
+        else:
+            written.update(dict.fromkeys(operation.writes, place))
+            places.append((place, False, operation.index))
+    return tuple(index for _, _, index in sorted(places))
+
+
+def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[int, int]:
+    """Storage → the one whose memory it shares, of sums of gradients that take the place of one of their two."""
+    pairs = zip(storages, reuse_gradients(operations, storages), strict=True)
+    given = [before for before, after in pairs if before.died_index != after.died_index]
+    shared: dict[int, int] = {}
+    for storage in sorted(given, key=attrgetter("died_index")):
+        shared[operations[storage.died_index or 0].writes[0]] = shared.get(storage.id, storage.id)
+    return shared
+
+
+def _before(
+    chosen: Sequence[Operation], reads: Sequence[set[int]], writes: Sequence[set[int]]
+) -> list[tuple[int, ...]]:
+    """What has to come right before each node. Rather too many than too few are taken to draw random numbers."""
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    barrier = drawn = BEFORE
+    before = []
+    for node, operation in enumerate(chosen):
+        first = {barrier} | {writer.get(number, BEFORE) for number in reads[node] | writes[node]}
+        chances = operation.kind == "random" or any(map(operation.attributes.get, ("p", "dropout_p", "dropout")))
+        if chances and not operation.name.endswith("_backward"):
+            first.add(drawn)
+            drawn = node
+        for number in writes[node]:
+            first.update(readers.pop(number, ()))
+            writer[number] = node
+        for number in reads[node] - writes[node]:
+            readers.setdefault(number, []).append(node)
+        barrier = barrier if operation.writes else node
+        before.append(tuple(sorted(first - {BEFORE, node})))
+    return before
 
 
 def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequence[int]]:
@@ -81,8 +204,8 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
     waiting, gain = list(map(len, graph.before)), [0] * len(made)
     left = [0 if block.stays else len(block.users) for block in graph.blocks]
     users = [sum(block.users) for block in graph.blocks]  # the sum of the nodes that are still to use a block
-    for block in graph.blocks:
-        if not block.stays and len(block.users) == 1:
+    for number, block in enumerate(graph.blocks):
+        if left[number] == 1:
             gain[block.users[0]] += block.nbytes
     ready = {node for node, count in enumerate(waiting) if not count}
     live = peak = graph.at_first_bytes
@@ -114,17 +237,18 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
     return peak, order
 
 
-MOST_REACHED = 20_000
-"""Operations of a graph in which it is looked for what is before and after each, at most: it takes their square."""
-
-
 def forced_bytes(graph: Graph) -> list[int]:
-    """Bytes that are there while each node runs, in any order."""
+    """Bytes that are there while each node runs, in any order.
+
+    What it uses, what something before it made and something after it uses, and what stays from before the step or has
+    been made by then. The largest of them is a lower bound of every order's peak. It need not be reached: two blocks
+    may each be avoidable, and not both.
+    """
     nodes = len(graph.operations)
     if nodes > MOST_REACHED:
         always = sum(block.nbytes for block in graph.blocks if block.maker == BEFORE and block.stays)
         return [always] * nodes
-    earlier, later = reach(graph.before, range(nodes)), reach(graph.after, range(nodes - 1, -1, -1))
+    earlier, later = _reach(graph.before, range(nodes)), _reach(graph.after, range(nodes - 1, -1, -1))
     masks: dict[int, int] = {}  # the nodes while which something is there, as bits → its bytes
     for block in graph.blocks:
         if block.nbytes and (block.stays or block.users):
@@ -139,15 +263,14 @@ def forced_bytes(graph: Graph) -> list[int]:
     for mask, nbytes in masks.items():
         bits = numpy.frombuffer(mask.to_bytes((nodes + 7) // 8, "little"), dtype=numpy.uint8)
         total += nbytes * numpy.unpackbits(bits, count=nodes, bitorder="little").astype(numpy.int64)
-    return [int(each) for each in total]
+    return total.tolist()
 
 
-def reach(neighbours: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
+def _reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
     """The nodes that each node reaches over neighbours, itself among them, as bits. order: neighbours first."""
     reached = [0] * len(neighbours)
     for node in order:
-        mask = 1 << node
+        reached[node] = 1 << node
         for other in neighbours[node]:
-            mask |= reached[other]
-        reached[node] = mask
+            reached[node] |= reached[other]
     return reached

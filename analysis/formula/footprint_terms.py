@@ -29,9 +29,8 @@ from typing import Any
 
 import numpy
 
-from analysis.footprint.dependencies import BEFORE, Graph, graph
-from analysis.footprint.live_bytes import footprint, reuse_gradients
-from analysis.footprint.minimum import Minimal, minimal
+from analysis.footprint.live_bytes import BEFORE, footprint, reuse_gradients
+from analysis.footprint.minimum import Graph, Minimal, graph, minimal
 from analysis.formula.interpolate import Atom, Form, Monomial, Point, point_text, value_of
 from analysis.formula.sampling import Sizes, SizeSample
 

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
 from torch.utils._pytree import tree_leaves, tree_map
 
-from analysis.footprint.dependencies import graph, with_views
 from analysis.footprint.live_bytes import footprint
-from analysis.footprint.minimum import Minimal, listed, minimal
+from analysis.footprint.minimum import Minimal, graph, listed, minimal, with_views
 from measure.operations.schemas import Plan
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Inconsistent
