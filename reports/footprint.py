@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.devices.memory import Memory
-from analysis.footprint.caching_allocator import Reserved, Workspace
-from analysis.footprint.largest_batch import BatchFit
+from analysis.footprint.device_memory import BatchFit, Reserved, Workspace
 from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
 from analysis.formula.constraints import amount
 from reports.shared.layout import Cell, Column, Part, TextTable, csv_of, csv_text, strong

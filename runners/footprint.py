@@ -191,7 +191,7 @@ def memory_of(name: str) -> Memory:
 
 
 def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
-    from analysis.footprint.caching_allocator import allowance, replay, unforeseen
+    from analysis.footprint.device_memory import allowance, replay, unforeseen
     from analysis.footprint.live_bytes import footprint
     from analysis.footprint.minimum import minimal
     from reports.footprint import FootprintAnswer
@@ -212,7 +212,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
         layout=options.layout,
         operations=step.operations,
         live=live,
-        reserved=replay(live.ledger, len(step.operations)),
+        reserved=replay(live.ledger),
         workspaces=allowance(step.operations, options.device, capability(options.fit)),
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,

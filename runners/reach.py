@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.peaks import Device, device_called
-from analysis.footprint.largest_batch import SMALL, BatchFit
+from analysis.footprint.device_memory import SMALL_BATCHES, BatchFit
 from results.errors import Inconsistent, Unavailable
 from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, instructed
@@ -183,10 +183,10 @@ def prediction_of(
     setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
     try:
         machine = machine_of(device, options.precision)
-        low, high = (operations_of(steps.asked, steps.at(batch)) for batch in SMALL)
+        low, high = (operations_of(steps.asked, steps.at(batch)) for batch in SMALL_BATCHES)
         if [operation.name for operation in low] != [operation.name for operation in operations]:
-            raise Inconsistent(f"the step has other operations at batches {SMALL[0]} and {options.batch_size}")
-        step = amounts(low, SMALL[0], high, SMALL[1])
+            raise Inconsistent(f"the step has other operations at batches {SMALL_BATCHES[0]} and {options.batch_size}")
+        step = amounts(low, SMALL_BATCHES[0], high, SMALL_BATCHES[1])
         least_s = None if bound is None else bound.bound_time_s
         return predict(fitted_model(), step, options.batch_size, setting, machine, least_s), ""
     except (Unavailable, Inconsistent, Untraced, Mistake) as fault:
@@ -244,7 +244,7 @@ def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
     """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
     arguments = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):
-        largest = fit(*arguments, least=SMALL[0])
+        largest = fit(*arguments, least=SMALL_BATCHES[0])
         if largest.largest_batch:
             return largest
     return fit(*arguments)

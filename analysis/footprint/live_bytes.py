@@ -20,7 +20,7 @@ third of these, and while it runs but for the first:
   in a trace on fake tensors the workspace that oneDNN's LSTM keeps for its backward pass. Fake tensors give it no
   element; a real one can be four times the layer's gates. A trace on real tensors has it.
 
-Reserved memory is `analysis/footprint/caching_allocator.py`'s, a better order
+Reserved memory is `analysis.footprint.device_memory.py`'s, a better order
 `analysis/footprint/minimum.py`'s.
 """
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.devices.peaks import lookup
-from analysis.footprint.largest_batch import SMALL
+from analysis.footprint.device_memory import SMALL_BATCHES
 from analysis.reach.prediction import IN_PARTS, StepCost, step_bound, step_cost
 from analysis.reach.step_time import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row
@@ -65,7 +65,9 @@ class BatchCost:
     def __post_init__(self) -> None:
         shapes = [(cost.units, cost.group_flop.shape, cost.operation_flop.shape) for cost in (self.low, self.high)]
         if shapes[0] != shapes[1]:
-            raise Inconsistent(f"expected the same operations at batches {SMALL[0]} and {SMALL[1]}, in the same groups")
+            raise Inconsistent(
+                f"expected the same operations at batches {SMALL_BATCHES[0]} and {SMALL_BATCHES[1]}, in the same groups"
+            )
 
     def at(self, batch_size: int) -> StepCost:
         """The cost at a batch. Raises Inconsistent where it would not be a whole number, or less than nothing."""
@@ -73,8 +75,8 @@ class BatchCost:
 
     def _line(self, name: str, batch_size: int) -> Any:
         low, high = getattr(self.low, name), getattr(self.high, name)
-        slope, rest = np.divmod(high - low, SMALL[1] - SMALL[0])
-        line = low + slope * (batch_size - SMALL[0])
+        slope, rest = np.divmod(high - low, SMALL_BATCHES[1] - SMALL_BATCHES[0])
+        line = low + slope * (batch_size - SMALL_BATCHES[0])
         if rest.any() or (line < 0).any():
             raise Inconsistent(f"{name} of the step is not proportional to the batch")
         return line
@@ -151,14 +153,14 @@ def count(key: StepKey, rows: Sequence[Row]) -> tuple[list[Row | str], Mapping[s
             warnings.simplefilter("ignore")  # names that timm has renamed
             parameters = _parameters(asked)
             trace = trace_batch if key.mode == "train" else trace_forward
-            low, high = (operations_of(asked, trace(asked, batch)) for batch in SMALL)
+            low, high = (operations_of(asked, trace(asked, batch)) for batch in SMALL_BATCHES)
         cost = BatchCost(step_cost(low), step_cost(high))
         is_bounded = all(operation.name != IN_PARTS for operation in low)
         answers = [_derived(row, parameters, cost, is_bounded) for row in rows]
     except Exception as fault:  # noqa: BLE001  the edge: a model's own code may raise anything
         return [one_line(f"{type(fault).__name__}: {fault}", 80)] * len(rows), None
     try:
-        return answers, amounts(low, SMALL[0], high, SMALL[1])
+        return answers, amounts(low, SMALL_BATCHES[0], high, SMALL_BATCHES[1])
     except Inconsistent:
         return answers, None
 
@@ -184,7 +186,7 @@ def _derived(row: Row, parameters: int, batch_cost: BatchCost, is_bounded: bool)
     if row["source"] == "Lambda" and row["precision"] == "fp32" and "tf32" in device.peaks:
         return "the source does not say whether TF32 was on"
     try:
-        traced = batch_cost.at(batch_size or SMALL[0])
+        traced = batch_cost.at(batch_size or SMALL_BATCHES[0])
         instead = SAME_UNIT.get(row["precision"], {})
         cost = replace(traced, units=tuple(instead.get(unit, unit) for unit in traced.units))
         bound = step_bound(cost, device.peaks, device.bandwidth_bytes_per_s)
@@ -193,7 +195,7 @@ def _derived(row: Row, parameters: int, batch_cost: BatchCost, is_bounded: bool)
     mac = row.get("published_mac") if row["mode"] == "infer" else None
     if mac and mac >= FEWEST_MAC and not (MAC_RATIOS[0] <= bound.model_flop / 2 / batch_size / mac <= MAC_RATIOS[1]):
         return "another model, by its multiply-adds"
-    step_time_s = row["step_time_s"] or SMALL[0] / row["items_per_s"]
+    step_time_s = row["step_time_s"] or SMALL_BATCHES[0] / row["items_per_s"]
     has_bound = batch_size and is_bounded and row["precision"].startswith("amp-")
     return {
         "model_flop": bound.model_flop if batch_size else None,

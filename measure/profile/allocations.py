@@ -51,7 +51,7 @@ def on_cpu(make: Make, names: Collection[str]) -> Allocated:
 
 def on_cuda(make: Make, device: Any) -> tuple[list[Any], int]:
     """(the allocator's history, how many of its entries were there before the second step) on a CUDA device.
-    `analysis.footprint.caching_allocator` reads it."""
+    `analysis.footprint.device_memory` reads it."""
     cuda: Any = torch.cuda
     gc.collect()
     cuda.empty_cache()

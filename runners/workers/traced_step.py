@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.footprint.caching_allocator import allowance, replay, tensors_peak
-from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_fits
+from analysis.footprint.device_memory import BatchFit, allowance, largest_batch, replay, reserved_fits, tensors_peak
 from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable
 from results.printable import plain_words
@@ -170,7 +169,7 @@ def fit(
         if device != "cuda":
             return max(live)
         peak = footprint(step.operations, step.storages)
-        segments = replay(peak.ledger, len(step.operations)).reserved_bytes
+        segments = replay(peak.ledger).reserved_bytes
         return segments + live[0] - peak.total_bytes[0]
 
     at_most = largest_batch(

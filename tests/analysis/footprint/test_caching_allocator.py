@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.footprint.caching_allocator import (
+from analysis.footprint.device_memory import (
     HOPPER_BYTES,
     Pools,
     Reserved,
@@ -63,7 +63,6 @@ def test_a_request_is_rounded_up(nbytes: int, block: int) -> None:
 @pytest.mark.parametrize(
     ("nbytes", "made"),
     [
-        (0, 0),
         (512, 2 * MIB),
         (MIB, 2 * MIB),
         (MIB + 512, 20 * MIB),
@@ -96,7 +95,7 @@ def kept(*sizes: int) -> list[Storage]:
     ],
 )
 def test_runs_by_hand(sizes: tuple[int, ...], found: Reserved) -> None:
-    assert replay(kept(*sizes), len(sizes)) == found
+    assert replay(kept(*sizes)) == found
 
 
 def test_what_dies_and_what_is_born_meet_while_an_operation_runs() -> None:
@@ -106,7 +105,7 @@ def test_what_dies_and_what_is_born_meet_while_an_operation_runs() -> None:
         Storage(1, MIB, "activation", 1, None),
         Storage(2, MIB, "activation", 2, 2),
     ]
-    assert replay(storages, 3) == Reserved(2 * MIB, 2 * MIB, 1)
+    assert replay(storages) == Reserved(2 * MIB, 2 * MIB, 1)
 
 
 SIZES = {

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from analysis.footprint.caching_allocator import replay
+from analysis.footprint.device_memory import replay
 from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
 from analysis.operators.step_table import Table
 from measure.operations.tracer import Trace
@@ -174,7 +174,7 @@ def test_bytes_that_others_saw_allocated(model: str, batch: int) -> None:
     fresh = max(each.id for each in ledger) + 1
     weights = [each for each in ledger if each.role == "weight"]
     copies = [replace(each, id=fresh + place, born_index=BEFORE) for place, each in enumerate(weights)]
-    predicted = replay([*ledger, *copies], len(step.operations)).allocated_bytes
+    predicted = replay([*ledger, *copies]).allocated_bytes
     assert predicted == pytest.approx(MEASURED[model, batch], rel=0.002)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.footprint.largest_batch import SMALL
+from analysis.footprint.device_memory import SMALL_BATCHES
 from analysis.reach.prediction import published_rows, step_cost
 from analysis.reach.step_time import ARITHMETIC, LAUNCHES, MEMORY, Terms
 from benchmarks.reach import counting, evaluation, fitting
@@ -72,7 +72,7 @@ def test_a_row_is_counted_as_it_is_kept():
 
 def test_the_cost_at_any_batch_is_that_of_a_trace_there():
     asked = StepOptions("resnet18", "amp-bf16", hyper={"image_size": 64})
-    low, high, traced = (step_cost(operations_of(asked, trace_batch(asked, batch))) for batch in (*SMALL, 16))
+    low, high, traced = (step_cost(operations_of(asked, trace_batch(asked, batch))) for batch in (*SMALL_BATCHES, 16))
     found = BatchCost(low, high).at(16)
     assert found.model_flop == traced.model_flop
     assert (found.group_flop == traced.group_flop).all()

@@ -1,0 +1,303 @@
+"""What of a device's memory a training step takes beside its tensors, and the largest batch that fits.
+
+`replay` takes the ledger through the published rules of PyTorch's caching allocator for CUDA (torch 2.11 to 2.15,
+`CUDACachingAllocator.cpp`, default settings, one stream): live ≤ allocated ≤ reserved. `allowance` is what cuBLAS keeps
+(`CublasHandlePool.cpp`: 2 × 4096 + 16 × 8 KiB a thread, 32 MiB from compute capability 9.0 on). `tensors_peak` tells
+tensors from workspaces in a recorded history. `largest_batch` predicts from small batches, then looks at the step. Not
+claimed: what earlier steps left cached, the device's context, workspaces of cuDNN and oneDNN.
+"""
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from results.records.counts import Operation, Storage
+
+BLOCK = 512
+SMALL = 2**20
+"""Requests of up to this many bytes come from the pool of small segments."""
+SMALL_SEGMENT = 2 * 2**20
+LARGE_SEGMENT = 20 * 2**20
+OWN_SEGMENT = 10 * 2**20
+"""Requests from here on have a segment of their own."""
+OWN_ROUNDING = 2 * 2**20
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Bytes at their highest. allocated: of blocks (`memory_allocated`); reserved: of segments; segments: how many."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    segments: int
+
+
+def rounded(nbytes: int) -> int:
+    """The bytes of the smallest block that a request can have; 0 for nothing, which asks for no block."""
+    return -(-nbytes // BLOCK) * BLOCK
+
+
+def segment(nbytes: int) -> int:
+    """The bytes of the segment that a request makes if no free block will do."""
+    if nbytes <= SMALL:
+        return SMALL_SEGMENT
+    if nbytes < OWN_SEGMENT:
+        return LARGE_SEGMENT
+    return -(-nbytes // OWN_ROUNDING) * OWN_ROUNDING
+
+
+class Pools:
+    """Segments, and what of them is free. Every block is known by the number that its caller gave it.
+
+    A request is rounded up to 512 bytes. One of up to 1 MiB is served from small segments of 2 MiB, one below 10 MiB
+    from large ones of 20 MiB, a larger one from a segment of its own. The smallest free block that is large enough is
+    taken, and split if 512 bytes (small) or more than 1 MiB (large) are left, which no other request could use; a freed
+    block joins its free neighbours; a segment stays reserved. Which of equal blocks is taken depends on addresses in
+    the original, on the order of making here.
+    """
+
+    def __init__(self) -> None:
+        self.reserved = self.segments = self.allocated = 0
+        self.blocks: dict[int, tuple[int, int, int]] = {}  # number → segment, in order of making; start; size
+        self._free: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}  # small? → size, segment, start
+        self._small: list[bool] = []  # of each segment
+
+    def take(self, number: int, nbytes: int) -> None:
+        """Give a block to a request of nbytes."""
+        size = rounded(nbytes)
+        if not size:
+            return
+        small = size <= SMALL
+        free = self._free[small]
+        at = bisect_left(free, (size,))
+        if at == len(free):
+            free.append((segment(size), self.segments, 0))
+            self.reserved += segment(size)
+            self.segments += 1
+            self._small.append(small)
+        block, where, start = free.pop(at)
+        left = block - size
+        taken = size if (left >= BLOCK if small else left > SMALL) else block
+        if block > taken:  # the rest stays free behind it: that decides what it can join later
+            insort(free, (block - taken, where, start + taken))
+        self.blocks[number] = where, start, taken
+        self.allocated += taken
+
+    def give(self, number: int) -> None:
+        """Take a block back; a request of nothing had none."""
+        where, start, size = self.blocks.pop(number, (0, 0, 0))
+        if not size:
+            return
+        self.allocated -= size
+        free = self._free[self._small[where]]
+        beside = [block for block in free if block[1] == where and start in (block[2] + block[0], block[2] - size)]
+        for block in beside:
+            free.remove(block)
+            start, size = min(start, block[2]), size + block[0]
+        insort(free, (size, where, start))
+
+
+def replay(storages: Iterable[Storage]) -> Reserved:
+    """What a step needs of the allocator. Storages of unknown size are left out.
+
+    An operation's inputs and outputs are alive at the same time: what dies there is given back after what is born.
+    """
+    events = []
+    for storage in storages:
+        if storage.nbytes is not None:
+            events.append((storage.born_index, False, storage.id, storage.nbytes))
+            if storage.died_index is not None:
+                events.append((storage.died_index, True, storage.id, 0))
+    pools, allocated = Pools(), 0
+    for _, is_death, number, nbytes in sorted(events):
+        if is_death:
+            pools.give(number)
+        else:
+            pools.take(number, nbytes)
+            allocated = max(allocated, pools.allocated)
+    return Reserved(allocated, pools.reserved, pools.segments)
+
+
+_WORKSPACE = re.compile(r"workspace|cudnn|cublas", re.IGNORECASE)
+_KEPT = re.compile(r"at::native::cudnn_batch_norm|_cudnn_rnn|reserve", re.IGNORECASE)
+"""Functions of cuDNN whose outputs are tensors."""
+_EMPTY = re.compile(r"at::(detail|native)::empty|at::empty")
+"""The functions by which torch makes every tensor; libraries' own memory does not come through them."""
+_GRADIENTS = "at::native::convolution_backward"
+"""The innermost function with a name around what cuDNN asks for to calculate a convolution's gradients."""
+_CUBLAS = "at::cuda::blas::"
+"""What makes its workspace as a tensor, of bytes: no output is made there."""
+
+ALLOCATED, FREED = "alloc", "free_completed"
+
+
+def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
+    """The most bytes that were asked for by tensors, from entry `since` on."""
+    living: dict[int, int] = {}
+    tensors = most = 0
+    for position, entry in enumerate(history):
+        if entry["action"] == ALLOCATED and not _is_workspace(entry.get("frames", ())):
+            living[entry["addr"]] = entry["size"]
+            tensors += entry["size"]
+        elif entry["action"] == FREED:
+            tensors -= living.pop(entry["addr"], 0)
+        if position >= since:
+            most = max(most, tensors)
+    return most
+
+
+def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a library asked: the innermost frames up to the operator's own, which is at::native's or at::_ops'."""
+    names = [str(frame.get("name", "")) for frame in frames]
+    if any(map(_EMPTY.search, names)):
+        return any(name.startswith(_CUBLAS) for name in names)
+    for name in names:
+        if name.startswith(_GRADIENTS):
+            return True
+        if name.startswith(("at::_ops::", "at::meta::", "torch::autograd::")):
+            return False
+        if _WORKSPACE.search(name) and not _KEPT.search(name):
+            return True
+    return False
+
+
+KIB = 1024
+CUBLAS_BYTES = (2 * 4096 + 16 * 8) * KIB
+HOPPER_BYTES = 32 * 1024 * KIB
+"""Workspace of one handle, from compute capability 9.0 on and for an unknown device."""
+
+SOURCE = "allowance: torch's default, threads: {}"
+
+_PRODUCTS = ("matmul", "attention", "recurrent")
+"""Kinds of operations that may call cuBLAS."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What one library takes. source: of the number."""
+
+    library: str
+    nbytes: int
+    source: str
+
+
+def allowance(
+    operations: Sequence[Operation], device: str, compute_capability: str | None = None
+) -> tuple[Workspace, ...]:
+    """What is to be added to a step's tensors. device: "cuda" or "cpu". compute_capability: "8.0"; None: not known."""
+    if device != "cuda":
+        return ()
+    threads = {operation.phase in ("backward", "recompute") for operation in operations if operation.kind in _PRODUCTS}
+    if not threads:
+        return ()
+    is_older = compute_capability is not None and compute_capability[0].isdigit() and float(compute_capability) < 9
+    nbytes = CUBLAS_BYTES if is_older else HOPPER_BYTES
+    return (Workspace("cuBLAS", len(threads) * nbytes, SOURCE.format(len(threads))),)
+
+
+def unforeseen(operations: Sequence[Operation], device: str) -> str:
+    """What is known to come on top without a number, in one line; "" for nothing."""
+    kinds = {operation.kind for operation in operations}
+    if device == "cuda":
+        cudnn = kinds & {"convolution", "recurrent"}
+        return "what cuDNN's kernels take for themselves is not known before: 0 here" if cudnn else ""
+    heavy = kinds & {"convolution", "recurrent", "matmul", "attention", "normalization"}
+    return "what kernels take for themselves on a CPU is not known before: 0 here" if heavy else ""
+
+
+SMALL_BATCHES = (2, 4)
+"""Batches from which all others are predicted. Not 1, whose strides are any."""
+
+EIGHT = 8
+"""Batches are rounded down to a multiple of this, for which kernels are made."""
+
+MOST = 2**24
+"""Larger batches are not looked for."""
+
+
+@dataclass(frozen=True)
+class BatchFit:
+    """largest_batch: by live bytes, 0 where not even the smallest fits. needed: batch → these, of all that were looked
+    at. fits: the batch whose reserved segments fit, a multiple of EIGHT where it is that large; reserved_bytes: its.
+
+    predicted: by the small batches alone; None where they predict nothing. capped: the next batch was not looked at, as
+    it is beyond MOST, or the step refuses it: refused has its words.
+    """
+
+    largest_batch: int
+    available_bytes: int
+    needed: dict[int, int]
+    predicted: int | None
+    capped: bool = False
+    refused: str = ""
+    fits: int = 0
+    reserved_bytes: int = 0
+
+
+def in_eights(batch: int) -> int:
+    """The largest multiple of EIGHT that is no larger; a smaller batch as it is."""
+    return batch - batch % EIGHT if batch > EIGHT else batch
+
+
+def reserved_fits(at_most: BatchFit, reserved: Callable[[int], int], least: int) -> BatchFit:
+    """With the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what lies beside them."""
+    batch, nbytes = in_eights(at_most.largest_batch), 0
+    while batch >= least and (nbytes := reserved(batch)) > at_most.available_bytes:
+        batch = min(batch - 1, batch * at_most.available_bytes // nbytes)
+        batch = in_eights(batch)
+    fits = batch if batch >= least else 0
+    return replace(at_most, fits=fits, reserved_bytes=nbytes if fits else 0)
+
+
+def largest_batch(
+    need: Callable[[int], Sequence[int]], available_bytes: int, least: int = 1, most: int = MOST
+) -> BatchFit:
+    """Look for it: that batch fits and the next one does not, or the step refuses it (ValueError).
+
+    At one order of operations each moment's live bytes are a line in the batch, so that two small batches say which
+    moment is the highest at any batch; where operations change with the batch the search goes by doubling and halves.
+    need: batch → bytes at each moment of its step, which do not fall as the batch grows. least: the smallest batch that
+    the step takes."""
+    looked: dict[int, Sequence[int]] = {}
+    refused: dict[int, str] = {}
+
+    def fits(batch: int) -> bool:
+        if batch not in looked and batch not in refused:
+            try:
+                looked[batch] = need(batch)
+            except ValueError as fault:
+                if batch <= least:
+                    raise
+                refused[batch] = str(fault)
+        return batch in looked and max(looked[batch]) <= available_bytes
+
+    low, high, guess = least - 1, most + 1, None
+    small = [batch for batch in SMALL_BATCHES if least <= batch <= most]
+    for batch in (least, *small):
+        if batch < high:
+            low, high = (batch, high) if fits(batch) else (low, batch)
+    if low >= least:
+        guess = _predicted_batch([(batch, looked[batch]) for batch in small if batch in looked], available_bytes)
+        trials = [] if guess is None else [guess, guess + 1, guess - 1]
+        while high - low > 1:
+            beyond = 2 * low if high > most else (low + high) // 2
+            trial = next((trial for trial in trials if low < trial < high), beyond)
+            trial = min(trial, most, high - 1)
+            low, high = (trial, high) if fits(trial) else (low, trial)
+    needed = {number: max(looked[number]) for number in sorted(looked)}
+    text = refused.get(low + 1, "")
+    largest = low if low >= least else 0
+    return BatchFit(largest, available_bytes, needed, guess, largest >= most or bool(text), text)
+
+
+def _predicted_batch(small: Sequence[tuple[int, Sequence[int]]], available_bytes: int) -> int | None:
+    """Where the first moment's line through two small batches crosses the memory; None without two that have as many
+    moments, each at one order of operations."""
+    if len(small) < 2 or len(small[0][1]) != len(small[1][1]):
+        return None
+    (first, low), (second, high) = small
+    pairs = zip(low, high, strict=True)
+    crossings = (first + (available_bytes - a) * (second - first) / (b - a) for a, b in pairs if b > a)
+    return max(0, int(min(crossings, default=MOST)))
