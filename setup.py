@@ -27,7 +27,6 @@ DATA = {
     "flopledger": ["py.typed"],
     "analysis": ["**/*.csv", "**/*.toml", "reach/*.json", "reach/*.gz"],
     "cleaning": ["**/*.csv"],
-    "measure": ["**/*.c"],
     "reports": ["**/templates/*"],
 }
 EXTRAS: dict[str, tuple[str, ...]] = {

@@ -1,9 +1,8 @@
 """`python -m runners.doctor`: is this machine fit to measure on, and what does each absence cost?
 
 Prints one line a fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes no
-setting and measures nothing but clock and units of a CPU that would be measured on. `--peaks NAME` prints the
-datasheet's dense peaks of a device instead, each with its source and how it was verified, or what a CPU's core does in
-a clock, or exits with 2 for a name that no table holds: a device is never guessed.
+setting and measures nothing. `--peaks NAME` prints the datasheet's dense peaks of a device instead, each with its
+source and how it was verified, or exits with 2 for a name that the table lacks: a device is never guessed.
 `--self-test` runs known work on the device and says whether numbers of this program may be believed there.
 """
 
@@ -16,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import peaks, processors
+from analysis.devices import peaks
 from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import UNITS
 from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
-from results.errors import StoreFault, Unavailable
+from results.errors import StoreFault
 from runners.cli.arguments import names
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
@@ -56,9 +55,6 @@ STAND_IN_SAYS = "This device is a stand-in that computes nothing: the answer is 
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
 
-CORES_SAY = "A CPU's peak is cores × FLOP a clock × clock; --peaks cpu measures the clock here, and gives it."
-
-
 def _checks(text: str) -> tuple[str, ...]:
     from runners.self_test import CHECKS, GROUPS
 
@@ -71,7 +67,7 @@ OF_SELF_TEST = ("device", "save", "write", "only", "budget")
 OPTIONS: Options = {
     "--peaks": {
         "metavar": "NAME",
-        "help": 'print the dense peaks of a device, e.g. "NVIDIA L40S"; cpu: of this processor',
+        "help": 'print the dense peaks of a device, e.g. "NVIDIA L40S"',
     },
     "--self-test": {"action": "store_true", "help": "known work: may numbers be believed here? (3 minutes)"},
     "device": {"default": None, "help": "of --self-test: auto, cuda, cuda:1 or cpu (auto)"},
@@ -119,8 +115,6 @@ def _answered(options: Namespace) -> int:
 
 def print_peaks(name: str, form: str) -> int:
     """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
-    if name.casefold() in (processors.HERE, *(each.casefold() for each in processors.names())):
-        return print_core_peaks(name, form)
     if why := name_refusal(name):
         raise Mistake(f"no peaks for {name!r}: expected a device with one peak, this is {why}")
     with as_mistake(ValueError):
@@ -137,25 +131,6 @@ def print_peaks(name: str, form: str) -> int:
         for unit, peak in answer["peaks"].items()
     ]
     _show(form, peaks_table(answer), answer, rows)
-    return 0
-
-
-def print_core_peaks(name: str, form: str) -> int:
-    """Print what a core of a CPU does in a clock, and of this machine's the derived peak. Raises Mistake."""
-    from runners.machine_checks import core_peaks
-
-    with as_mistake(Unavailable, about=f"--peaks {name}: "):
-        microarchitecture, rows = core_peaks(name)
-    heads = ("unit", "instructions", "a clock", "FLOP a clock", "GFLOP/s", "source")
-    cells = []
-    for row in rows:
-        peak = row["derived_flop_per_s"]
-        shown = "" if peak is None else f"{peak / 1e9:,.0f}"
-        cells.append(
-            (row["unit"], row["instructions"], row["per_clock"], f"{row['flop_per_clock']:g}", shown, row["source"])
-        )
-    table = _table(f"{microarchitecture}: one core in one clock", heads, cells)
-    _show(form, [*table, "", CORES_SAY], {"device": microarchitecture, "units": rows}, rows)
     return 0
 
 
@@ -282,10 +257,10 @@ def verdict(lines: list[Check]) -> str:
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
     """A table; nothing in it is said by colour alone."""
-    numbers = ("TFLOP/s", "at MHz", "a clock", "FLOP a clock", "GFLOP/s")
     words = ("source", "fact", "cost", "expected", "reason", "what runs it")
     columns = [
-        Column(name, right=name in numbers, wraps=name in words, rank=int(name == "verification")) for name in header
+        Column(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in words, rank=int(name == "verification"))
+        for name in header
     ]
     cells = [[Styled(cell, _STYLES.get(cell, "")) for cell in row] for row in rows]
     return [*([strong(title)] if title else []), TextTable(columns, cells)]

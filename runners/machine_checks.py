@@ -3,9 +3,6 @@
 Every check returns lines and prints nothing; none changes a setting. `ok` means that nothing is lost, `warn` that
 results are possible but say less or scatter more, `missing` that something is not there. Only a line that is `needed`
 can make a machine unfit; no optional counter or tool does. A check does not claim that the machine stays as it is.
-
-Of a CPU: its cores, what they may be used for, and its derived peak, all measured. `core_peaks` is the same for
-`--peaks`.
 """
 
 import importlib
@@ -16,23 +13,18 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.devices import peaks, processors
-from analysis.devices.processors import Processor, vector_units
+from analysis.devices import peaks
 from analysis.devices.telemetry import EVENT_REASONS
 from analysis.utilization.utilization import HARMLESS_REASONS
-from measure.ceiling.core_peaks import KERNEL_UNITS, issue_rows
 from measure.counters.registry import COUNTERS, install_line
 from measure.device import environment
-from measure.device.cpu_identity import Allowance, allowance, processor
 from measure.device.telemetry import DeviceTelemetry, open_device
-from reports.shared.numbers import si
 from results.errors import Unavailable, one_line
-from results.records.cell import Ceiling
 from runners.workers.devices import BUSY_LOAD_RATIO
 
 STATES = ("ok", "warn", "missing")
@@ -93,7 +85,7 @@ def all_checks(runs: Path) -> list[Check]:
     cost = "fp32 and tf32 cells are refused: no flag shows what really runs"
     lines += [_line("override", variable, cost) for variable in environment.overrides()]
     lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]
-    return lines if gpus else [*lines, *processor_checks()]
+    return lines
 
 
 def is_fit(lines: list[Check]) -> bool:
@@ -143,7 +135,7 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     if facts["device"] == "cpu":
         isa = " ".join(flag for flag, there in (facts["isa"] or {}).items() if there)
         yield _line("device", f"cpu: {name}, {facts['physical_cores'] or '?'} cores, {isa or 'ISA unknown'}")
-        yield _line("peaks", "no datasheet gives a CPU's peak", "its ceiling and its derived peak are measured")
+        yield _line("peaks", "no datasheet gives a CPU's peak", "its ceiling is measured")
         return
     size = f"{facts['multiprocessors']} multiprocessors, {facts['memory_bytes'] / 1e9:.0f} GB"
     stand_in = "no hardware: what is measured on it is evidence of nothing but this program"
@@ -292,86 +284,3 @@ def _is_installed(package: str) -> bool:
         return importlib.util.find_spec(package.replace("-", "_")) is not None
     except (ImportError, ValueError):
         return False
-
-
-ISSUE_S = 0.1
-"""Seconds of each kernel."""
-
-
-def processor_checks() -> list[Check]:
-    """Lines of this machine's processor, measured within seconds."""
-    try:
-        known = processor()
-    except Unavailable as fault:
-        return [Check("processor", "missing", str(fault), "no derived peak: the measured peak alone")]
-    import torch
-
-    threads = torch.get_num_threads()
-    return [identity_check(known, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
-
-
-def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
-    """What this machine's cores do in each unit. fastest: with its fastest instructions alone."""
-    blank = Ceiling(sitting="", device=processors.HERE, precision="", unit="", operation="", shape="")
-    return issue_rows(blank, KERNEL_UNITS, threads, ISSUE_S, fastest)
-
-
-def identity_check(processor: Processor, allowed: Allowance, threads: int) -> Check:
-    """Which microarchitecture it is, and what of it this process may use."""
-    parts = [
-        f"family {processor.family} model {processor.model} stepping {processor.stepping or '?'}",
-        f"{allowed.usable_cores(threads):g} of {len(allowed.cores)} cores with {threads} threads of torch, "
-        f"{len(allowed.processors)} processors in its affinity",
-        f"{allowed.hardware_threads} hardware thread{'s' * (allowed.hardware_threads > 1)} a core",
-        f"{allowed.numa_nodes} NUMA node{'s' * (allowed.numa_nodes > 1)}",
-        "no quota" if allowed.quota is None else f"a quota of {allowed.quota:g} processors",
-    ]
-    try:
-        return _line("processor", "; ".join([processors.identify(processor), *parts]))
-    except Unavailable as fault:
-        return _line("processor", "; ".join(parts), str(fault))
-
-
-def peak_checks(rows: Sequence[Ceiling]) -> Iterator[Check]:
-    """One line a unit: its peak and what the kernel reached of it, or why there is none."""
-    for row in rows:
-        text = row.reason.removeprefix("note: ")
-        if row.derived_flop_per_s is None:
-            measured = f"; its kernel reached {si(row.flop_per_s, 'FLOP/s')}" if row.flop_per_s else ""
-            yield _line("derived peak", f"{row.unit}: none{measured}", text or row.status)
-            continue
-        reached = (row.flop_per_s or 0.0) / row.derived_flop_per_s
-        fact = (
-            f"{row.unit} {si(row.derived_flop_per_s, 'FLOP/s')}: {row.cores:g} cores, {row.instructions} at "
-            f"{(row.sm_clock_hz or 0.0) / 1e9:.2f} GHz; {row.per_clock:.4g} a clock counted, {reached:.0%} reached"
-        )
-        yield _line("derived peak", fact, text)
-
-
-MEASURED = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
-
-
-def core_peaks(name: str) -> tuple[str, list[dict[str, Any]]]:
-    """The microarchitecture of this name (of this machine, measured, for "cpu"), and what its core does in a clock by
-    unit and instructions. Raises Unavailable where this machine's processor is not known."""
-    rows: list[Ceiling] = []
-    if name.casefold() == processors.HERE:
-        import torch
-
-        microarchitecture = processors.identify(processor())
-        rows = core_rows(torch.get_num_threads())
-    else:
-        microarchitecture = next(known for known in processors.names() if known.casefold() == name.casefold())
-    measured = {(row.unit, row.instructions): row for row in rows}
-    return microarchitecture, [
-        {
-            "unit": unit.unit,
-            "instructions": unit.instructions,
-            "per_clock": str(unit.per_clock),
-            "flop_per_clock": float(unit.flop_per_clock),
-            **{column: getattr(measured.get((unit.unit, unit.instructions)), column, None) for column in MEASURED},
-            "source": unit.source,
-            "evidence": unit.evidence,
-        }
-        for unit in vector_units(microarchitecture)
-    ]

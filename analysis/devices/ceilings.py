@@ -45,21 +45,18 @@ FAST_ALGORITHMS = ("winograd", "fft")
 SUSTAINED = "sustained"
 """How the family begins of a kernel that ran back to back for seconds, at the clock that the power cap leaves."""
 
-ISSUE = "issue"
-"""The operation of rows that are of a CPU's cores alone: independent multiply-adds in registers. No network computes
-so, and it is no ceiling."""
-
 FAST_KERNELS = ("convolution",)
 """Operations for which such an algorithm is known."""
 
 
 def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Ceiling | None:
-    """The row of this unit with the highest FLOP/s; None if none was measured. The first of equals. A rate that is no
-    finite number above 0 was not measured. sustained: of those that ran back to back for seconds, else of the others.
+    """This unit's product or convolution with the highest FLOP/s, the first of equals; None if none was measured: a
+    rate that is no finite number above 0 was not. sustained: of those that ran back to back for seconds, else of the
+    others.
 
     The caller chooses whose rows these are: ceilings of another device or session are not distinguished here.
     """
-    rows = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.operation != ISSUE]
+    rows = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.operation in ("matmul", "convolution")]
     rows = [c for c in rows if c.family.startswith(SUSTAINED) == sustained]
     measured = [c for c in rows if 0 < (c.flop_per_s or 0.0) < math.inf]
     return max(measured, key=lambda c: c.flop_per_s or 0.0, default=None)

@@ -1,4 +1,4 @@
-"""Peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceilings, user, derived.
+"""Peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceilings, user.
 
 Dense peaks of the unit that really runs an operation, by exact device name. What is not known is absent with a reason;
 there is no default and no partial sum: work on a unit without a peak makes the whole denominator absent.
@@ -14,9 +14,9 @@ from typing import Any
 
 from analysis.devices import ceilings as devices_ceilings
 from analysis.devices import peaks
-from analysis.devices.ceilings import ISSUE, best
+from analysis.devices.ceilings import best
 from analysis.devices.device_peak import name_refusal
-from analysis.devices.precisions import PRECISIONS, UNITS, unit_of
+from analysis.devices.precisions import UNITS
 from results.errors import Unavailable
 from results.records.answers import Utilization
 from results.records.cell import Ceiling, Run, Sitting
@@ -66,13 +66,12 @@ class Denominator:
 
 @dataclass(frozen=True)
 class SessionPeaks:
-    """What all cells of a session on one device are divided by. cores: the session's rows of `issue`."""
+    """What all cells of a session on one device are divided by."""
 
     sheet: Denominator
     ceiling: Denominator
     sustained: Denominator
     user: Denominator
-    cores: tuple[Ceiling, ...] = ()
 
 
 def session_peaks(
@@ -88,9 +87,8 @@ def session_peaks(
     highest SM clock that the device names.
     """
     here = ceilings_of(run, ceilings)
-    cores = tuple(row for row in here if row.operation == ISSUE)
     single, sustained = (ceiling_of(here, sheet.device, highest_hz, kind) for kind in (False, True))
-    return SessionPeaks(sheet, single, sustained, user(peak_tflops), cores)
+    return SessionPeaks(sheet, single, sustained, user(peak_tflops))
 
 
 def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
@@ -99,15 +97,14 @@ def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
     return [row for row in ceilings if (row.sitting, row.device, row.malloc) == of_run]
 
 
-def denominators(run: Run, peaks: SessionPeaks, clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
+def denominators(peaks: SessionPeaks, clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
     """The denominators of one cell: datasheet, clock, ceiling, user; of one that the power cap held, the sustained
-    ceiling; and on a CPU whose cores were timed, derived.
+    ceiling.
 
     peaks: of its session and device. clock_hz: mean SM clock of the window, None if none was observed.
     """
-    of_cell = [peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user]
-    of_cell += [peaks.sustained] if capped and peaks.sustained.peak_by_unit else []
-    return (*of_cell, derived(peaks.cores, run)) if peaks.cores else tuple(of_cell)
+    held = (peaks.sustained,) if capped and peaks.sustained.peak_by_unit else ()
+    return (peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user, *held)
 
 
 def of_ranks(single: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:
@@ -184,44 +181,6 @@ def ceiling_of(
     # The gate `rebuilt` compares this text with utilization.csv of earlier runs, so its words stay.
     reason = "" if values or refused else "no ceiling was measured on this device in this sitting"
     return Denominator("sustained" if sustained else "ceiling", values, sources, reason, refused=refused)
-
-
-def derived(cores: Sequence[Ceiling], run: Run) -> Denominator:
-    """Cores × what a core does in a clock × its clock, of the instructions that the cell's products ran on.
-
-    cores: the session's rows of `issue`, the fastest instructions of a unit first. What ran is `run.instructions`;
-    where that says nothing of a unit, the fastest that the process has are taken.
-    """
-    values, sources, refused = {}, {}, {}
-    for unit in UNITS:
-        rows = [row for row in cores if row.unit == unit]
-        ran = instructions_of(run, unit)
-        row = next((row for row in rows if not ran or row.instructions in ran), None)
-        if row is None:
-            if ran:
-                refused[unit] = f"{unit} products ran on {', '.join(sorted(ran))}: no core's kernel was timed with that"
-            continue
-        if row.derived_flop_per_s is None:
-            refused[unit] = row.reason.removeprefix("note: ") or row.status
-            continue
-        values[unit] = row.derived_flop_per_s
-        clock = "" if row.sm_clock_hz is None else f" at {row.sm_clock_hz / 1e9:.3g} GHz, measured"
-        sources[unit] = f"{unit} by {row.instructions} of {row.cores:g} {row.microarchitecture} cores{clock}"
-    reason = "" if values or refused else "nothing is known of this CPU's cores"
-    return Denominator("derived", values, sources, reason, refused=refused)
-
-
-def instructions_of(run: Run, unit: str) -> set[str]:
-    """Those that the library said it ran this unit's products with; empty where it said nothing."""
-    found: set[str] = set()
-    for key, names in run.instructions.items():
-        dtype = key.partition("/")[2]
-        try:
-            own = unit_of(dtype, PRECISIONS[run.precision], run.device)
-        except (ValueError, KeyError):
-            continue
-        found |= set(names) if own == unit else set()
-    return found
 
 
 def user(peak_tflops: float | None) -> Denominator:

@@ -400,7 +400,7 @@ def _numerators(
 
 def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
     run, capped_ratio = measured.run, measured.power_capped_ratio or 0.0
-    single = denominators(run, raw.device(run)[0], clock_hz, capped_ratio > 0)
+    single = denominators(raw.device(run)[0], clock_hz, capped_ratio > 0)
     if not run.parallel:
         return single
     ranks = raw.data.by_cell(RankRow).get(key_of(run), [])

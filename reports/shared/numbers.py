@@ -22,7 +22,6 @@ OF_WHAT = {
     "ceiling": "the session's measured peak",
     "sustained": "the session's measured peak at the power limit",
     "user": "the given peak",
-    "derived": "the derived peak of its cores",
     "paired_ceiling": "the measured peak",
 }
 SHORT = {
@@ -31,7 +30,6 @@ SHORT = {
     "ceiling": "ceiling",
     "sustained": "sustained",
     "user": "given",
-    "derived": "derived",
     "paired_ceiling": "paired",
 }
 

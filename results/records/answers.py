@@ -19,7 +19,7 @@ class Utilization(OfCell):
 
     method: str  # theory, theory_as_published, exact, …
     numerator_source: str  # fvcore, ptflops, flopledger
-    denominator: str  # datasheet, clock, ceiling, sustained, user, derived, paired_ceiling
+    denominator: str  # datasheet, clock, ceiling, sustained, user, paired_ceiling
     model_flop: int | None = None  # of one step
     all_flop: int | None = None
     time_s: float | None = None

@@ -124,7 +124,7 @@ class Run(Parameters):
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
     at_least_flop: int | None = None  # of a meter's mean step, where calls of it have no count: what the others have
     unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
-    instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
+    instructions: Json = field(default_factory=dict)  # of older runs, of a CPU: what its products ran on
     attention: Counts = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
     interval_rule: str = "lag1"  # of the intervals of its times: lag1, lag1_raised, batches
     first_step_s: float | None = None  # wall time of the untimed step that `executed` is of
@@ -213,7 +213,7 @@ class Ceiling(Record):
     device: str
     precision: str
     unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16; empty: none
-    operation: str  # matmul, convolution, copy, triad, launch, call; issue, read: of a CPU's cores alone
+    operation: str  # matmul, convolution, copy, triad, launch, call; of older runs issue, read: of a CPU's cores alone
     shape: str
     layout: str = ""
     repeats: int | None = None
@@ -228,13 +228,13 @@ class Ceiling(Record):
     moved_bytes: int | None = None  # of one call of copy or triad
     bytes_per_s: float | None = None
     threads: FromOne | None = None  # torch's, on a CPU
-    sm_clock_hz: float | None = None  # of a GPU right after the calls, while it works on one more; of issue: the mean
+    sm_clock_hz: float | None = None  # of a GPU right after the calls, while it works on one more
     device_name: str = ""
-    instructions: str = ""  # of issue: those that the kernel issues, as /proc/cpuinfo names them
-    microarchitecture: str = ""  # of issue: the row of analysis/devices/processors.csv
-    cores: Positive | None = None  # that the process may keep busy: affinity, threads, quota
-    per_clock: Positive | None = None  # instructions that one core issued in one clock
-    derived_flop_per_s: float | None = None  # cores × what the tables say of a clock × sm_clock_hz
+    instructions: str = ""  # this and the next four: of issue
+    microarchitecture: str = ""
+    cores: Positive | None = None
+    per_clock: Positive | None = None
+    derived_flop_per_s: float | None = None
     malloc: str = "default"  # as of the cells that it is a ceiling of
     core_round_trip_s: float | None = None  # of a cache line between two processors, right after the calls of a kernel
 

@@ -11,7 +11,6 @@ import gc
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from resource import RUSAGE_SELF, getrusage
@@ -23,9 +22,8 @@ from analysis.devices.precisions import PRECISIONS, Precision
 from analysis.utilization.numerators import count_table
 from analysis.utilization.step_times import paired_ceiling
 from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
-from measure.ceiling.core_peaks import issue_rows
 from measure.ceiling.machine import copies_and_launches
-from measure.device import apply_precision, cpu_identity, product_instructions
+from measure.device import apply_precision, cpu_identity
 from measure.device.malloc import extend_heap, retain_freed_memory
 from measure.operations.fake_results import built_on_meta
 from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
@@ -52,9 +50,6 @@ from workloads.step import ScheduledStep, TrainingStep, optimizer_of
 MEMORY_RATIO = 0.1
 """Copies and launches are timed for this share of the budget for ceilings."""
 
-ISSUE_RATIO, MOST_ISSUE_S = 0.02, 0.2
-"""The kernel of each kind of instructions runs for this share of the budget for ceilings, at most so many seconds."""
-
 Split = Callable[["Workload", "torch.nn.Module", "list[Batch]"], "tuple[torch.nn.Module, list[Batch], Schedule | None]"]
 """What puts a model on several ranks: workload, model and whole batches → what this rank trains, on which batches, and
 the schedule that its steps follow, if they follow one."""
@@ -75,18 +70,13 @@ _LEFT: list[passes.Subject] = []
 def ceilings(
     sitting: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
-    """What single kernels, its memory and, on a CPU, its cores alone reach on this device in this precision.
+    """What single kernels and its memory reach on this device in this precision.
 
     malloc: as of the cells that this process measures.
     """
     set_malloc(malloc)
     memory = copies_and_launches(device, MEMORY_RATIO * budget_s)  # first: it warms the device up
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
-    if device == "cpu":  # its cores in the units of the precision, and in fp32, which runs what autocast leaves there
-        policy, threads = PRECISIONS[precision], torch.get_num_threads()
-        blank = Ceiling(sitting=sitting, device=device, precision=precision, unit="", operation="", shape="")
-        units = (policy.matmul_unit, policy.convolution_unit, "fp32")
-        rows += issue_rows(blank, units, threads, min(MOST_ISSUE_S, ISSUE_RATIO * budget_s))
     rows += [replace(row, sitting=sitting, precision=precision) for row in memory]
     return [replace(row, malloc=malloc) for row in rows]
 
@@ -217,10 +207,6 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     run = first_step(cell, prepared)
     if cell.compile:
         run = replace(run, compile_s=compile_step(step, clock))
-        if cell.device == "cpu":
-            with _products_log("cpu") as lines:
-                step()
-            run = replace(run, instructions=product_instructions.instructions(lines))
     measured = time_cell(cell, step, clock, protocol, run, beside)
     after, wrong = flags_after(cell)
     invalid: dict[str, Any] = {"status": "invalid", "reason": wrong} if wrong else {}
@@ -263,10 +249,9 @@ def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
     inputs = [(batch.inputs, batch.target) for batch in prepared.few]
     prepared.clock.synchronize()
     begun_s = prepared.clock.wall_s()
-    with _products_log(cell.device) as lines:
-        traced = trace_step(
-            prepared.step, model=prepared.model, optimizer=prepared.optimizer, inputs=inputs, steps_before=steps_before
-        )
+    traced = trace_step(
+        prepared.step, model=prepared.model, optimizer=prepared.optimizer, inputs=inputs, steps_before=steps_before
+    )
     prepared.clock.synchronize()
     return blank_run(
         cell,
@@ -276,13 +261,7 @@ def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
         first_loss=loss_of(prepared.step),
         items_per_step=prepared.workload.items(prepared.workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in prepared.model.parameters()),
-        instructions=product_instructions.instructions(lines),
     )
-
-
-def _products_log(device: str) -> AbstractContextManager[list[str]]:
-    """Hears on a CPU what its libraries say of the products of an untimed step; nothing elsewhere."""
-    return product_instructions.log() if device == "cpu" else nullcontext(list[str]())
 
 
 def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:

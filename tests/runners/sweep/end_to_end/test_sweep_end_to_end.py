@@ -168,7 +168,7 @@ def test_what_a_cpu_lacks_is_a_row_with_a_reason(done):
 def test_stdout_is_one_json_document_of_the_same_rows(done):
     document = json.loads(done.answer.stdout)
     denominators = {row["denominator"] for row in document}
-    assert denominators == {"datasheet", "clock", "user", "ceiling", "paired_ceiling", "derived"}
+    assert denominators == {"datasheet", "clock", "user", "ceiling", "paired_ceiling"}
     assert len(document) == len(done.utilization) == 2 * 4 * len(denominators)  # cells × numerators × denominators
     for said, kept in zip(document, done.utilization, strict=True):
         assert set(said) == set(header(Utilization))
