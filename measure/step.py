@@ -23,7 +23,6 @@ from analysis.operators.attention_conventions import AttentionFlop, attention_fl
 from analysis.operators.cost import STORED, Cost
 from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
-from measure.model.mixture import MixtureFlop, step_mixture
 from measure.model.state_snapshot import arguments
 from measure.operations import schemas
 from measure.operations.model_trace import MakeOptimizer, trace_any
@@ -178,8 +177,7 @@ class StepCount:
     operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail. attention: what
     other conventions than the dense one count less (`by_convention`). optimizer_model_flop: of optimizer_flop the
     matrix products, such as Muon's and Shampoo's; they are in no utilization, and known beside an eigendecomposition,
-    which is none. mixture: router, experts, shared experts and padding
-    of a mixture of experts; None for a model without.
+    which is none.
     """
 
     forward_flop: int | None
@@ -193,7 +191,6 @@ class StepCount:
     notes: tuple[str, ...] = ()
     attention: AttentionFlop | None = None
     optimizer_model_flop: int | None = None
-    mixture: MixtureFlop | None = None
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
         """(forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up to
@@ -280,7 +277,6 @@ def count_of(trace: Trace, model: torch.nn.Module, has_optimizer: bool = False) 
         (*trace.notes, *map(_without_rule, missing)),
         attention_flop(trace.operations),
         totals["optimizer"] if has_optimizer and not unread["optimizer"] else None,
-        step_mixture(model, trace.operations),
     )
 
 

@@ -172,7 +172,6 @@ def _inputs(workload: Any, size: int) -> Any:
 def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights: bool) -> CallRecording:
     """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
     from measure.counters.model_calls import record
-    from measure.model.mixture import step_mixture
 
     inputs = _inputs(workload, size)
     try:
@@ -189,8 +188,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
         except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # as of one that normalisation refuses
             why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS]
             recording = dataclasses.replace(recording, untrained=why)
-    parts = step_mixture(model, recording.training or recording.operations)
-    return dataclasses.replace(recording, mixture=parts.as_row()) if parts else recording
+    return recording
 
 
 def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:

@@ -184,7 +184,6 @@ def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> Flop
         batch_size=batch_size,
         extrapolated=True,
         attention={},
-        mixture={},
         reason=largest.reason if len(reasons) == 1 else "",  # what was said of one batch is not true of another
         duration_s=None,
         peak_memory_bytes=None,

@@ -30,7 +30,7 @@ def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
     blank: who counted what, with `native_unit` of the total and what the counter says of it.
     """
     plain = dataclasses.replace(
-        blank, ignored={}, not_understood={}, reason="", parameters=None, printed=None, attention={}, mixture={}
+        blank, ignored={}, not_understood={}, reason="", parameters=None, printed=None, attention={}
     )
     operators = []
     for (name, unit), native in counted.items():

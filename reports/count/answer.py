@@ -41,9 +41,8 @@ class ModelCounts:
 
     exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
     many there are, both by pass. other_flop: pass → arithmetic that is no product. not_understood: operator → calls
-    that the exact count has no rule for. notes: what must be said beside it. mixture: of the forward pass the parts of
-    a mixture of experts, field → FLOP or parameters; empty for a model without. peak: of its products on the device
-    that was asked for; None: none was. recording: None where only the exact count was asked for.
+    that the exact count has no rule for. notes: what must be said beside it. peak: of its products on
+    the device that was asked for; None: none was. recording: None where only the exact count was asked for.
     """
 
     model: str
@@ -58,7 +57,6 @@ class ModelCounts:
     at_least_flop: Mapping[str, int | None] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     attention: AttentionFlop | None = None
-    mixture: Mapping[str, int | None] = field(default_factory=dict)
     peak: StepPeak | None = None
     recording: CallRecording | None = None
 
@@ -88,7 +86,6 @@ def exactly(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCoun
         notes=(f"note: {rows[0].reason}",) if rows[0].reason else (),
         at_least_flop=exact,
         attention=AttentionFlop.from_rows((row.phase, row.flop, row.attention) for row in rows),
-        mixture=rows[0].mixture,
     )
 
 
@@ -123,7 +120,6 @@ def counted(
         at_least_flop=least,
         unknown_calls=unknown,
         attention=attention_flop(table, recording.mask_rules),
-        mixture=recording.mixture,
         peak=None if device is None else _peak(device, recording, not any(unknown[phase] for phase in PHASES)),
         recording=recording,
     )
@@ -167,12 +163,6 @@ def cause_sums(causes: Iterable[AccountCause], counter: str, phases: Sequence[st
     return sums
 
 
-def padding_flop(mixture: Mapping[str, int | None]) -> int | None:
-    """FLOP of experts beyond those of the tokens that they were chosen for; below zero: what dropped tokens lack."""
-    ran, chosen = mixture["experts_flop"], mixture["chosen_flop"]
-    return None if ran is None or chosen is None else ran - chosen
-
-
 def document(answer: ModelCounts) -> dict[str, Any]:
     """The answer as JSON: every documented key is there, unknown is null."""
     return {
@@ -188,7 +178,6 @@ def document(answer: ModelCounts) -> dict[str, Any]:
             "not_understood": sorted(answer.not_understood),
         },
         "attention": _attention(answer),
-        "mixture": {**answer.mixture, "padding_flop": padding_flop(answer.mixture)} if answer.mixture else None,
         "peak": None if answer.peak is None else _peak_document(answer.peak),
         "counters": [_counter(answer, counter) for counter in answer.counters],
         "notes": list(answer.notes),

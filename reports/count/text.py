@@ -4,14 +4,13 @@ A row a counter and pass: its number as its users know it, in its own unit; that
 differ, the conversion first; and what no cause explains. `detail` lists every cause with its kind and module.
 """
 
-from collections.abc import Mapping
 from fractions import Fraction
 
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
 from analysis.operators.registry import registration
 from cleaning.accounts.explain import PHASES
 from cleaning.accounts.items import CAUSES, CONVENTION
-from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, padding_flop, unexplained
+from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, unexplained
 from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
 from results.records.answers import Account, AccountCause
@@ -48,7 +47,6 @@ def heading(answer: ModelCounts) -> list[str]:
     size = "" if answer.parameters is None else f", {si(answer.parameters, '').strip()} parameters"
     lines = [f"{answer.model}, batch {answer.batch_size}{size}", f"exact: {_totals(answer)}"]
     lines += [f"attention: {words}"] if (words := attention_words(answer)) else []
-    lines += [f"mixture: {words}"] if (words := mixture_words(answer.mixture)) else []
     return lines if answer.peak is None else [*lines, _peak_line(answer.peak)]
 
 
@@ -72,22 +70,6 @@ def attention_words(answer: ModelCounts) -> str:
         elif convention in BY_RULE:
             parts.append(f"{name} not known ({answer.attention.reasons.get(convention, 'a pass has no count')})")
     return f"counted dense; {', '.join(parts)}"
-
-
-def mixture_words(mixture: Mapping[str, int | None]) -> str:
-    """The parts of a mixture of experts in the forward pass, and the parameters that one token meets; "" without."""
-    if not mixture:
-        return ""
-    shown = [f"{part} {si(mixture[f'{part}_flop'] or 0, 'FLOP')}" for part in ("router", "experts", "shared")]
-    if padding := padding_flop(mixture):
-        words = "{} of them padding" if padding > 0 else "dropped tokens lack {}"
-        shown[1] += f" ({words.format(si(abs(padding), 'FLOP'))})"
-    parts = f"forward: {', '.join(shown)}"
-    if mixture["active_parameters"] is None:
-        return f"{parts}; the configuration does not say how many experts a token has"
-    active, every = (si(mixture[name] or 0, "").strip() for name in ("active_parameters", "parameters"))
-    chosen = f"{mixture['experts_per_token']} of {mixture['experts']} experts"
-    return f"{parts}; a token meets {active} of {every} parameters ({chosen})"
 
 
 def _peak_line(step: StepPeak) -> str:

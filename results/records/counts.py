@@ -59,7 +59,7 @@ class FlopCount(Record):
     parameters: int | None = None  # of the model, by this counter; on its forward total alone
     printed: Annotated[int | float | None, SIGNED] = None  # what its user sees, where that is not native_value
     attention: Counts = field(default_factory=dict)  # of our own total: its convention, and what others count
-    mixture: Counts = field(default_factory=dict)  # of our own forward total: parts of a mixture of experts
+    mixture: Counts = field(default_factory=dict)  # in older runs: parts of a mixture of experts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,7 +398,7 @@ class CallRecording:
     sources, results: the storages of inputs and weights, and of the outputs.
     note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
     all; empty with the reason in `untrained`, or where none was asked for. mask_rules: path of a module → the rule of
-    the attention masks that it makes, where it says one. mixture: parts of a mixture of experts, as in FlopCount.
+    the attention masks that it makes, where it says one.
     """
 
     operations: tuple[Operation, ...]
@@ -413,7 +413,6 @@ class CallRecording:
     training: tuple[Operation, ...] = ()
     untrained: str = ""
     mask_rules: Mapping[str, str] = field(default_factory=dict)
-    mixture: Mapping[str, int | None] = field(default_factory=dict)
 
     def around(self, call: Call) -> Iterator[Call]:
         """The calls around this one, from the nearest outwards."""

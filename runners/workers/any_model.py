@@ -130,11 +130,10 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     )
     flops = {"forward": count.forward_flop, "backward": count.backward_flop, "recompute": count.recompute_flop}
     attention = attention_flop(trace.operations)
-    rows = [
+    return [
         replace(blank, phase=phase, native_value=flop, flop=flop, attention=attention.as_row(phase, flop))
         for phase, flop in flops.items()
     ]
-    return [replace(rows[0], mixture=count.mixture.as_row() if count.mixture else {}), *rows[1:]]
 
 
 def hyper_of_cell(cell: Cell) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from analysis.operators.attention_conventions import attention_flop
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of, model_flop, not_understood
 from measure.counters.rows import UncountedCalls, rows, uncounted
-from measure.model.mixture import step_mixture
 from measure.model.state_snapshot import evaluating, summed
 from measure.operations.model_trace import ON_VALUES, trace_any
 from results.records.counts import FlopCount
@@ -42,7 +41,6 @@ def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str
     with evaluating(model):
         trace = trace_any(model, inputs, {}, train=None, loss_of=None)
     note = next((f"note: {note}" for note in trace.notes if note.startswith(ON_VALUES)), "")
-    parts = step_mixture(model, trace.operations)
     counted: list[FlopCount] = []
     for phase in ("forward", "backward"):
         table = [operation for operation in trace.operations if operation.phase == phase]
@@ -69,7 +67,6 @@ def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str
                 reason=note,
                 parameters=None if counted else sum(parameter.numel() for parameter in model.parameters()),
                 attention={} if unknown else attention_flop(table).as_row(phase, own.total()),
-                mixture=parts.as_row() if parts and not counted else {},
             ),
             own,
         )

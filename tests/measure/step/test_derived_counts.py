@@ -243,3 +243,15 @@ def test_what_sums_nothing_is_elementwise():
     for function in (torch.outer, torch.kron, lambda a, b: torch.addr(torch.zeros(4, 5), a, b)):
         step = flopledger.count(Calls(lambda _m, *given, f=function: f(*given)), vectors)
         assert (step.forward_flop, step.other_flop % 20) == (0, 0)
+
+
+def test_muon_has_products() -> None:
+    """Muon's five Newton-Schulz steps on 16 × 32: X Xᵀ, its square, and that by X; SGD has none."""
+    model = torch.nn.Linear(32, 16, bias=False)
+    plain, muon = (
+        flopledger.count(model, torch.randn(4, 32), optimizer=each) for each in (torch.optim.SGD, torch.optim.Muon)
+    )
+    assert plain.optimizer_model_flop == 0
+    assert muon.optimizer_model_flop == 5 * 2 * (16 * 16 * 32 + 16**3 + 16 * 16 * 32)
+    assert muon.model_flop == plain.model_flop
+    assert flopledger.count(model, torch.randn(4, 32)).optimizer_model_flop is None

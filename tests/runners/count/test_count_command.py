@@ -74,7 +74,6 @@ class TestAnswers:
             "parameters",
             "exact",
             "attention",
-            "mixture",
             "peak",
             "counters",
             "notes",

@@ -1,24 +1,15 @@
 """`runners.count --device`: the peak of a step's formats together beside that of one format, against sums by hand.
 
 `runners.count` by convention of attention, alone and beside other counters, against the pairs of a window.
-
-`runners.count` of a mixture of experts by part, alone and beside other counters, against closed forms.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 import flopledger
-from measure.counters import child
-from measure.counters.adapters import dispatched
-from reports.count.answer import ModelCounts, document
 from runners import count as command
-from runners.workers import any_model
 from tests.support.fakes.commands import refused, running, telling
 
 DEVICE = "NVIDIA H100 80GB HBM3"
@@ -108,55 +99,3 @@ def test_each_way_of_asking_says_the_same(counters: str, tmp_path: Path, capsys:
             assert dense[phase] - found[convention][phase] == times * OF_PAIR * (144 - pairs)
     assert found["hardware"] == dense, "a kernel that is given a mask leaves out nothing"
     assert "hardware" not in found["reasons"]
-
-
-WIDTH, INNER, SHARED, LAYERS, EXPERTS, CHOSEN, TOKENS = 16, 12, 20, 2, 8, 2, 3 * 10
-MIXTURE_CONFIG = {
-    "model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"], "hidden_size": WIDTH, "vocab_size": 16,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": LAYERS, "num_experts": EXPERTS,
-    "num_experts_per_tok": CHOSEN, "moe_intermediate_size": INNER, "shared_expert_intermediate_size": SHARED,
-    "decoder_sparse_step": 1, "max_position_embeddings": 64,
-}  # fmt: skip
-
-TOKEN, EXPERT = 2 * TOKENS * LAYERS, 3 * WIDTH * INNER
-PARTS = {
-    "router_flop": TOKEN * WIDTH * EXPERTS,
-    "experts_flop": TOKEN * CHOSEN * EXPERT,
-    "shared_flop": TOKEN * (3 * WIDTH * SHARED + WIDTH),
-    "chosen_flop": TOKEN * CHOSEN * EXPERT,
-    "experts": EXPERTS,
-    "experts_per_token": CHOSEN,
-}
-"""An expert is three products of WIDTH × INNER, the shared one of WIDTH × SHARED with a gate of WIDTH."""
-
-
-def check(found: Mapping[str, Any]) -> None:
-    assert {name: found[name] for name in PARTS} == PARTS
-    assert found["parameters"] - found["active_parameters"] == LAYERS * (EXPERTS - CHOSEN) * EXPERT
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> str:
-    pytest.importorskip("transformers")
-    (tmp_path / "config.json").write_text(json.dumps(MIXTURE_CONFIG))
-    return f"hf:{tmp_path}"
-
-
-def test_the_counts_and_the_recording_have_the_same_parts(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = any_model.get(spec, seq=10)
-    model = workload.build(**workload.hyper).eval()
-    inputs = workload.batch(workload.hyper, 3, torch.device("cpu"), torch.Generator()).inputs
-    for counter in (any_model.exact, dispatched.flopledger):
-        first, *others = counter(model, inputs, workload=spec, batch_size=3)
-        check(first.mixture)
-        assert not any(row.mixture for row in others)
-    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    task = child.Task("", "", spec, {}, (3,), 60)
-    check(child._record_calls(task, workload, model, 3, has_weights=True).mixture)
-
-
-@pytest.mark.parametrize(("ran", "padding"), [(1000, 0), (1500, 500), (600, -400)])
-def test_padding_of_a_mixture_is_what_experts_ran_beyond_what_was_chosen(ran: int, padding: int) -> None:
-    mixture = PARTS | {"experts_flop": ran, "chosen_flop": 1000, "parameters": 4000, "active_parameters": 3000}
-    counted = ModelCounts("m", 1, 4000, {}, mixture=mixture)
-    assert document(counted)["mixture"] == mixture | {"padding_flop": padding}
