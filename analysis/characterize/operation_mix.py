@@ -14,7 +14,7 @@ A workload is a vector of shares, one an operation type. The distance of two is 
 that the whole time does not count. A cluster is the mean of its members' vectors *as they are*, and its distance to
 another is that between the two means (Adolf et al., IISWC 2016, section V-C: "centroid linkage" on cosine distance).
 
-Not claimed: that a height may not lie below an earlier one. Centroid linkage can invert; `inverted` says where.
+Not claimed: that a height may not lie below an earlier one. Centroid linkage can invert; the report says where.
 scipy's `linkage(…, "centroid")` is of Euclidean distances: on cosine ones it runs and is wrong, and on vectors made
 one long its clusters' means are not one long. It is not used here; its dendrogram takes `matrix`.
 
@@ -180,18 +180,12 @@ def _groups(shares: pd.DataFrame, ratios: pd.Series) -> dict[str, Share]:
     return groups
 
 
-def types_for(shares: Iterable[float], ratio: float = 0.9) -> int:
-    """How many operation types, the largest first, make this part of their sum. Raises ValueError without any."""
-    reached = [part for part in cumulative(shares) if part < ratio * (1 - 1e-12)]
-    return len(reached) + 1
-
-
-def cumulative(shares: Iterable[float]) -> list[float]:
-    """The part that the largest, the two largest, … make of their sum. Raises ValueError for a sum of 0."""
+def types_for(shares: Iterable[float], ratio: float = 0.9) -> int | None:
+    """How many operation types, the largest first, make this part of their sum; None where none has a share."""
     sums = list(itertools.accumulate(sorted(shares, reverse=True)))
-    if sums and not sums[-1] > 0:
-        raise ValueError("expected at least one share above 0")
-    return [reached / sums[-1] for reached in sums]
+    if not sums or not sums[-1] > 0:
+        return None
+    return 1 + sum(reached / sums[-1] < ratio * (1 - 1e-12) for reached in sums)
 
 
 def vectors(mixes: Sequence[Mix]) -> dict[str, tuple[float, ...]]:
@@ -239,22 +233,15 @@ class Merge:
 
 
 def cosine_distance(left: Sequence[float], right: Sequence[float]) -> float:
-    """1 - cos of the angle between two vectors: 0 the same direction, 1 nothing in common.
-
-    Raises ValueError for vectors of different lengths, or one of zeros, which has no direction.
-    """
-    if len(left) != len(right):
-        raise ValueError(f"expected vectors of one length, got {len(left)} and {len(right)}")
+    """1 - cos of the angle between two vectors, none of zeros: 0 the same direction, 1 nothing in common."""
     lengths = math.sqrt(math.fsum(x * x for x in left)) * math.sqrt(math.fsum(y * y for y in right))
-    if lengths == 0:
-        raise ValueError("expected vectors with a direction, got one of zeros")
     return max(0.0, 1 - math.fsum(x * y for x, y in zip(left, right, strict=True)) / lengths)
 
 
 def centroid_linkage(vectors: Mapping[str, Sequence[float]]) -> list[Merge]:
     """The merges of all into one cluster, the nearest pair first; of pairs as near the one named first.
 
-    vectors: name → shares, all of one length. Raises ValueError as `cosine_distance` does.
+    vectors: name → shares, all of one length and none of zeros.
     """
     members: list[tuple[str, ...]] = [(name,) for name in vectors]
     sums = [list(map(float, vector)) for vector in vectors.values()]  # 1 - cos does not see by what a sum is divided
@@ -277,11 +264,6 @@ def matrix(names: Sequence[str], merges: Sequence[Merge]) -> list[tuple[float, f
         (numbers[frozenset(merge.left)], numbers[frozenset(merge.right)], merge.height, float(len(merge.members)))
         for merge in merges
     ]
-
-
-def inverted(merges: Sequence[Merge]) -> list[Merge]:
-    """Merges below the one before, which made a part of them: a dendrogram of these crosses itself."""
-    return [later for earlier, later in itertools.pairwise(merges) if later.height < earlier.height]
 
 
 def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:

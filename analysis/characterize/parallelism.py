@@ -85,8 +85,7 @@ def _scalings(data: Characterization, by_threads: Mapping[int, WorkloadRecording
 
 def _scaling(workload: str, name: str, group: str, times_s: Mapping[int, Sequence[float]]) -> Scaling:
     known = {count: times for count, times in sorted(times_s.items()) if times}
-    fitted = amdahl(known) if len(known) > 1 and min(map(len, known.values())) > 1 else None
-    return Scaling(workload, name, group, {count: statistics.median(times) for count, times in known.items()}, fitted)
+    return Scaling(workload, name, group, {n: statistics.median(times) for n, times in known.items()}, amdahl(known))
 
 
 def over_batch(data: Characterization) -> list[tuple[WorkloadRecording, Mix]]:
@@ -129,13 +128,10 @@ class Amdahl:
 
 
 def amdahl(times_s: Mapping[int, Sequence[float]]) -> Amdahl | None:
-    """The law fitted to threads → times of steps; None for times of no length.
-
-    Raises ValueError below two counts, or without at least two steps at each.
-    """
-    if len(times_s) < 2 or min(map(len, times_s.values())) < 2 or min(times_s) < 1:
-        samples = {count: len(times) for count, times in times_s.items()}
-        raise ValueError(f"expected two thread counts at least, and two steps at each, got steps by threads {samples}")
+    """The law fitted to threads → times of steps; None for times of no length, below two counts, or below two steps at
+    one of them."""
+    if len(times_s) < 2 or min(map(len, times_s.values())) < 2:
+        return None
     middles = {count: statistics.median(times_s[count]) for count in sorted(times_s)}
     if min(middles.values()) <= 0:
         return None

@@ -5,10 +5,10 @@ Fathom's Figure 1 answers with a histogram of 100 steps. Here a series has:
 * its median with a 95 % interval by order statistics (`analysis/stats/summary.py`), and its spread (standard deviation
   ÷ mean) with the interval of a normal sample's: s·√((n-1)/χ²);
 * its trend: the median of the slopes between all pairs of steps (Theil 1950; Sen, J. Am. Stat. Assoc. 63, 1968), with
-  Sen's 95 % interval from the distribution of Kendall's S;
+  Sen's 95 % interval from the normal limit of Kendall's S;
 * a test against a trend: Mann-Kendall (Mann, Econometrica 13, 1945; Kendall, "Rank correlation methods"), exact for
-  up to 50 steps without ties, else normal with the correction for ties and for continuity. It asks nothing of the
-  distribution of the times, so that single slow steps do no harm.
+  up to 50 steps without ties, else normal with the correction for ties. It asks nothing of the distribution of the
+  times, so that single slow steps do no harm.
 
 Assumed by the intervals and the test: steps independent of their neighbours. `autocorrelation` is reported beside
 them: where it is large, small probabilities are too small. Not claimed: that a series without a trend is stationary in
@@ -27,17 +27,12 @@ those under the profiler, where a call takes a microsecond or so at least.
 
 """
 
-import functools
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from analysis.stats import summary as stats_summary
-from analysis.stats.summary import Array
 
 LEVEL = 0.05
 """Level of the test: how often a series without a trend is said to have one."""
@@ -106,70 +101,30 @@ def stationarity(times_s: Sequence[float]) -> Stationarity:
     )
 
 
-def kendall_s(values: Sequence[float]) -> int:
-    """Pairs that rise minus pairs that fall."""
-    return sum(
-        int(later > earlier) - int(later < earlier) for place, later in enumerate(values) for earlier in values[:place]
-    )
-
-
 def mann_kendall(values: Sequence[float]) -> float | None:
-    """The two-sided probability of an S at least as far from 0 without any trend; None below `FEWEST` values."""
+    """The two-sided probability of an order at least as far from none without any trend; None below `FEWEST` values."""
+    from scipy.stats import kendalltau  # 1 s to import: not for a command's --help
+
     n = len(values)
     if n < FEWEST:
         return None
-    s = abs(kendall_s(values))
-    ties = [count for count in Counter(values).values() if count > 1]
-    if n <= EXACT_STEPS and not ties:
-        return min(1.0, 2 * _upper_tail(n, s))
-    z = (s - 1) / math.sqrt(_variance(n, ties)) if s > 1 else 0.0
-    return math.erfc(z / math.sqrt(2))
+    if len(different := set(values)) == 1:
+        return 1.0
+    is_exact = n <= EXACT_STEPS and len(different) == n
+    return float(kendalltau(range(n), values, method="exact" if is_exact else "asymptotic").pvalue)
 
 
 def sen_slope(values: Sequence[float]) -> tuple[float, float, float] | None:
     """(median, low, high) of the slopes between all pairs, a step: Theil and Sen's, with a 95 % interval.
 
-    The interval holds the slopes of ranks (N ∓ C) ÷ 2, C being the largest S that chance passes 2.5 % of the time.
     None below `FEWEST` values.
     """
-    n = len(values)
-    if n < FEWEST:
+    from scipy.stats import theilslopes
+
+    if len(values) < FEWEST:
         return None
-    slopes = sorted((values[j] - values[i]) / (j - i) for i in range(n) for j in range(i + 1, n))
-    count = len(slopes)
-    reach = _critical(n, [number for number in Counter(values).values() if number > 1])
-    low = max(0, math.floor((count - reach) / 2) - 1)
-    high = min(count - 1, math.ceil((count + reach) / 2))
-    return statistics.median(slopes), slopes[low], slopes[high]
-
-
-def _critical(n: int, ties: Sequence[int]) -> float:
-    """The S that a series without a trend passes in one direction with a probability of 2.5 % at most."""
-    if n <= EXACT_STEPS and not ties:
-        s = n * (n - 1) // 2
-        while s > 0 and _upper_tail(n, s - 2) <= LEVEL / 2:
-            s -= 2
-        return float(s)
-    return 1.959963984540054 * math.sqrt(_variance(n, ties))
-
-
-def _variance(n: int, ties: Sequence[int]) -> float:
-    """Variance of S without a trend (Kendall): groups of equal values take from it."""
-    return (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
-
-
-def _upper_tail(n: int, s: int) -> float:
-    """The probability that S is at least s in a random order of n different values."""
-    fewest = (n * (n - 1) // 2 - s) // 2  # S = pairs - 2 · inversions
-    return float(_inversions(n)[: fewest + 1].sum()) if fewest >= 0 else 0.0
-
-
-@functools.cache
-def _inversions(n: int) -> Array:
-    """The share of the orders of n values that have 0, 1, … inversions (Mahonian numbers)."""
-    counts: Array = functools.reduce(np.convolve, (np.ones(size) for size in range(2, n + 1)), np.ones(1))
-    counts /= counts.sum()
-    return counts
+    slope, _, low, high = theilslopes(values)
+    return float(slope), float(low), float(high)
 
 
 def _spread(values: Sequence[float], mean: float) -> tuple[float | None, float | None, float | None]:

@@ -15,9 +15,7 @@ from analysis.characterize.operation_mix import Merge, Mix, pictures, types_for
 from analysis.characterize.parallelism import Scaling, over_batch, parallelism
 from analysis.characterize.stationarity import Stationarity, Tail, tail
 from analysis.characterize.summary import (
-    Against,
-    GroupCost,
-    Reconstructed,
+    Row,
     comparable_mixes,
     group_costs,
     linkage,
@@ -40,12 +38,12 @@ class CharacterizeAnswer:
     linkage: tuple[Merge, ...]
     pictures: Mapping[str, tuple[Merge, ...]]
     steadiness: tuple[tuple[WorkloadRecording, Stationarity], ...]
-    against: tuple[Against, ...]
+    against: tuple[Row, ...]
     parallelism: tuple[Scaling, ...]
     over_batch: tuple[tuple[WorkloadRecording, Mix], ...]
-    costs: tuple[GroupCost, ...]
+    costs: tuple[Row, ...]
     tails: tuple[tuple[Mix, Tail], ...]
-    reconstructed: tuple[Reconstructed, ...]
+    reconstructed: tuple[Row, ...]
     peaks: Mapping[str, float]
     notes: tuple[str, ...] = ()
     reproduce: str = ""
@@ -72,19 +70,13 @@ def look(
         against=tuple(training_against_inference(data)),
         parallelism=tuple(parallelism(data)),
         over_batch=tuple(over_batch(data)),
-        costs=tuple(group_costs(data)),
+        costs=tuple(group_costs(data, peaks or {})),
         tails=tuple((mix, laws) for mix, laws in tails if laws is not None),
         reconstructed=tuple(reconstructed(data)),
         peaks=dict(peaks or {}),
         notes=tuple(notes),
         reproduce=reproduce,
     )
-
-
-def shown_types(mix: Mix) -> int | None:
-    """How many operation types make 90 % of the time in operations; None where none has any."""
-    shares = [share.share_ratio for share in mix.operations]
-    return types_for(shares) if any(shares) else None
 
 
 def paper_name(mix: Mix) -> str:
@@ -96,9 +88,6 @@ def paper_label(mix: Mix) -> str:
     """The paper's name of a workload, and its variant where that is not the code's."""
     variant = mix.recording.variant
     return paper_name(mix) if variant in ("", "as_coded") else f"{paper_name(mix)} {variant}"
-
-
-Row = dict[str, Any]
 
 
 def document(seen: CharacterizeAnswer) -> dict[str, Any]:
@@ -119,7 +108,7 @@ def _workload(recording: WorkloadRecording, mix: Mix | None) -> Row:
         "profiled_step_time_s": mix and mix.profiled_s,
         "groups": {group: mix and mix.groups[group].ratio for group in GROUPS},
         "unclassified_ratio": mix and mix.unclassified_ratio,
-        "types_for_90_percent": mix and shown_types(mix),
+        "types_for_90_percent": mix and types_for(share.share_ratio for share in mix.operations),
     }
 
 
@@ -129,7 +118,6 @@ def _merge(merge: Merge) -> Row:
 
 def tables(seen: CharacterizeAnswer) -> dict[str, str]:
     """File name → CSV of what was derived; a table without rows is empty."""
-    derived = "flop_per_byte", "flop_per_s", "bytes_per_s"
     return {
         "groups.csv": groups_csv(seen),
         "types.csv": csv_of(
@@ -161,20 +149,9 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                 for recording, row in seen.steadiness
             ]
         ),
-        "training_inference.csv": csv_of([vars(row) for row in seen.against]),
+        "training_inference.csv": csv_of(seen.against),
         "parallelism.csv": csv_of(_parallel_rows(seen)),
-        "group_costs.csv": csv_of(
-            [
-                {
-                    **vars(row),
-                    "bytes": None if row.unsized_calls else row.bytes,
-                    "at_least_bytes": row.bytes,
-                    **{name: getattr(row, name) for name in derived},
-                    "utilization_ratio": row.utilization_ratio(seen.peaks),
-                }
-                for row in seen.costs
-            ]
-        ),
+        "group_costs.csv": csv_of(seen.costs),
         "tails.csv": csv_of(
             [
                 {
@@ -193,7 +170,7 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                 for fit in row.fits
             ]
         ),
-        "reconstructed.csv": csv_of([{**vars(row), "ratio": row.ratio} for row in seen.reconstructed]),
+        "reconstructed.csv": csv_of(seen.reconstructed),
     }
 
 

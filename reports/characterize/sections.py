@@ -6,18 +6,12 @@ and reads no file; the numbers are calculated by `reports/characterize/answer.py
 
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
-from analysis.characterize.operation_mix import Merge, inverted
+from analysis.characterize.operation_mix import Merge, types_for
 from analysis.characterize.parallelism import Amdahl
-from analysis.characterize.summary import GroupCost
-from reports.characterize.answer import (
-    CharacterizeAnswer,
-    paper_label,
-    paper_name,
-    shown_types,
-)
+from reports.characterize.answer import CharacterizeAnswer, paper_label, paper_name
 from reports.shared.layout import WIDTH, Part, page, table_of
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
 from results.records.characterization import WARM_UP
@@ -28,7 +22,6 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
     sections = (
         _groups(seen),
         _likeness(seen),
-        _variants(seen),
         _reproduced(seen),
         _steady(seen),
         _against(seen),
@@ -82,7 +75,7 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
             DASH if mix.step_s is None else si_time(mix.step_s),
             *(whole(mix.groups[group].ratio) for group in GROUPS),
             whole(mix.unclassified_ratio) or "0",
-            DASH if (types := shown_types(mix)) is None else str(types),
+            DASH if (types := types_for(share.share_ratio for share in mix.operations)) is None else str(types),
             str(len(mix.operations)),
         ]
         for mix in seen.mixes
@@ -100,13 +93,11 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
+    """The linkage of all, and of each variant."""
     yield from _linkage("Likeness by operation types: cosine distance, centroid linkage", seen.linkage)
-    if crossed := inverted(seen.linkage):
-        yield f"note: {len(crossed)} of these lie below one that made a part of them, as centroids may"
-
-
-def _variants(seen: CharacterizeAnswer) -> Iterator[Part]:
-    """The linkage of each variant."""
+    if crossed := sum(later.height < earlier.height for earlier, later in itertools.pairwise(seen.linkage)):
+        yield f"note: {crossed} of these lie below one that made a part of them, as centroids may"
+    yield ""
     for variant, merges in seen.pictures.items():
         yield from _linkage(f"Likeness, {variant} where there are two: cosine distance, centroid linkage", merges)
 
@@ -156,14 +147,15 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
-    ways = list(dict.fromkeys((step.device, step.mode) for step in seen.against))
+    ways = list(dict.fromkeys((step["device"], step["mode"]) for step in seen.against))
     if len(ways) < 2:
         return
     rows = []
-    for workload in dict.fromkeys(step.workload for step in seen.against):
-        steps = {(step.device, step.mode): step for step in seen.against if step.workload == workload}
+    for workload in dict.fromkeys(step["workload"] for step in seen.against):
+        steps = {(s["device"], s["mode"]): s for s in seen.against if s["workload"] == workload}
         cells = [
-            [si_time(steps[way].step_s), times(steps[way].ratio)] if way in steps else [DASH, DASH] for way in ways
+            [si_time(steps[way]["step_s"]), times(steps[way]["ratio"])] if way in steps else [DASH, DASH]
+            for way in ways
         ]
         rows.append([workload, *itertools.chain(*cells)])
     heads = ["workload", *(text for device, mode in ways for text in (f"{mode}, {device}", "÷"))]
@@ -235,27 +227,21 @@ def batches(seen: CharacterizeAnswer) -> Iterator[Part]:
     return _table(title, ["workload", "batch", "step", "a sample", *GROUPS], rows)
 
 
-def _of_peak(cost: GroupCost, peaks: Mapping[str, float]) -> list[str]:
-    """The share of the peak, where there are peaks to compare with."""
-    ratio = cost.utilization_ratio(peaks)
-    return [DASH if ratio is None else percent(ratio)] if peaks else []
-
-
 def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
             "" if number else workload,
-            cost.group or NO_GROUP,
-            str(cost.calls),
-            f"≥ {si(cost.at_least_flop, '')}" if cost.flop is None else si(cost.flop, ""),
-            f"{'≥ ' if cost.unsized_calls else ''}{si(cost.bytes, 'B')}",
-            DASH if cost.flop_per_byte is None else digits(cost.flop_per_byte, 2),
-            at_least_time(cost.time_s, cost.at_least_time_s),
-            DASH if cost.flop_per_s is None else si(cost.flop_per_s, ""),
-            DASH if cost.bytes_per_s is None else si(cost.bytes_per_s, "B"),
-            *_of_peak(cost, seen.peaks),
+            cost["group"] or NO_GROUP,
+            str(cost["calls"]),
+            f"{'≥ ' if cost['unknown_calls'] else ''}{si(cost['at_least_flop'], '')}",
+            f"{'≥ ' if cost['unsized_calls'] else ''}{si(cost['at_least_bytes'], 'B')}",
+            times(cost["flop_per_byte"]),
+            at_least_time(cost["time_s"], cost["at_least_time_s"]),
+            DASH if cost["flop_per_s"] is None else si(cost["flop_per_s"], ""),
+            DASH if cost["bytes_per_s"] is None else si(cost["bytes_per_s"], "B"),
+            *([DASH if (ratio := cost["utilization_ratio"]) is None else percent(ratio)] if seen.peaks else []),
         ]
-        for workload, group_rows in itertools.groupby(seen.costs, key=operator.attrgetter("workload"))
+        for workload, group_rows in itertools.groupby(seen.costs, key=operator.itemgetter("workload"))
         for number, cost in enumerate(group_rows)
     ]
     heads = ["workload", "group", "calls", "FLOP", "bytes", "FLOP/byte", "time", "FLOP/s", "bytes/s"]
@@ -285,20 +271,21 @@ def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
 def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
-            part.workload,
-            part.mode,
-            part.group or NO_GROUP,
-            str(part.calls),
-            str(part.kinds),
-            at_least_time(part.alone_s, part.at_least_alone_s),
-            DASH if part.recorded_s is None else si_time(part.recorded_s),
-            times(part.ratio),
-            "" if part.step_ratio is None else times(part.step_ratio),
+            part["workload"],
+            part["mode"],
+            part["group"] or NO_GROUP,
+            str(part["calls"]),
+            str(part["kinds"]),
+            at_least_time(part["alone_s"], part["at_least_alone_s"]),
+            DASH if part["recorded_s"] is None else si_time(part["recorded_s"]),
+            times(part["ratio"]),
+            "" if part["step_ratio"] is None else times(part["step_ratio"]),
         ]
         for part in seen.reconstructed
     ]
     heads = ["workload", "mode", "group", "calls", "distinct", "alone", "in the step", "÷", "÷ whole step"]
     yield from _table("The step put together from its operations timed alone", heads, rows, (0, 1, 2))
-    if untimed := {part.workload: part.untimed for part in seen.reconstructed if part.group == "all" and part.untimed}:
-        text = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
+    wholes = [part for part in seen.reconstructed if part["group"] == "all" and part["untimed"]]
+    if wholes:
+        text = ", ".join(f"{part['untimed']} of {part['workload']}" for part in wholes)
         yield f"note: calls that could not be run again, so that sums with them are at least so much: {text}"

@@ -15,7 +15,6 @@ from analysis.characterize.fathom_groups import figure3
 from analysis.characterize.operation_mix import (
     centroid_linkage,
     cosine_distance,
-    inverted,
 )
 from analysis.characterize.parallelism import amdahl, karp_flatt
 
@@ -44,10 +43,6 @@ def test_distance_of_known_angles():
     assert cosine_distance((1, 0), (5, 0)) == 0
     assert cosine_distance((1, 0), (0, 2)) == 1
     assert cosine_distance((1, 0), (1, 1)) == pytest.approx(1 - math.sqrt(0.5))
-    with pytest.raises(ValueError, match="got one of zeros"):
-        cosine_distance((0, 0), (1, 0))
-    with pytest.raises(ValueError, match="got 1 and 2"):
-        cosine_distance((1,), (1, 0))
 
 
 def test_against_a_brute_force_of_means():
@@ -64,13 +59,11 @@ def test_against_a_brute_force_of_means():
         clusters[nearest[0] | nearest[1]] = clusters.pop(nearest[0]) + clusters.pop(nearest[1])
 
 
-def test_an_inversion_is_found():
+def test_centroids_may_invert():
     """Three vectors at equal angles: the mean of two lies nearer to the third than the two to each other."""
     vectors = {"x": (1, 0.2, 0.2), "y": (0.2, 1, 0.2), "z": (0.2, 0.2, 1.0001)}
     merges = centroid_linkage(vectors)
     assert merges[1].height < merges[0].height
-    assert inverted(merges) == [merges[1]]
-    assert inverted(centroid_linkage(cells())) == []
 
 
 def exact(serial: float, parallel: float, counts: tuple[int, ...], steps: int = 3) -> dict[int, list[float]]:
@@ -104,8 +97,6 @@ def test_times_that_a_clock_cannot_distinguish_beside_scattered_ones_have_a_law(
     assert law.parallel_s == pytest.approx(0.4)
 
 
-def test_too_little_is_refused():
-    for times in ({1: [1.0, 1.0]}, {1: [1.0], 2: [0.5, 0.5]}, {0: [1.0, 1.0], 2: [0.5, 0.5]}):
-        with pytest.raises(ValueError, match="expected two thread counts"):
-            amdahl(times)
-    assert amdahl({1: [0.0, 0.0], 2: [0.0, 0.0]}) is None
+def test_too_little_has_no_law():
+    for times in ({1: [1.0, 1.0]}, {1: [1.0], 2: [0.5, 0.5]}, {1: [0.0, 0.0], 2: [0.0, 0.0]}):
+        assert amdahl(times) is None
