@@ -74,15 +74,6 @@ def append(disk: Disk, path: Path, head: bytes, block: bytes) -> None:
         disk.close(fd)
 
 
-def cut(disk: Disk, path: Path) -> None:
-    """Cuts a torn last line off a file that is there. Raises OSError."""
-    fd = disk.open(path, os.O_RDWR)
-    try:
-        _cut_torn_line(disk, fd)
-    finally:
-        disk.close(fd)
-
-
 def replace(disk: Disk, path: Path, data: bytes) -> None:
     """Puts `data` where `path` is, at once: a reader finds the old file or the new one, whole. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
@@ -162,27 +153,18 @@ def lock(disk: Disk, path: Path) -> int:
 
 
 @contextlib.contextmanager
-def unwritable_is_a_mistake(path: Path) -> Iterator[None]:
-    """For opening a run: a place that cannot be written is the caller's mistake (ValueError), a full disk is not."""
+def faults(path: Path, opening: bool = False) -> Iterator[None]:
+    """Turns what the system says while writing `path` into a StoreFault.
+
+    opening: of a run, whose place that cannot be written is the caller's mistake (ValueError); a full disk is not.
+    """
     try:
         yield
     except OSError as fault:
-        if fault.errno in _UNWRITABLE:
+        if opening and fault.errno in _UNWRITABLE:
             raise ValueError(f"expected a directory that can be written, got {path}: {fault.strerror}") from fault
-        raise _fault(path, fault) from fault
-
-
-@contextlib.contextmanager
-def faults(path: Path) -> Iterator[None]:
-    """Turns what the system says while writing `path` into a StoreFault."""
-    try:
-        yield
-    except OSError as fault:
-        raise _fault(path, fault) from fault
-
-
-def _fault(path: Path, fault: OSError) -> StoreFault:
-    return StoreFault(f"{path} could not be written: {fault.strerror or fault}; whole rows are kept, --resume goes on")
+        why = fault.strerror or fault
+        raise StoreFault(f"{path} could not be written: {why}; whole rows are kept, --resume goes on") from fault
 
 
 def _write_all(disk: Disk, fd: int, data: bytes) -> None:

@@ -68,6 +68,9 @@ PACKED: dict[type[Record], str] = {Operation: "operations.csv.gz", Storage: "sto
 RECORDING_ENDINGS = {"kineto": "json.gz", "nsys": "sqlite.gz"}
 """Recorder → how the file of a recording ends: what the recorder writes, gzipped."""
 
+COMMAND = "command.txt"
+"""How the file of the command that made a recording ends, where a command did."""
+
 RECORDS: dict[str, type[Record]] = {RUNS: Run, SITTINGS: Sitting, CEILINGS: Ceiling, **CELL_FILES}
 
 SEALED = (RUNS, SITTINGS, CEILINGS)
@@ -90,7 +93,7 @@ _COMPRESSED = re.compile(
     rf"{OPERATIONS}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.csv\.gz"
     rf"|{PROFILES}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:csv\.gz|json\.gz|sqlite\.gz|command\.txt)"
 )
-"""What `operation_files`, `profile_file`, `recording_file` and `command_file` name."""
+"""What `operation_files`, `profile_file` and `recording_file` name."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
@@ -126,21 +129,13 @@ def profile_file(cell_id: str, attempt: int) -> str:
     return f"{PROFILES}/{check_name('cell_id', cell_id)}-{attempt}.csv.gz"
 
 
-def recording_file(cell_id: str, attempt: int, work: str, source: str) -> str:
-    """The file of one work's recording as its recorder wrote it, by its path within the run. Raises ValueError."""
+def recording_file(cell_id: str, attempt: int, work: str, source: str, ending: str = "") -> str:
+    """The file of one work's recording as its recorder wrote it, by its path within the run; with the ending COMMAND
+    that of the command that made it. Raises ValueError."""
     if source not in RECORDING_ENDINGS:
         raise ValueError(f"expected a source of {', '.join(RECORDING_ENDINGS)}, got {source!r}")
-    return f"{_recording(cell_id, attempt, work, source)}.{RECORDING_ENDINGS[source]}"
-
-
-def command_file(cell_id: str, attempt: int, work: str, source: str) -> str:
-    """The file of the command that made a recording, where a command did. Raises ValueError."""
-    return f"{_recording(cell_id, attempt, work, source)}.command.txt"
-
-
-def _recording(cell_id: str, attempt: int, work: str, source: str) -> str:
     stem = f"{check_name('cell_id', cell_id)}-{attempt}-{check_name('work', work)}"
-    return f"{PROFILES}/{stem}.{check_name('source', source)}"
+    return f"{PROFILES}/{stem}.{source}.{ending or RECORDING_ENDINGS[source]}"
 
 
 def is_committed_name(file: object) -> bool:
@@ -224,37 +219,12 @@ def _lines(rows: Sequence[Sequence[str]]) -> bytes:
     return text.getvalue().encode()
 
 
-class BrokenSeal(ValueError):
-    """A row that is not the one that was written after the row before it. seal: what it says of itself."""
-
-    def __init__(self, seal: bytes) -> None:
-        super().__init__("not as it was written: its checksum does not match, or rows before it are gone or moved")
-        self.seal = seal
-
-
-def check_seal(top: bytes, line: bytes, before: bytes) -> bytes:
-    """The checksum of a row. Raises BrokenSeal."""
-    row, _, seal = line.rpartition(b",")
-    if seal != seal_row(top, row, before):
-        raise BrokenSeal(seal)
-    return seal
-
-
-def prefixes(top: bytes, lines: Sequence[bytes]) -> dict[int, str]:
-    """N → the checksum of the header and the first N rows."""
-    counted, whole = {}, hashlib.sha256(top + b"\n")
-    for number, line in enumerate(lines, start=1):
-        whole.update(line + b"\n")
-        counted[number] = whole.copy().hexdigest()[:16]
-    return counted
-
-
 def records(file: str, record: type[R], names: Sequence[str], block: bytes) -> list[R]:
     """`read_block`, whose ValueError has the name of the file."""
     try:
         return read_block(record, names, block)
     except ValueError as fault:
-        raise _of_file(file, fault) from fault
+        raise ValueError(f"{file}: {fault}") from fault
 
 
 def read_block(record: type[R], names: Sequence[str], block: bytes) -> list[R]:
@@ -279,15 +249,7 @@ def read_records(path: Path, record: type[R]) -> list[R]:
     except FileNotFoundError:
         return []
     except ValueError as fault:
-        raise _of_file(str(path), fault) from fault
-
-
-def _of_file(file: str, fault: ValueError) -> ValueError:
-    """The fault with the name of the file: "samples.csv, column wall_s: …" of a value, "samples.csv: …" of the rest."""
-    return ValueError(f"{file}{',' if _OF_A_VALUE.match(str(fault)) else ':'} {fault}")
-
-
-_OF_A_VALUE = re.compile(r"column \w+:")
+        raise ValueError(f"{path}: {fault}") from fault
 
 
 def table(record: type[Record], rows: Sequence[Record]) -> pd.DataFrame:
@@ -299,33 +261,16 @@ def table(record: type[Record], rows: Sequence[Record]) -> pd.DataFrame:
 
 
 def _series(column: Column, values: list[Any]) -> pd.Series[Any]:
-    import numpy as np
     import pandas as pd
 
-    if column.kinds == (int,):
-        limits, known = np.iinfo(np.int64), [value for value in values if value is not None]
-        if known and not limits.min <= min(known) <= max(known) <= limits.max:
-            return pd.Series(values, dtype=object)
-        unknown = np.array([value is None for value in values], dtype=bool)
-        exact = np.array([0 if value is None else value for value in values], dtype=np.int64)
-        return pd.Series(pd.arrays.IntegerArray(exact, unknown))
-    if column.kinds == (int, float):
-        return pd.Series(values, dtype=object)
-    if column.kinds in ((float,), (bool,)):
-        return pd.Series(values, dtype=np.float64 if column.kinds == (float,) else "boolean")
-    return pd.Series([to_text(value) for value in values], dtype="str")
+    dtype: Any = {(int,): "Int64", (int, float): object, (float,): "float64", (bool,): "boolean"}.get(column.kinds)
+    if column.kinds == (int,) and any(value is not None and abs(value) >= 2**63 for value in values):
+        dtype = object
+    return pd.Series(values if dtype else list(map(to_text, values)), dtype=dtype or "str")
 
 
 RESUMABLE = 6
 """The first version whose runs can be resumed: later ones only add columns to runs.csv."""
-
-
-def check_resumable(version: int, path: Path) -> None:
-    """Raises ValueError unless rows of this version can be added to a run of `version`."""
-    if version < RESUMABLE:
-        raise ValueError(
-            f"{path} has schema version {version}, --resume needs version {RESUMABLE} or newer: start a new run"
-        )
 
 
 def add_columns(path: Path, disk: Disk) -> None:
@@ -334,8 +279,8 @@ def add_columns(path: Path, disk: Disk) -> None:
     A row whose checksum is wrong keeps it. A process that is killed afterwards leaves a run that can be read and
     resumed. Raises ValueError for other columns, OSError if the file cannot be replaced.
     """
-    top, _, body = (read(path / RUNS) or b"").partition(b"\n")
-    if not top or top + b"\n" == head_of(RUNS):
+    top, end, body = (read(path / RUNS) or b"").partition(b"\n")
+    if not end or top + b"\n" == head_of(RUNS):
         return
     (names,) = decode([top])
     if not {*names} <= {*columns(RUNS)}:

@@ -24,12 +24,10 @@ from typing import Any
 from results.records.cell import Sitting
 from results.records.rows import SCHEMA_VERSION, Json, digest, json_default
 from results.store.disk import DISK, Disk, faults, read, replace
+from results.store.layout import SEAL, SINCE
 from results.version import VERSION
 
 MANIFEST = "manifest.json"
-SEAL = "seal"
-SINCE = 4
-"""The version of the schema since which a manifest ends with its checksum."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -46,10 +44,6 @@ class Manifest:
     peak_row: Json | None = None
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
-
-    def with_command(self, command: str) -> Manifest:
-        """The manifest of the run with one more session, begun by `command`."""
-        return dataclasses.replace(self, commands=(*self.commands, command))
 
 
 _SHAPES: dict[str, tuple[type, ...]] = {
@@ -75,20 +69,15 @@ def write_manifest(path: Path, manifest: Manifest, disk: Disk = DISK) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the run directory `path`, in this version's form.
+    """The manifest of the run directory `path`, in this version's form; `schema_version` stays the file's own.
 
     Raises ValueError if `path` holds no run, if the file is damaged, or if its schema cannot be read here.
     """
     file = path / MANIFEST
     data = read(file) if os.path.isdir(path) else None  # False, too, where the system will not even look
     if data is None:
-        why = (
-            f"has no {MANIFEST}"
-            if os.path.isdir(path)
-            else "is no directory"
-            if os.path.lexists(path)
-            else "does not exist"
-        )
+        absent = "is no directory" if os.path.lexists(path) else "does not exist"
+        why = f"has no {MANIFEST}" if os.path.isdir(path) else absent
         raise ValueError(f"expected the directory of a run, got {path}, which {why}")
     try:
         document = json.loads(data)
@@ -100,27 +89,6 @@ def read_manifest(path: Path) -> Manifest:
     if version > SCHEMA_VERSION:
         reads = f"this program reads up to {SCHEMA_VERSION}: use a newer program"
         raise ValueError(f"{path} has schema version {version}, {reads}")
-    return _manifest(file, document, version)
-
-
-def _seal(document: Mapping[str, Any]) -> str:
-    """The checksum of a manifest: of its sorted compact JSON without the checksum."""
-    return digest({name: value for name, value in document.items() if name != SEAL})
-
-
-def seal_problem(path: Path) -> str:
-    """Why the manifest of the run directory `path`, which could be read, is not the one that was written; "" if it is,
-    or is of a version without a checksum."""
-    document = json.loads(read(path / MANIFEST) or b"{}")
-    if SEAL not in document and document.get("schema_version", 0) < SINCE:
-        return ""
-    if document.get(SEAL) == _seal(document):
-        return ""
-    return f"{MANIFEST}: not as it was written: its checksum does not match"
-
-
-def _manifest(file: Path, document: Mapping[str, Any], version: int) -> Manifest:
-    """The document as a Manifest, without what this version does not know; `schema_version` stays the file's own."""
     values = {name: value for name, value in document.items() if name in _SHAPES}
     for name, value in values.items():
         if not isinstance(value, _SHAPES[name]):
@@ -135,6 +103,21 @@ def _manifest(file: Path, document: Mapping[str, Any], version: int) -> Manifest
         return Manifest(**values)
     except TypeError as fault:
         raise ValueError(f"{file} is no manifest: {fault}") from fault
+
+
+def _seal(document: Mapping[str, Any]) -> str:
+    """The checksum of a manifest: of its sorted compact JSON without the checksum."""
+    return digest({name: value for name, value in document.items() if name != SEAL})
+
+
+def seal_problem(path: Path) -> str:
+    """Why the manifest of the run directory `path`, which could be read, is not the one that was written; "" if it is,
+    or is of a version without a checksum."""
+    document = json.loads(read(path / MANIFEST) or b"{}")
+    is_old = SEAL not in document and document.get("schema_version", 0) < SINCE
+    if is_old or document.get(SEAL) == _seal(document):
+        return ""
+    return f"{MANIFEST}: not as it was written: its checksum does not match"
 
 
 def utc_now() -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,15 +27,16 @@ from results.store.disk import check_links, read
 from results.store.layout import (
     CEILINGS,
     CELL_FILES,
-    FLOP_COUNTS,
+    COUNTED,
     RUNS,
+    SEAL,
+    SINCE,
     SITTINGS,
-    BrokenSeal,
     Key,
-    check_seal,
-    prefixes,
+    key_of,
     read_block,
     records,
+    seal_row,
     table,
 )
 from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
@@ -52,7 +53,8 @@ class RunData:
     runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
     can be read, older and damaged attempts too. rows: file → the records of `runs`. problems: what was left out and
     why, a line each. damaged: profiles and recordings that are not what was committed. unsealed: files that a number
-    comes from without a checksum in them, as runs of older versions have.
+    comes from without a checksum in them, as runs of older versions have. attempts: cell → the last attempt that a file
+    has a row of, committed or not.
 
     `records` gives the rows of one kind. The same as pandas tables, for whoever works with those: `samples`,
     `telemetry`, `flop_counts`.
@@ -68,6 +70,7 @@ class RunData:
     problems: list[str]
     damaged: frozenset[str] = frozenset()
     unsealed: tuple[str, ...] = ()
+    attempts: Mapping[str, int] = field(default_factory=dict)
     _by_cell: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def records(self, record: type[R]) -> Sequence[R]:
@@ -98,43 +101,117 @@ class RunData:
         return table(FlopCount, self.records(FlopCount))
 
 
-@dataclass
-class Scan:
-    """The lines of a run, sorted by attempt and checked against runs.csv.
+class _Files:
+    """The tables of one run directory, and what is wrong with them.
 
-    blocks: file → attempt → its whole lines.
-    tops: file → its header line. counted: file of `layout.COUNTED` → the checksum of its first N rows, for every N.
-    intact: the attempts whose rows are all there. damaged: files of profiles that are not what was committed, each with
-    its attempt, whose other rows may be intact.
+    tops, names: file → its header line, its column names. counted: file of COUNTED → the checksum of its header and
+    first N rows, for every N. blocks: file of a cell → attempt → its whole lines.
     """
 
-    path: Path
-    manifest: Manifest
-    all_runs: list[Run] = field(default_factory=list)
-    sittings: list[Sitting] = field(default_factory=list)
-    ceilings: list[Ceiling] = field(default_factory=list)
-    heads: dict[str, list[str]] = field(default_factory=dict)
-    blocks: dict[str, dict[Key, bytes]] = field(default_factory=dict)
-    intact: set[Key] = field(default_factory=set)
-    damaged: dict[str, Key] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    tops: dict[str, bytes] = field(default_factory=dict)
-    unsealed: list[str] = field(default_factory=list)
-    counted: dict[str, dict[int, str]] = field(default_factory=dict)
+    def __init__(self, path: Path) -> None:
+        self.path, self.version = path, read_manifest(path).schema_version
+        check_links(path)
+        self.problems = list(filter(None, [seal_problem(path)]))
+        self.unsealed = [MANIFEST] if self.version < SINCE else []
+        self.tops: dict[str, bytes] = {}
+        self.names: dict[str, list[str]] = {}
+        self.counted: dict[str, dict[int, str]] = {file: {} for file in COUNTED}
+        self.blocks: dict[str, dict[Key, bytes]] = {}
 
-    def last_runs(self) -> list[Run]:
-        """The last committed attempt of each cell, where its rows are intact."""
-        last: dict[str, Run] = {}
-        for run in self.all_runs:
-            if run.cell_id not in last or run.attempt > last[run.cell_id].attempt:
-                last.pop(run.cell_id, None)
-                last[run.cell_id] = run
-        return [run for run in last.values() if layout.key_of(run) in self.intact]
+    def body(self, file: str) -> bytes:
+        """A file without its header; a torn last line is dropped and reported. Within one schema version each
+        difference of the header from the record is a problem, too."""
+        data = read(self.path / file) or b""
+        end, start = data.rfind(b"\n") + 1, data.find(b"\n") + 1
+        if end < len(data):
+            self.problems.append(f"{file}: a torn last line was dropped")
+        if not end:
+            return b""
+        top = data[: start - 1]
+        try:
+            (names,) = layout.decode([top])
+        except ValueError as fault:
+            raise ValueError(f"{self.path / file} has no readable header: {fault}") from fault
+        self.tops[file], self.names[file] = top, names
+        if self.version == SCHEMA_VERSION:
+            expected = layout.columns(file)
+            unknown = [f"{name} is unknown and was left out" for name in names if name not in expected]
+            missing = [f"{name} is missing, taken as its default" for name in expected if name not in names]
+            self.problems += [f"{file}: column {words}" for words in (*unknown, *missing)]
+        return data[start:end]
 
-    def has_counts_of(self, run: Run, statuses: Sequence[str]) -> bool:
-        """Whether a counter's row of this attempt has one of these statuses."""
-        block = self.blocks.get(FLOP_COUNTS, {}).get(layout.key_of(run), b"")
-        return any(f",{status},".encode() in block for status in statuses)
+    def rows(self, file: str, record: type[R]) -> list[R]:
+        """Rows that stand for themselves; one that cannot be read is reported with its line number."""
+        lines, rows = layout.lines_of(self.body(file)), list[R]()
+        names, top, before = self.names.get(file, [""]), self.tops.get(file, b""), b""
+        if lines and names[-1] != SEAL:
+            self.unsealed.append(file)
+        whole = hashlib.sha256(top + b"\n")
+        for number, line in enumerate(lines, start=1):
+            row, _, seal = line.rpartition(b",")
+            try:
+                if names[-1] == SEAL and seal != seal_row(top, row, before):
+                    raise ValueError(
+                        "not as it was written: its checksum does not match, or rows before it are gone or moved"
+                    )
+                rows += read_block(record, names, line + b"\n")
+            except ValueError as fault:
+                self.problems.append(f"{file}, line {number + 1}: left out, {fault}")
+            before = seal
+            if file in COUNTED:
+                whole.update(line + b"\n")
+                self.counted[file][number] = whole.copy().hexdigest()[:16]
+        return rows
+
+    def sort_by_attempt(self, file: str) -> None:
+        """Fills `blocks`. A line without a readable attempt goes under ("", 0): never committed."""
+        groups: dict[Key, list[bytes]] = {}
+        for stretch in _STRETCH.finditer(self.body(file)):
+            key = "", 0
+            with contextlib.suppress(ValueError):  # a damaged line
+                cell_id, attempt = stretch.group().partition(b"\n")[0].split(b",", 2)[:2]
+                key = cell_id.decode(), int(attempt)
+            groups.setdefault(key, []).append(stretch.group())
+        self.blocks[file] = {key: b"".join(stretches) for key, stretches in groups.items()}
+
+    def intact(self, runs: Sequence[Run]) -> dict[Key, list[str]]:
+        """Compares what each attempt committed with what is there, and names each that differs: intact attempt → its
+        profiles and recordings that do. Those cost what rests on them; anything else the whole attempt."""
+        names = {file for run in runs for file in run.committed}
+        of_files = {file: self.checksum(file) for file in names if file not in (*CELL_FILES, *COUNTED)}
+        intact = {}
+        for run in runs:
+            of_cell, lost, damaged = f"attempt {run.attempt} of cell {run.cell_id}", list[str](), list[str]()
+            for file, sealed in run.committed.items():
+                if file in CELL_FILES:
+                    block = self.blocks[file].get(key_of(run), b"")
+                    top = self.tops.get(file, b"") + b"\n" if self.version >= SINCE else b""
+                    if sealed != layout.seal(block.count(b"\n"), top + block):
+                        lost.append(file)
+                elif not isinstance(sealed, list) or len(sealed) != 2:
+                    lost.append(file)
+                elif file in COUNTED:
+                    if self.counted[file].get(sealed[0]) != sealed[1]:
+                        self.problems.append(f"{file}: rows that were there at {of_cell} are gone or changed")
+                elif sealed[1] != of_files[file]:
+                    (damaged if file.startswith(f"{layout.PROFILES}/") else lost).append(file)
+            if lost:
+                self.problems.append(f"{of_cell} left out: not what was committed in {', '.join(lost)}")
+            else:
+                self.problems += [f"{of_cell}: {file} is not what was committed" for file in damaged]
+                intact[key_of(run)] = damaged
+        return intact
+
+    def checksum(self, file: str) -> str:
+        """Of a committed file, "" where it cannot be read. A name outside of the run's directory is not opened."""
+        with contextlib.suppress(ValueError):
+            if layout.is_committed_name(file) and (data := read(self.path / file)) is not None:
+                return layout.checksum(data)
+        return "missing"
+
+
+_STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n")
+"""Lines one after the other that begin with the same two fields; a line that has no two is one by itself."""
 
 
 @collector_off()  # rows are in no cycles; over a million of them it takes as long as reading
@@ -143,15 +220,35 @@ def read_run(path: Path | str) -> RunData:
 
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
-    state = scan(Path(path))
-    rows: dict[str, list[Any]] = {file: [] for file in CELL_FILES}
-    runs, faults = list[Run](), list[ValueError]()
-    for run in state.last_runs():
+    files = _Files(Path(path))
+    problems, attempts_at = files.problems, dict[Key, Run]()
+    for run in files.rows(RUNS, Run):
+        if attempts_at.setdefault(key_of(run), run) is not run:  # which no writer makes
+            problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
+    for file in CELL_FILES:
+        files.sort_by_attempt(file)
+    sittings, ceilings = files.rows(SITTINGS, Sitting), files.rows(CEILINGS, Ceiling)
+    all_runs = list(attempts_at.values())
+    intact = files.intact(all_runs)
+    for file, blocks in files.blocks.items():
+        committed = {key for key, run in attempts_at.items() if file in run.committed}
+        if left_out := sum(block.count(b"\n") for key, block in blocks.items() if key not in committed):
+            problems.append(f"{file}: {left_out} rows are not committed, left out")
+    known = {sitting.sitting for sitting in sittings}
+    for name in sorted({run.sitting for run in all_runs} - known):
+        problems.append(f"{RUNS}: {SITTINGS} does not have the session {name}")
+    last = dict(sorted(attempts_at))  # cell → its last attempt
+    runs, rows = list[Run](), {file: list[Any]() for file in CELL_FILES}
+    faults = list[ValueError]()
+    for key, run in attempts_at.items():
+        if last[run.cell_id] != run.attempt or key not in intact:
+            continue
         try:
-            own = _rows_of(state, run)
+            held = [file for file in files.names if file in CELL_FILES and run.committed.get(file, [0])[0]]
+            own = {file: records(file, CELL_FILES[file], files.names[file], files.blocks[file][key]) for file in held}
         except ValueError as fault:
             faults.append(fault)
-            state.problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
+            problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
             continue
         runs.append(run)
         for file, cell_rows in own.items():
@@ -159,24 +256,18 @@ def read_run(path: Path | str) -> RunData:
     if faults and not runs:
         raise faults[0]
     return RunData(
-        state.path,
-        state.manifest,
-        runs,
-        state.all_runs,
-        state.sittings,
-        state.ceilings,
-        rows,
-        state.problems,
-        frozenset(state.damaged),
-        tuple(state.unsealed),
+        path=files.path,
+        manifest=read_manifest(files.path),
+        runs=runs,
+        all_runs=all_runs,
+        sittings=sittings,
+        ceilings=ceilings,
+        rows=rows,
+        problems=problems,
+        damaged=frozenset().union(*intact.values()),
+        unsealed=tuple(files.unsealed),
+        attempts=dict(sorted((*attempts_at, *(key for blocks in files.blocks.values() for key in blocks)))),
     )
-
-
-def _rows_of(scan: Scan, run: Run) -> dict[str, list[Any]]:
-    """File → the records of a run. Raises ValueError for a row that is none."""
-    key = layout.key_of(run)
-    files = (file for file in scan.heads.keys() & CELL_FILES.keys() if run.committed.get(file, [0])[0])
-    return {file: records(file, CELL_FILES[file], scan.heads[file], scan.blocks[file][key]) for file in files}
 
 
 def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], list[Storage]]:
@@ -227,163 +318,6 @@ def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledO
     Raises ValueError for an attempt that has no profile, Inconsistent if its file is damaged.
     """
     return _read_packed(Path(path), layout.profile_file(cell_id, attempt), ProfiledOperation)
-
-
-def scan(path: Path) -> Scan:
-    """Reads every file of a run but the traces, and checks each attempt. Raises ValueError as `read_run` does."""
-    state = Scan(path, read_manifest(path))
-    check_links(path)
-    if problem := seal_problem(path):
-        state.problems.append(problem)
-    if state.manifest.schema_version < layout.SINCE:
-        state.unsealed.append(MANIFEST)
-    first: dict[Key, Run] = {}
-    for run in _read_rows(state, RUNS, Run):
-        if first.setdefault(layout.key_of(run), run) is not run:  # which no writer makes
-            state.problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
-    state.all_runs = list(first.values())
-    for file in CELL_FILES:
-        _sort_by_attempt(state, file)
-    state.sittings = _read_rows(state, SITTINGS, Sitting)
-    state.ceilings = _read_rows(state, CEILINGS, Ceiling)
-    _check_attempts(state)
-    committed = {(file, layout.key_of(run)) for run in state.all_runs for file in run.committed}
-    left_out = Counter(
-        {
-            file: sum(block.count(b"\n") for key, block in groups.items() if (file, key) not in committed)
-            for file, groups in state.blocks.items()
-        }
-    )
-    state.problems += [f"{file}: {rows} rows are not committed, left out" for file, rows in left_out.items() if rows]
-    known = {sitting.sitting for sitting in state.sittings}
-    for name in sorted({run.sitting for run in state.all_runs} - known):
-        state.problems.append(f"{RUNS}: {SITTINGS} does not have the session {name}")
-    return state
-
-
-def _body(scan: Scan, file: str) -> bytes:
-    """A file without its header, which goes to `heads`; a torn last line is dropped and reported."""
-    data = read(scan.path / file) or b""
-    end = data.rfind(b"\n") + 1
-    if end < len(data):
-        scan.problems.append(f"{file}: a torn last line was dropped")
-    if not end:
-        return b""
-    start = data.index(b"\n") + 1
-    scan.tops[file] = data[: start - 1]
-    # the column names of a file. Within one schema version each difference from the record is reported
-    try:
-        (names,) = layout.decode([scan.tops[file]])
-    except ValueError as fault:
-        raise ValueError(f"{scan.path / file} has no readable header: {fault}") from fault
-    if scan.manifest.schema_version == SCHEMA_VERSION:
-        expected = layout.columns(file)
-        unknown = [name for name in names if name not in expected]
-        missing = [name for name in expected if name not in names]
-        scan.problems += [f"{file}: column {name} is unknown and was left out" for name in unknown]
-        scan.problems += [f"{file}: column {name} is missing, taken as its default" for name in missing]
-    scan.heads[file] = names
-    return data[start:end]
-
-
-def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
-    """Rows that stand for themselves; one that cannot be read is reported with its line number."""
-    lines = layout.lines_of(_body(scan, file))
-    if file in layout.COUNTED:
-        scan.counted[file] = prefixes(scan.tops.get(file, b""), lines)
-    names = scan.heads.get(file, [""])
-    sealed = names[-1] == layout.SEAL
-    if not sealed and lines:
-        scan.unsealed.append(file)
-    before, faults = b"", dict[int, BrokenSeal]()
-    for number, line in enumerate(lines if sealed else (), start=2):
-        try:
-            before = check_seal(scan.tops[file], line, before)
-        except BrokenSeal as fault:
-            before, faults[number] = fault.seal, fault
-    if not faults:
-        with contextlib.suppress(ValueError):  # which line it is, is found below
-            return read_block(record, names, b"".join(line + b"\n" for line in lines))
-    rows: list[R] = []
-    for number, line in enumerate(lines, start=2):
-        try:
-            if number in faults:
-                raise faults[number]
-            rows += read_block(record, names, line + b"\n")
-        except ValueError as fault:
-            scan.problems.append(f"{file}, line {number}: left out, {fault}")
-    return rows
-
-
-_STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n")
-"""Lines one after the other that begin with the same two fields; a line that has no two is one by itself."""
-
-
-def _sort_by_attempt(scan: Scan, file: str) -> None:
-    """Sorts the lines of a file by attempt. A line without a readable attempt goes under ("", 0): never committed."""
-    groups: dict[Key, list[bytes]] = {}
-    for stretch in _STRETCH.finditer(_body(scan, file)):
-        groups.setdefault(_key(stretch.group()), []).append(stretch.group())
-    scan.blocks[file] = {key: b"".join(stretches) for key, stretches in groups.items()}
-
-
-def _key(stretch: bytes) -> Key:
-    """The attempt that a stretch's first line, and so each of them, names."""
-    try:
-        cell_id, attempt = stretch[: stretch.index(b"\n")].split(b",", 2)[:2]
-        return cell_id.decode(), int(attempt)
-    except ValueError:  # a damaged line
-        return "", 0
-
-
-def _check_attempts(scan: Scan) -> None:
-    """Compares what each attempt committed with what is there, and names each attempt that differs.
-
-    A profile or a recording that differs costs what rests on it; anything else the whole attempt.
-    """
-    whole_files: dict[str, str] = {}
-    for run in scan.all_runs:
-        faults = [file for file, sealed in run.committed.items() if not _holds(scan, run, file, sealed, whole_files)]
-        fewer = [file for file in faults if file in layout.COUNTED]
-        at = f"attempt {run.attempt} of cell {run.cell_id}"
-        scan.problems += [f"{file}: rows that were there at {at} are gone or changed" for file in fewer]
-        faults = [file for file in faults if file not in fewer]
-        lost = [file for file in faults if not file.startswith(f"{layout.PROFILES}/")]
-        if lost:
-            scan.problems.append(
-                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {', '.join(lost)}"
-            )
-            continue
-        scan.intact.add(layout.key_of(run))
-        scan.damaged |= dict.fromkeys(faults, layout.key_of(run))
-        scan.problems += [
-            f"attempt {run.attempt} of cell {run.cell_id}: {file} is not what was committed" for file in faults
-        ]
-
-
-def _holds(scan: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, str]) -> bool:
-    """Whether a file holds what an attempt committed there. whole_files: checksums of files that no cell owns alone."""
-    if file in CELL_FILES:
-        block = scan.blocks[file].get(layout.key_of(run), b"")
-        top = scan.tops.get(file, b"") + b"\n" if scan.manifest.schema_version >= layout.SINCE else b""
-        return bool(sealed == layout.seal(block.count(b"\n"), top + block))
-    if file in layout.COUNTED:
-        return isinstance(sealed, list) and len(sealed) == 2 and scan.counted[file].get(sealed[0]) == sealed[1]
-    if file not in whole_files:
-        whole_files[file] = _file_checksum(scan, file)
-    return isinstance(sealed, list) and sealed[1:] == [whole_files[file]]
-
-
-def _file_checksum(scan: Scan, file: str) -> str:
-    """The checksum of a committed file. A name outside of the run's directory is not opened."""
-    path = scan.path / file
-    if not layout.is_committed_name(file) or not path.resolve().is_relative_to(scan.path.resolve()):
-        return "no file of a run"
-    try:
-        data = read(path)
-    except ValueError:
-        return "unreadable"
-    return "missing" if data is None else layout.checksum(data)
 
 
 def _read_packed(path: Path, file: str, record: type[R]) -> list[R]:

@@ -185,9 +185,8 @@ def _sweep_on(
             say(recorder)
         begun = executor.begin_session(store, probed) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
-            store.replace_manifest(
-                dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
-            )
+            commands, now = (*store.manifest.commands, command), as_options(grids[0], earlier)
+            store.replace_manifest(dataclasses.replace(store.manifest, commands=commands, options=now))
         failed = 0
         if begun is not None:
             with Progress(len(todo)) as progress:

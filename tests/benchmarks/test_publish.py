@@ -1,6 +1,7 @@
 """A published run is the run: its rows, its operation tables and what is derived from them, in fewer files."""
 
 import gzip
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,9 @@ def run(tmp_path: Path) -> Path:
         store.commit(a_run("a", attempt=2, trace_id="t1"), rows_of("a", attempt=2))
         store.commit(a_run("b", trace_id="t2"), rows_of("b"))
         store.commit(a_run("c", committed=store.write_profile("c", 1, ())), rows_of("c"))
-        store.replace_manifest(MANIFEST.with_command("python -m runners.sweep --resume /tmp/some/where --retry"))
+        store.replace_manifest(
+            replace(MANIFEST, commands=(*MANIFEST.commands, "python -m runners.sweep --resume /tmp/some/where --retry"))
+        )
     return tmp_path / "run"
 
 

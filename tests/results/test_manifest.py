@@ -57,7 +57,7 @@ def test_a_failed_write_leaves_the_old_manifest(tmp_path, call):
     disk = Failing(errno.ENOSPC, (call,))
     disk.broken = True
     with pytest.raises(StoreFault, match=r"manifest\.json could not be written: No space left") as caught:
-        write_manifest(tmp_path, MANIFEST.with_command("another"), disk)
+        write_manifest(tmp_path, dataclasses.replace(MANIFEST, name="another"), disk)
     assert isinstance(caught.value.__cause__, OSError)
     assert read_manifest(tmp_path) == MANIFEST
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"], "no half-written file stays"

@@ -74,7 +74,7 @@ def test_an_attempt_with_a_row_outside_is_left_out_alone(run, file, column):
     data = read_run(run)
     assert len(data.runs) == 1
     (problem,) = data.problems
-    assert f"left out: {file}, column {column}: expected a finite number of at least 0, got -1" in problem
+    assert f"left out: {file}: column {column}: expected a finite number of at least 0, got -1" in problem
 
 
 @pytest.mark.parametrize(("file", "column"), [("runs.csv", "batch_size"), ("ceilings.csv", "flop_per_s")])
@@ -135,7 +135,7 @@ def test_one_number_among_many_that_its_field_cannot_hold_is_told(name: str, tex
     given = [dict.fromkeys(("index", "steps", "start_s", "wall_s"), str(place + 1)) for place in range(9)]
     given[4][name] = text
     lines = [line(**each) for each in given]
-    with pytest.raises(ValueError, match=rf"^{FILE}, .*{said}"):
+    with pytest.raises(ValueError, match=rf"^{FILE}: .*{said}"):
         layout.records(FILE, Sample, NAMES, block(*lines))
 
 

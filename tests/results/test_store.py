@@ -23,7 +23,6 @@ from tests.support.made_up.made_up_runs import (
     rows_of,
     run_of,
     samples,
-    telemetry,
 )
 
 # What is kept
@@ -122,15 +121,7 @@ def test_rows_of_a_killed_attempt_are_not_those_of_the_next(tmp_path):
 
 
 def mistakes():
-    other = samples("b")
     return {
-        "unknown status": (a_run("a", status="fine"), {}, "expected a status of ok, .* got 'fine'"),
-        "unknown file": (a_run("a"), {"sample.csv": other}, "expected one of samples.csv, .* got 'sample.csv'"),
-        "another cell": (a_run("a"), {"samples.csv": samples("a") + other}, "does not belong to attempt 1 of a"),
-        "another attempt": (a_run("a"), {"samples.csv": samples("a", 2)}, "does not belong to attempt 1 of a"),
-        "another record": (a_run("a"), {"samples.csv": telemetry("a")}, "does not belong to attempt 1 of a"),
-        "another session": (a_run("a", sitting="s2"), {}, "expected the name of a session .* got 's2'"),
-        "a comma": (a_run("a,1"), {}, "expected a cell_id of letters"),
         "attempt 0": (a_run("a", 0), {}, "attempt 0 of cell a is used, the next is 1"),
         "a trace": (a_run("a", trace_id="t"), {}, "expected a trace that was written, got 't'"),
         "a float": (a_run("a"), {"flop_counts.csv": [flop_count("a", flop=1.5)]}, "FlopCount.flop: expected int"),

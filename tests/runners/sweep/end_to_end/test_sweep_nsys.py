@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from results.store.layout import command_file, recording_file
+from results.store.layout import COMMAND, recording_file
 from results.store.store import read_run
 from tests.support.fakes.commands import code_without
 from tests.support.fakes.real_sweeps import ENVIRON, ROOT, WORKS, sweep
@@ -84,7 +84,7 @@ def test_each_work_is_recorded_by_a_command_that_is_said_and_kept(done):
     for work, call in zip(run.profiled, saw, strict=True):
         file = recording_file(run.cell_id, run.attempt, work, "nsys")
         assert gzip.decompress((folder / "run" / file).read_bytes()).startswith(b"SQLite format 3\0")
-        command = command_file(run.cell_id, run.attempt, work, "nsys")
+        command = recording_file(run.cell_id, run.attempt, work, "nsys", COMMAND)
         assert {file, command} <= set(run.committed)
         kept = (folder / "run" / command).read_text().strip()
         assert kept in said
