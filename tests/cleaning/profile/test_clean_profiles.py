@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.trace.operations import is_product
 from analysis.utilization.numerators import profiled
-from cleaning.profile import clean_profile, forest, profile_counts, shapes_flop
+from cleaning.profile import clean_profile, profile_counts
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import CleanedOperation, ProfiledOperation
@@ -207,10 +207,8 @@ def test_gradients_of_a_convolution_by_their_mask(mask: tuple[bool, ...], times:
 
 def test_a_call_that_says_too_little_is_counted_by_those_inside_if_all_are_known() -> None:
     outer = call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4))
-    (node,) = forest(
-        [outer, call("aten::relu", index=1, parent=0), mm(2, 3, 4, index=2, parent=1), mm(1, 1, 1, 3, parent=0)]
-    )
-    assert shapes_flop(node) == 2 * 24 + 2
+    (row,) = clean(outer, call("aten::relu", index=1, parent=0), mm(2, 3, 4, 2, parent=1), mm(1, 1, 1, 3, parent=0))
+    assert row.cleaned_flop == 2 * 24 + 2
     (row,) = clean(outer, mm(2, 3, 4, index=1, parent=0), call("aten::_grouped_mm", index=2, parent=0))
     assert row.verdict == "unknown"
     assert "inside it aten::_grouped_mm" in row.reason
