@@ -27,7 +27,6 @@ from analysis.formula.constraints import Constraint, request
 from analysis.formula.derive import Derived
 from analysis.formula.evaluate import axes, parse_point, points, rows
 from analysis.formula.expressions import Expr, rational, symbol
-from analysis.formula.footprint_terms import peak_of
 from analysis.formula.interpolate import Point, point_text, value_of
 from analysis.formula.sampling import Sampler, SizeSample, Unfitted, restructured
 from analysis.formula.solve import solve
@@ -327,7 +326,7 @@ def _footprints(rules: str, derived: Derived, point: Point, sample_at: Sampler) 
                     differing[name] = f"at {point_text(where)} is {exact:,} B, where the formula gives {int(formula):,}"
         return differing
 
-    looked_for: dict[str, Callable[[SizeSample], int]] = {EAGER: peak_of}
+    looked_for: dict[str, Callable[[SizeSample], int]] = {EAGER: peaks.eager_peak}
     if derived.structural:  # else its order was found at this very point
         looked_for[MINIMAL] = lambda sample: minimal(sample.operations, sample.storages).minimal_bytes
     why = {**footprints.why, **differences(point, looked_for)}
@@ -339,7 +338,9 @@ def _footprints(rules: str, derived: Derived, point: Point, sample_at: Sampler) 
     notes = [f"No formula of the {FOOTPRINT_NAMES[name]}: {reason}." for name, reason in why.items()]
     notes += [WITHOUT] * bool(derived.unsized)
     if BATCH in point and formulas:
-        notes += [f"The eager footprint {each}." for each in differences(_single(derived), {EAGER: peak_of}).values()]
+        notes += [
+            f"The eager footprint {each}." for each in differences(_single(derived), {EAGER: peaks.eager_peak}).values()
+        ]
     return FootprintFormulas(formulas, why, notes, footprints.proven if MINIMAL in formulas else None, at_least)
 
 

@@ -8,13 +8,12 @@ Where operations change between two points: tables made by hand, and the lines o
 from fractions import Fraction
 from itertools import product
 
-import numpy
 import pytest
 import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.footprint_terms import Basis, largest
+from analysis.formula.footprint import highest
 from analysis.formula.interpolate import (
     Atom,
     Fitter,
@@ -103,9 +102,7 @@ points = st.fixed_dictionaries({"batch": st.integers(1, 10**5), "image": st.inte
 
 
 def kept(known: list[Form]) -> list[Form]:
-    basis = Basis(known)
-    rows = numpy.array([basis.row(form) for form in known], dtype=numpy.int64).reshape(len(known), -1)
-    return [basis.form(rows[place]) for place in largest(basis, rows, LEAST)]
+    return [form for _, form in highest([(form, i, i + 1) for i, form in enumerate(known)], len(known), LEAST)]
 
 
 @settings(max_examples=60, deadline=None)
