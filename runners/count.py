@@ -192,7 +192,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
         options.timeout,
         factory=FACTORY,
         trainer=TRAINER,
-        explainer="workloads.building:reason",
+        explainer="workloads.any_model:reason",
     )
     if failure is not None:
         reason = failure.reason.removeprefix("ValueError: ")

@@ -1,24 +1,270 @@
 """Any model as a workload, by what a person types: `get("timm:vit_small_patch16_224")`, `get("net.py:build")`.
 
-The one factory behind every command that takes models. It reads the form (`workloads/catalogue/model_names.py`) and
-hands on to the module for that form; it knows no architecture itself. `docs/models.md` tells the forms, inputs and
-errors.
+The one factory behind every command that takes models. It reads the form (`workloads/catalogue/model_names.py`), hands
+on to the module for that form and knows no architecture; `docs/models.md` tells the forms, inputs and errors.
+
+`building` runs the code of others, without the look-up of hosts in this process; another process is not kept from
+downloading. Counters call `model(*inputs)`: inputs with names are bound to their positions in `forward`, and what can
+only be passed by name is refused, for a wrapper would change the modules' paths.
 """
 
 import contextlib
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from traceback import extract_tb
+from typing import Any, NoReturn
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_leaves, tree_map
 
 from results.errors import Unavailable
+from results.printable import plain_words
 from results.process import free_bytes
-from workloads.building import draw
-from workloads.catalogue.base import Batch, Workload, mean_loss
+from workloads.catalogue.base import Batch, Workload, mean_loss, tensors
 from workloads.catalogue.catalogue import entry, factory
-from workloads.catalogue.model_names import Shape, Spec, check, parse, parse_shapes
+from workloads.catalogue.model_names import Shape, Spec, check, nearest, parse, parse_shapes
+
+HUB_SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+LONGEST = 300
+"""Characters of another's words that are kept."""
+
+
+def fault_text(fault: BaseException) -> str:
+    """An exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of code
+    that raised it."""
+    frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
+    words = str(fault) or (frames[-1].line if frames else "") or ""
+    return plain_words(f"{type(fault).__name__}: {' '.join(words.split())[:LONGEST]}")
+
+
+@contextlib.contextmanager
+def building(what: str) -> Iterator[None]:
+    """What the code inside raises becomes a ValueError of one line that begins with `what`.
+
+    Unavailable for a package that is not there, and for what would be downloaded. Memory that runs out stays that.
+    """
+    try:
+        with offline(what):
+            yield
+    except (Unavailable, MemoryError):
+        raise
+    except ImportError as fault:
+        raise Unavailable(f"{what} raised {fault_text(fault)}") from fault
+    except SystemExit as fault:
+        raise ValueError(f"{what} called sys.exit({fault.code!r}): expected it to return a model") from fault
+    except Exception as fault:
+        raise ValueError(f"{what} raised {fault_text(fault)}") from fault
+
+
+@contextlib.contextmanager
+def offline(what: str) -> Iterator[None]:
+    """Raises Unavailable where code inside looks for a host, saying which and for `what`.
+
+    Unavailable is no OSError, so that no library takes it for a network that may come back.
+    """
+    for switch in HUB_SWITCHES:
+        os.environ[switch] = "1"
+    hub = sys.modules.get("huggingface_hub.constants")
+    if hub is not None:
+        hub.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+    original = socket.getaddrinfo
+
+    def refuse(host: Any, *_: Any, **__: Any) -> NoReturn:
+        raise Unavailable(f"{what} wants to download from {host}: nothing is downloaded; build it with random weights")
+
+    socket.getaddrinfo = refuse
+    try:
+        yield
+    finally:
+        socket.getaddrinfo = original
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
+    """size × shape: standard normal, uniform whole numbers below the bound, or random bits; never all zeros."""
+    sizes, dtype = (size, *shape.sizes), getattr(torch, shape.dtype)
+    if shape.below:
+        return torch.randint(0, shape.below, sizes, dtype=dtype, device=device, generator=generator)
+    if dtype is torch.bool:
+        return torch.randint(0, 2, sizes, device=device, generator=generator) > 0
+    return torch.randn(sizes, device=device, generator=generator).to(dtype)
+
+
+def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(positional, by name) of what a function gave as inputs: a tensor, a dict, or a list or tuple.
+
+    The last of several, if it is a dict, holds inputs by name, as in torch.onnx.export; a model that takes a dict as
+    its last argument is given an empty one after it. Raises ValueError for anything else.
+    """
+    if isinstance(value, torch.Tensor | PackedSequence):
+        return (value,), {}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return (), dict(value)
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"expected inputs: a tensor, a dict of names, or a tuple of inputs; got {type(value).__name__}"
+        )
+    if value and isinstance(value[-1], Mapping):
+        return tuple(value[:-1]), dict(value[-1])
+    return tuple(value), {}
+
+
+def takes(model: torch.nn.Module | type[torch.nn.Module]) -> tuple[inspect.Parameter, ...]:
+    """The parameters of a model's `forward`, or of a class's, without the model itself."""
+    parameters = tuple(inspect.signature(model.forward).parameters.values())
+    return parameters[1:] if isinstance(model, type) else parameters
+
+
+def positional(
+    parameters: Sequence[inspect.Parameter], inputs: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """All inputs in the order of `forward`'s parameters, its defaults where a parameter before the last is not given.
+
+    Raises ValueError for a name that it does not take, Unavailable for one that has no position (keyword-only, or
+    swallowed by **kwargs) or that follows a parameter without default.
+    """
+    if not named:
+        return tuple(inputs)
+    order = [p for p in parameters if p.kind in _POSITIONAL]
+    places = {parameter.name: place for place, parameter in enumerate(order)}
+    for name in named:
+        _check_has_position(name, places, parameters, len(inputs))
+    last = max(places[name] for name in named)
+    rest = [_argument(parameter, named) for parameter in order[len(inputs) : last + 1]]
+    return (*inputs, *rest)
+
+
+def _check_has_position(
+    name: str, places: Mapping[str, int], parameters: Iterable[inspect.Parameter], taken: int
+) -> None:
+    if name in places:
+        if places[name] < taken:
+            raise ValueError(f"input {name!r} is given twice: by its name and as input {places[name] + 1}")
+        return
+    kinds = {parameter.kind for parameter in parameters}
+    keyword_only = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    if name in keyword_only or inspect.Parameter.VAR_KEYWORD in kinds:
+        raise Unavailable(
+            f"forward takes {name!r} by name only; counters pass inputs by position{nearest(name, places)}"
+        )
+    raise ValueError(f"forward takes no {name!r}; it takes {', '.join(places) or 'nothing'}{nearest(name, places)}")
+
+
+def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
+    if parameter.name in named:
+        return named[parameter.name]
+    if parameter.default is inspect.Parameter.empty:
+        raise Unavailable(f"forward needs {parameter.name!r}, which is not among the inputs: {', '.join(named)}")
+    return parameter.default
+
+
+def resized(example: Any, size: int, device: torch.device) -> Any:
+    """The example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it is.
+
+    Whether a tensor needs a gradient, how it lies in memory, and which comes twice is as in the example. Raises
+    ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
+    """
+    for leaf in tree_leaves(example):
+        check_dense(leaf)
+    batches = {leaf.shape[0] for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()}
+    if len(batches) > 1:
+        sizes = " and ".join(str(batch) for batch in sorted(batches))
+        raise ValueError(f"expected inputs whose dimension 0 is the batch, all the same; got {sizes}: give a function")
+    if batches == {0}:
+        raise ValueError("expected inputs of one sample or more in dimension 0; got none")
+
+    fitted: dict[int, Any] = {}
+
+    def fit(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in fitted:
+            fitted[id(leaf)] = _of_size(leaf.detach().to(device), size).requires_grad_(leaf.requires_grad)
+        return fitted[id(leaf)]
+
+    return tree_map(fit, example)
+
+
+def check_dense(value: Any) -> None:
+    """Raises ValueError, one line with what to do, for a tensor that is nested or sparse: what is computed with it
+    depends on its values, which no count knows."""
+    if not isinstance(value, torch.Tensor) or (value.layout is torch.strided and not value.is_nested):
+        return
+    if value.is_nested:
+        raise ValueError(
+            "a nested tensor is not counted, because its rows differ in length: give them padded to one length, "
+            "or one row as a batch of its own"
+        )
+    raise ValueError(f"a tensor of layout {value.layout} is not counted: give a dense one (value.to_dense())")
+
+
+def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
+    """The example with so many samples, its own again and again, in its order of dimensions in memory."""
+    if not example.dim() or example.shape[0] == size:
+        return example
+    chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
+    order = sorted(range(example.dim()), key=lambda dimension: -example.stride()[dimension])
+    fitted = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
+    return fitted.copy_(chosen)
+
+
+def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
+    """Which module fails in model(*inputs) and why, in one line; "" if none does."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    failed: list[tuple[BaseException | None, str]] = []  # from the inside out: a fault, and who raised it or let it by
+
+    def leave(module: torch.nn.Module, given: Any, _output: Any) -> None:
+        fault = sys.exception()
+        if fault is not None:
+            path, kind = paths.get(id(module), ""), type(module).__name__
+            failed.append((fault, f"{f'{path} ({kind})' if path else kind} got {shapes(given)}"))
+
+    handle = register_module_forward_hook(leave, always_call=True)
+    held = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    except Exception as fault:  # noqa: BLE001  any way to fail is the answer
+        where = next((place for seen, place in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}")
+        return f"{where}: {fault_text(fault)}"
+    finally:
+        handle.remove()
+        with torch.no_grad():
+            for buffer, before in held:
+                buffer.copy_(before)
+    return ""
+
+
+def mismatch(workload: Workload, batch: Batch) -> str:
+    """What speaks against a batch of a person's own, in one line: inputs of other sizes or types than the workload's
+    own batch of this size has; "" for nothing."""
+    size = next((tensor.shape[0] for tensor in tensors(batch.inputs) if tensor.dim()), 0)
+    if not size:
+        return f"{workload.name}: expected a batch of one sample or more, got {shapes(batch.inputs)}"
+    wanted = shapes(workload.batch(workload.hyper, size, torch.device("meta"), None).inputs)
+    got = shapes(batch.inputs)
+    return "" if got == wanted else f"{workload.name} cannot take this batch: expected {wanted}, got {got}"
+
+
+def shapes(inputs: Any) -> str:
+    """The sizes and types of all tensors among the inputs: "2x3x224x224 float32, 2x128 int64"; "no tensor"."""
+    texts = [
+        f"{'x'.join(map(str, t.shape)) or 'scalar'} {str(t.dtype).removeprefix('torch.')}" for t in tensors(inputs)
+    ]
+    return ", ".join(texts) or "no tensor"
+
 
 __all__ = ["check", "get"]
 

@@ -104,7 +104,5 @@ def get(name: str, /, **hyper: int) -> Workload:
         build=BUILDERS[name],
         batch=partial(_batch, name),
         loss=mse_loss,
-        items=lambda _hyper, size: size,
-        item="sample",
         source=known.source,
     )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from workloads.building import building, draw
+from workloads.any_model import building, draw
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import with_sizes
 from workloads.catalogue.model_names import Shape, Spec, nearest, require
@@ -41,7 +41,6 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
         build=partial(_build, spec.target, own, config),
         batch=partial(_batch, own),
         loss=cross_entropy if config.num_classes else mean_loss,
-        items=lambda _hyper, batch_size: batch_size,
         item="image",
         source=f"timm; {spec.target}",
     )

@@ -202,7 +202,6 @@ def get(name: str, /, **hyper: int) -> Workload:
         build=partial(build, name),
         batch=partial(_batch, name),
         loss=_OWN_LOSSES.get(name, _LOSSES[known.task]),
-        items=lambda _hyper, size: size,
         item=ITEMS[known.task],
         source=known.source,
     )

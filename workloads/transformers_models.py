@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from workloads.building import building, draw, positional, takes
+from workloads.any_model import building, draw, positional, takes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import with_sizes
 from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
@@ -45,8 +45,6 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
         build=partial(_build, spec.text, model_class, config),
         batch=partial(_batch, takes(model_class), feed),
         loss=mean_loss,
-        items=lambda _hyper, batch_size: batch_size,
-        item="sample",
         source=f"transformers; {model_class.__name__}",
     )
 

@@ -4,9 +4,6 @@ The function is called without arguments, but for its parameters with a whole nu
 of the workload. What it may return, and what may stand beside it, is in `docs/models.md`. It is the person's own code:
 it runs with all rights, and what it prints it prints.
 
-It may return a workload in parts, too: an object or a mapping with build, batch and loss. They are checked part by part
-(`workload_of`), and what lacks one gets one line that names it.
-
 Of a LightningModule what is trained is its `training_step`, on batches as its data loader gives them: calling it from
 outside runs `training_step(batch, 0)` and gives the loss, so that the paths of the modules stay. Lightning is not
 imported and its Trainer is not run: hooks, callbacks and optimizers stepped by hand are not part of what is measured.
@@ -27,7 +24,7 @@ from typing import Any
 
 import torch
 
-from workloads.building import building, draw, positional, resized, split, takes
+from workloads.any_model import building, draw, positional, resized, split, takes
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
 
@@ -130,8 +127,6 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     result = _call(spec, function, sizes)
     if isinstance(result, Workload):
         return replace(result, name=spec.text)
-    if (workload := workload_of(spec.text, result)) is not None:
-        return workload
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(result)}")
@@ -146,8 +141,6 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
         build=_Build(spec, function, model, optimizer),
         batch=partial(_data_loader_batch, feed) if steps_itself else partial(_batch, spec.text, takes(model), feed),
         loss=own_loss or (loss_of_step if steps_itself else mean_loss),
-        items=lambda _hyper, batch_size: batch_size,
-        item="sample",
         source=spec.text,
         optimizer=optimizer,
     )
@@ -308,59 +301,3 @@ def _type_text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"
     return f"a {type(value).__name__}"
-
-
-PARTS = {
-    "build": "build(**hyper) → torch.nn.Module",
-    "batch": "batch(hyper, size, device, generator) → Batch",
-    "loss": "loss(output, target) → scalar",
-}
-"""What every workload has: name → how it is called."""
-
-OTHERS = ("items", "optimizer")
-"""Functions that it may have."""
-
-
-def workload_of(text: str, result: Any) -> Workload | None:
-    """The workload of what a person's function returned; None if it has none of the parts.
-
-    Parts are attributes or, of a mapping, entries; hyper, items, item, task, source and optimizer may be left out.
-    Raises ValueError, one line, for a part that is missing or is no function.
-    """
-    parts = _parts(result)
-    if not any(name in parts for name in PARTS):
-        return None
-    if missing := [name for name in PARTS if name not in parts]:
-        has = " and ".join(name for name in PARTS if name in parts)
-        lacks = "; ".join(PARTS[name] for name in missing)
-        raise ValueError(f"{text} has {has}, but is no workload: it lacks {lacks}")
-    for name in (*PARTS, *OTHERS):
-        if name in parts and not callable(parts[name]):
-            raise ValueError(
-                f"{text}: expected {PARTS.get(name, name)}, a function; got a {type(parts[name]).__name__}"
-            )
-    hyper = parts.get("hyper", {})
-    if not isinstance(hyper, Mapping) or not all(type(size) is int for size in hyper.values()):
-        raise ValueError(f"{text}: expected hyper, a mapping of names to whole numbers; got {hyper!r}")
-    return Workload(
-        name=text,
-        task=str(parts.get("task", "general")),
-        hyper=dict(hyper),
-        build=parts["build"],
-        batch=parts["batch"],
-        loss=parts["loss"],
-        items=parts.get("items", lambda _hyper, size: size),
-        item=str(parts.get("item", "sample")),
-        source=str(parts.get("source", text)),
-        optimizer=parts.get("optimizer"),
-    )
-
-
-def _parts(result: Any) -> dict[str, Any]:
-    """What it has of a workload's parts. A module has methods of its own names, and is none."""
-    if isinstance(result, (torch.nn.Module, torch.Tensor)):
-        return {}
-    names = (*PARTS, *OTHERS, "hyper", "task", "item", "source")
-    if isinstance(result, Mapping):
-        return {name: result[name] for name in names if name in result}
-    return {name: getattr(result, name) for name in names if hasattr(result, name)}

@@ -38,9 +38,9 @@ class Workload:
     build: Callable[..., torch.nn.Module]
     batch: Callable[[Mapping[str, int], int, torch.device, torch.Generator | None], Batch]
     loss: Callable[[Any, Any], torch.Tensor]
-    items: Callable[[Mapping[str, int], int], int]
-    item: str
-    source: str
+    items: Callable[[Mapping[str, int], int], int] = lambda _hyper, size: size
+    item: str = "sample"
+    source: str = ""
     optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
 
 

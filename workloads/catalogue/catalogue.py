@@ -88,7 +88,7 @@ SUITES = {
     "post2021": Suite(models=_POST, num_classes=10, image_size=224, every_counter=True),
     "gpu": Suite(models=(*_POST, "vit_b_16", "gpt"), stages=tuple(_gpu_stages())),
     "fathom": Suite(models=entries.FATHOM, own=True),
-    "fathom-small": Suite(models=tuple(entries.named(name, small=True) for name in entries.FATHOM), own=True),
+    "fathom-small": Suite(models=tuple(name + entries.SMALL for name in entries.FATHOM), own=True),
 }
 """post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. gpu: the same with
 ViT-B/16 and GPT-2, what is worth most first, so that minutes leave something of every model. fathom: the eight

@@ -58,9 +58,6 @@ AS_CODED, AS_PAPER, FUSED, SMALL = "as_coded", "as_paper", "fused", "@small"
 FATHOM = ("seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg", "fathom-alexnet", "deepq")
 """The eight, in the order of the paper."""
 
-MODERN = ("gpt2", "vit")
-"""What Fathom, of 2016, lacks: a model of text and one of images that are products and attention."""
-
 TASKS = (
     "machine translation",
     "question answering",
@@ -157,27 +154,8 @@ _SMALL = {
 most. memnet and autoenc are small as they are."""
 
 
-def _papers(name: str) -> Entry:
-    sizes, facts = _PAPER[name]
-    known = _CODED[name]
-    return replace(known, hyper={**known.hyper, **sizes}, variant=AS_PAPER, **facts)  # type: ignore[arg-type]
-
-
-def _smaller(name: str, known: Entry) -> Entry:
-    batch_size, sizes = _SMALL[name]
-    return replace(known, hyper={**known.hyper, **sizes}, batch_size=batch_size)
-
-
-_LARGE = {
-    **_CODED,
-    **{f"{name}@{AS_PAPER}": _papers(name) for name in _PAPER},
-    f"seq2seq@{FUSED}": replace(_CODED["seq2seq"], variant=FUSED),
-}
-
-ENTRIES: Mapping[str, Entry] = {
-    **_LARGE,
-    **{f"{name}{SMALL}": _smaller(name.partition("@")[0], known) for name, known in _LARGE.items()},
-}
+def _changed(known: Entry, sizes: Mapping[str, int], **facts: object) -> Entry:
+    return replace(known, hyper={**known.hyper, **sizes}, **facts)  # type: ignore[arg-type]
 
 
 def base(name: str) -> str:
@@ -185,14 +163,19 @@ def base(name: str) -> str:
     return name.partition("@")[0]
 
 
-def large(name: str) -> str:
-    """The name of the same workload at its own sizes: "residual@as_paper" of "residual@as_paper@small"."""
-    return name.removesuffix(SMALL)
+_LARGE = {
+    **_CODED,
+    **{
+        f"{name}@{AS_PAPER}": _changed(_CODED[name], sizes, variant=AS_PAPER, **facts)
+        for name, (sizes, facts) in _PAPER.items()
+    },
+    f"seq2seq@{FUSED}": replace(_CODED["seq2seq"], variant=FUSED),
+}
 
-
-def named(model: str, variant: str = AS_CODED, small: bool = False) -> str:
-    """The name of a model's variant: of a model that has one alone, that one. Raises ValueError for another variant."""
-    if variant not in (AS_CODED, AS_PAPER):
-        raise ValueError(f"expected the variant {AS_CODED} or {AS_PAPER}, got {variant!r}")
-    name = f"{model}@{AS_PAPER}" if variant == AS_PAPER and model in _PAPER else model
-    return name + SMALL * small
+ENTRIES: Mapping[str, Entry] = {
+    **_LARGE,
+    **{
+        f"{name}{SMALL}": _changed(known, _SMALL[base(name)][1], batch_size=_SMALL[base(name)][0])
+        for name, known in _LARGE.items()
+    },
+}

@@ -20,18 +20,20 @@ It reads sources and configs and runs none of them, so that it answers in millis
 fail to build. Names of timm and of transformers' types are known to those libraries alone, and are checked there.
 
 `model_digest` is a checksum of the files that a model is made of: of a function's file the file and the modules and
-packages beside it that it imports, by name, at any depth; of `hf:` the configuration. Nothing is run. Not covered:
-packages that are installed, and what code reads or imports by names that it computes. `directory_of` is where
-`--data cifar10:DIR` points; whether the files hold what they should, torchvision checks when they are read.
+packages beside it that it imports, at any depth; of a package all its files; of `hf:` the configuration. Nothing is
+run. Not covered: packages that are installed, and what code reads or imports by names that it computes. `directory_of`
+is where `--data cifar10:DIR` points; whether the files hold what they should, torchvision checks.
 """
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import symtable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,8 +175,11 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
         path = path / "config.json"
         if not path.is_file():
             raise ValueError(f"{spec.text}: expected a directory that holds config.json; there is none")
+    if spec.target.endswith(".json") and not path.is_file():
+        raise ValueError(f"{spec.text}: there is no file {spec.target}")
+    if "/" in spec.target and not path.is_file():
+        raise Unavailable(f"{spec.text}: no such file, and a hub's model: give its config.json: nothing is downloaded")
     if not path.is_file():
-        _check_bare(spec)
         return None
     if path.stat().st_size > limit("config_bytes"):
         raise ValueError(f"{spec.text}: {beyond(f'{path.stat().st_size} bytes', 'config_bytes')}")
@@ -243,29 +248,6 @@ _MULTIPLIED = re.compile(r"^(?:num_hidden_layers|n_layers?|num_layers|n_routed_e
 """Those of which one is in each of the others."""
 
 
-def _check_bare(spec: Spec) -> None:
-    """A bare model type is no file; anything else that is none is a mistake."""
-    if spec.target.endswith(".json"):
-        raise ValueError(f"{spec.text}: there is no file {spec.target}")
-    if "/" in spec.target:
-        raise Unavailable(f"{spec.text}: no such file, and a hub's model: give its config.json: nothing is downloaded")
-
-
-def functions_in(source: str, path: str) -> set[str] | None:
-    """Names that a source defines; None if it imports everything of another module.
-
-    Raises ValueError if it is no Python.
-    """
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError) as fault:
-        raise ValueError(f"{path} is no Python: {fault}") from fault
-    names = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
-    names |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
-    return None if "*" in names else names
-
-
 def _modules_in(path: Path) -> list[str]:
     """The classes at the top level of a file whose base is called Module; none where it cannot be read."""
     try:
@@ -277,8 +259,12 @@ def _modules_in(path: Path) -> list[str]:
 
 
 def _check_function(spec: Spec, source: str, path: str) -> None:
-    names = functions_in(source, path)
-    if names is not None and spec.function not in names and "__getattr__" not in names:
+    """Raises ValueError for a source that is no Python, or does not name the function at its top level."""
+    try:
+        names = symtable.symtable(source, path, "exec").get_identifiers()
+    except (SyntaxError, ValueError) as fault:
+        raise ValueError(f"{path} is no Python: {fault}") from fault
+    if spec.function not in names and "__getattr__" not in names and "import *" not in source:
         raise ValueError(f"{path} has no {spec.function!r}{nearest(spec.function, names)}")
 
 
@@ -335,63 +321,25 @@ def model_digest(text: str) -> str:
 
 
 def _files(spec: Spec) -> set[Path]:
+    """Of a function the file and what it imports from its own directory, at any depth; of a package all its files."""
+    from modulefinder import ModuleFinder
+
     path = Path(spec.target).expanduser()
     if spec.form == "hf":
-        config = path / "config.json" if path.is_dir() else path
-        return {config} if config.is_file() else set()
-    if spec.form == "file":
-        return _with_imports(path.resolve())
-    origin = _module_file(spec.target) if spec.form == "module" else None
-    return _with_imports(origin) if origin is not None else set()
-
-
-def _module_file(name: str) -> Path | None:
-    """The file of a module, found without importing the packages that it is in; None where there is none."""
-    top, *rest = name.split(".")
-    package = importlib.util.find_spec(top)
-    path = Path(package.origin) if package is not None and package.origin else None
-    for part in rest:
-        path = _beside(path.parent, part) if path is not None else None
-    return path if path is not None and path.is_file() else None
-
-
-def _with_imports(first: Path) -> set[Path]:
-    """A Python file and what it imports from its own directory, which may import more."""
-    files: set[Path] = set()
-    waiting = [first.resolve()]
-    while waiting:
-        path = waiting.pop()
-        if path in files:
-            continue
-        files.add(path)
-        if path.name == "__init__.py":  # any module of a package may be what the name stands for
-            waiting += [path_beside.resolve() for path_beside in path.parent.rglob("*.py")]
-        names = _imported(path)
-        waiting += [path_beside.resolve() for name in names if (path_beside := _beside(first.parent, name)) is not None]
-    return files
-
-
-def _beside(directory: Path, name: str) -> Path | None:
-    for candidate in (directory / f"{name}.py", directory / name / "__init__.py"):
-        if candidate.is_file():
-            return candidate
-    return None
-
-
-def _imported(path: Path) -> Iterator[str]:
-    """The first part of each name that a file imports; of a file that is no Python none."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.module:
-                yield node.module.partition(".")[0]
-            else:
-                yield from (alias.name for alias in node.names)
+        path = path / "config.json" if path.is_dir() else path
+    elif spec.form == "module":
+        top = importlib.util.find_spec(spec.target.partition(".")[0])
+        path = Path(top.origin or "") if top is not None else path
+    if spec.form not in ("hf", *CODE) or not path.is_file():
+        return set()
+    if path.name == "__init__.py":
+        return set(path.parent.rglob("*.py"))
+    finder = ModuleFinder([str(path.resolve().parent)])
+    if spec.form != "hf":
+        with contextlib.suppress(SyntaxError, ValueError):
+            finder.run_script(str(path.resolve()))
+    imported = (getattr(module, "__file__", None) for module in finder.modules.values())
+    return {path.resolve(), *(Path(file) for file in imported if file)}
 
 
 CLASSES = 10

@@ -30,9 +30,6 @@ GRID = 12
 FRAMES = 4
 """Frames of a state: the last ones, of which a network sees where things move."""
 
-MOVES = (0, 0, 1, -1)
-"""Moves of each action, in columns to the right. Further actions do nothing."""
-
 
 @dataclass(frozen=True)
 class Game:
@@ -158,8 +155,3 @@ def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: 
     after, rewards, ended = game.played(actions)
     side = hyper["image_size"]
     return Batch((game.frames(side), actions, rewards, after.frames(side), ended), None)
-
-
-def states_of(_hyper: Mapping[str, int], size: int) -> int:
-    """How many states a batch holds."""
-    return size

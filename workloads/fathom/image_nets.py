@@ -51,11 +51,6 @@ def image_batch(hyper: Mapping[str, int], size: int, device: torch.device, gener
     return Batch((noise + torch.cos(2 * torch.pi * waves).unsqueeze(1),), labels)
 
 
-def images_of(_hyper: Mapping[str, int], size: int) -> int:
-    """How many images a batch holds."""
-    return size
-
-
 def begin(module: nn.Module) -> None:
     """Weights through which values neither grow nor fade (He et al. 2015, arXiv:1502.01852), biases of 0; for
     `Module.apply`. Fathom's own, some of deviation 1, do not train."""

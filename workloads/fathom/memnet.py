@@ -28,8 +28,6 @@ WALKS = ("moved to the", "went to the", "journeyed to the", "travelled to the", 
 WORDS = ("", *PEOPLE, *PLACES, "moved", "went", "journeyed", "travelled", "back", "to", "the", "where", "is")
 """Word by its number; 0 is padding."""
 
-LONGEST = 6
-"""Words of the longest sentence: "mary went back to the kitchen"."""
 
 _NUMBER = {word: number for number, word in enumerate(WORDS)}
 _PERSON, _PLACE = _NUMBER[PEOPLE[0]], _NUMBER[PLACES[0]]
@@ -129,11 +127,6 @@ def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: 
     """Inputs: stories and questions; target: the word that answers."""
     story, question, answer = draw_stories(hyper["memory"], hyper["sentence"], size, device, generator)
     return Batch((story, question), answer)
-
-
-def questions_of(_hyper: Mapping[str, int], size: int) -> int:
-    """How many questions a batch holds."""
-    return size
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:

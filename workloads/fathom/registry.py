@@ -22,10 +22,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from workloads import any_model
-from workloads.building import mismatch
+from workloads.any_model import mismatch
 from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import ENTRIES, entry, hyper_of
-from workloads.catalogue.entries import large
+from workloads.catalogue.entries import SMALL
 from workloads.fathom import deepq, image_nets, memnet, seq2seq, speech
 from workloads.step import InferenceStep, TrainingStep, optimizer_of
 from workloads.text import GPT, Family, draw, family_workload
@@ -40,12 +40,17 @@ def counting_batch(
     return Batch((tokens[:, :-1].clone(),), tokens[:, 1:].clone())
 
 
-_images = partial(Family, batch=image_nets.image_batch, loss=cross_entropy, items=image_nets.images_of, item="image")
+def _samples_of(_hyper: Mapping[str, int], size: int) -> int:
+    """Images, states of a game or questions that a batch holds."""
+    return size
+
+
+_images = partial(Family, batch=image_nets.image_batch, loss=cross_entropy, items=_samples_of, item="image")
 _games = partial(
     Family,
     batch=deepq.batch,
     loss=deepq.loss,
-    items=deepq.states_of,
+    items=_samples_of,
     item="state",
     optimizer=partial(torch.optim.RMSprop, lr=2.5e-4, alpha=0.95, eps=0.01),
 )
@@ -58,14 +63,14 @@ FAMILIES = {
     "seq2seq": _pairs(seq2seq.Seq2Seq, seq2seq.one_pair),
     "seq2seq@as_paper": _pairs(seq2seq.Seq2Seq, seq2seq.pairs),
     "seq2seq@fused": _pairs(seq2seq.FusedSeq2Seq, seq2seq.one_pair),
-    "memnet": Family(memnet.MemNet, memnet.batch, memnet.loss, memnet.questions_of, "question", memnet.optimizer),
+    "memnet": Family(memnet.MemNet, memnet.batch, memnet.loss, _samples_of, "question", memnet.optimizer),
     "fathom-speech": _sounds(speech.Speech, speech.as_coded),
     "fathom-speech@as_paper": _sounds(speech.DeepSpeech, speech.as_paper),
     "autoenc": Family(
         image_nets.AutoEncoder,
         image_nets.pattern_batch,
         image_nets.coded_loss,
-        image_nets.images_of,
+        _samples_of,
         "image",
         partial(torch.optim.Adam, lr=1e-3),
     ),
@@ -93,9 +98,10 @@ def get(name: str, /, **hyper: int) -> Workload:
     Raises ValueError, one line, for a name or a size that it does not have, or sizes that do not go together.
     """
     known, sizes = entry(name), hyper_of(name, **hyper)
-    if large(name) not in FAMILIES:
+    family = FAMILIES.get(name.removesuffix(SMALL))
+    if family is None:
         raise ValueError(f"{name} is a {known.task} workload; those made here are {', '.join(FAMILIES)}")
-    return family_workload(name, FAMILIES[large(name)], known, sizes)
+    return family_workload(name, family, known, sizes)
 
 
 Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.building import draw
+from workloads.any_model import draw
 from workloads.catalogue.model_names import Shape, model_digest, parse, parse_shapes, read_config
 
 CPU = torch.device("cpu")

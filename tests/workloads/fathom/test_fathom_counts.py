@@ -13,7 +13,7 @@ from measure.operations.fake_mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
 from workloads import any_model
-from workloads.building import mismatch
+from workloads.any_model import mismatch
 from workloads.catalogue import entries
 from workloads.catalogue.base import Batch
 from workloads.catalogue.catalogue import entry
@@ -195,72 +195,6 @@ def test_a_batch_that_a_workload_cannot_take_is_one_line():
     model._batches = iter([wrong])
     with pytest.raises(ValueError, match="expected 2x3x64x64 float32"):
         model.run()
-
-
-OWN = """
-import torch
-from workloads.catalogue.base import Batch
-
-class Mine:
-    hyper = {"width": 3}
-    def build(self, width):
-        return torch.nn.Linear(width, 1)
-    def batch(self, hyper, size, device, generator):
-        return Batch((torch.randn(size, hyper["width"], device=device, generator=generator),), None)
-    def loss(self, output, target):
-        return output.square().mean()
-
-class NoBatch:
-    def build(self): ...
-    def loss(self, output, target): ...
-
-class WrongLoss(Mine):
-    loss = 3
-
-class WrongSizes(Mine):
-    hyper = {"width": "three"}
-
-def entries():
-    mine = Mine()
-    return {"build": mine.build, "batch": mine.batch, "loss": mine.loss, "hyper": mine.hyper, "item": "row"}
-
-def nothing():
-    return {"model": 3}
-"""
-
-
-@pytest.fixture
-def own(tmp_path):
-    (tmp_path / "net.py").write_text(OWN)
-    return str(tmp_path / "net.py")
-
-
-@pytest.mark.parametrize("function", ["Mine", "entries"])
-def test_a_workload_of_ones_own_parts(own, function):
-    workload = any_model.get(f"{own}:{function}")
-    model = workload.build(**workload.hyper)
-    batch = workload.batch(workload.hyper, 4, torch.device("cpu"), None)
-    assert workload.loss(model(*batch.inputs), batch.target).requires_grad
-    assert workload.items(workload.hyper, 4) == 4
-    assert workload.item == ("row" if function == "entries" else "sample")
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (
-            "NoBatch",
-            r"net.py:NoBatch has build and loss, but is no workload: it lacks batch\(hyper, size, device, generator\)",
-        ),
-        ("WrongLoss", r"expected loss\(output, target\) → scalar, a function; got a int"),
-        ("WrongSizes", "expected hyper, a mapping of names to whole numbers; got {'width': 'three'}"),
-        ("nothing", "expected a torch.nn.Module, .* or a Workload; got a dict"),
-    ],
-)
-def test_parts_that_are_missing_are_named(own, function, said):
-    with pytest.raises(ValueError, match=said) as fault:
-        any_model.get(f"{own}:{function}")
-    assert "\n" not in str(fault.value)
 
 
 def test_forward_only_gives_outputs_and_trains_nothing():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from workloads.building import mismatch
+from workloads.any_model import mismatch
 from workloads.fathom import data_sets, memnet, speech
 from workloads.fathom.registry import FathomModel, get
 

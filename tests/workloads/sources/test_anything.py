@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from results.errors import Unavailable
-from workloads.any_model import get
-from workloads.building import building, reason
+from workloads.any_model import building, get, reason
 
 CPU = torch.device("cpu")
 

@@ -8,8 +8,7 @@ import torch
 from measure.counters.adapters.dispatched import flopledger
 from results.errors import Unavailable
 from workloads import any_model
-from workloads.any_model import get
-from workloads.building import takes
+from workloads.any_model import get, takes
 
 TEXT = {
     "hidden_size": 32,

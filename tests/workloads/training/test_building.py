@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from results.errors import Unavailable
-from workloads.building import building, positional, resized, split, takes
+from workloads.any_model import building, positional, resized, split, takes
 from workloads.catalogue.base import mean_loss, tensors
 
 
