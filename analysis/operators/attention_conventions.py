@@ -2,8 +2,7 @@
 
 dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
 everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
-mask keeps: a sliding window, all of an encoder. hardware: what the kernel of the call computes by its tiles, where they
-are known.
+mask keeps: a sliding window, all of an encoder. hardware: what torch's kernel for CPUs computes by its tiles.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
 tracer notes; `measure/model/attention_masks.py`), where the batch has no mask of its own (`MASK_PAIRS`). No mask is
@@ -16,20 +15,10 @@ pairs. torch's `is_causal` aligns the first query with the first key (shift 0); 
 the last ones (shift = keys - queries). A window keeps the last `window` of the keys that a causal mask keeps, the
 query's own among them. All numbers are exact integers of any size.
 
-A fused kernel computes whole tiles (`computed_pairs`): under a causal mask it leaves out those that lie above the
-diagonal, and computes all pairs of the others. How large its tiles are is written in its source:
-
-* torch's kernel for CPUs (pytorch at 008ec6b1, aten/src/ATen/native/cpu/FlashAttentionKernel.cpp; a test finds the
-  same tiles in what torch 2.15.0 computes): 32 queries by 512 keys, 64 from 192 queries on, 256 from 768 on; the tiles
-  at the edges are smaller. A mask that is given leaves out nothing. In half precision it may pack, and pad, by what the
-  processor has.
-* FlashAttention 2, which torch has for NVIDIA's devices (read, not run: Dao-AILab/flash-attention at 01afd16d,
-  csrc/flash_attn/src/flash_fwd_launch_template.h, and at 073afd59, flash_bwd_launch_template.h; pytorch at 04ff5beb has
-  the same forward tiles in aten/src/ATen/native/transformers/cuda/flash_attn): by head size, compute capability and
-  dropout (`flash_tile`); tiles at the edges are whole.
-
-Not claimed: any other kernel (cuDNN's, memory-efficient attention, FlashAttention 3); what a kernel splits over keys
-when there are few queries, as in decoding; the fifth product of a backward pass, which computes the scores again.
+Under a causal mask the kernel for CPUs leaves out the tiles that lie above the diagonal, and computes all pairs of the
+others (pytorch at 008ec6b1, aten/src/ATen/native/cpu/FlashAttentionKernel.cpp; a test finds the same tiles in what
+torch 2.15.0 computes). A mask that is given leaves out nothing. In half precision it may pack, and pad, by what the
+processor has. Not claimed: any other kernel.
 """
 
 from __future__ import annotations
@@ -50,139 +39,31 @@ WINDOW = "window:"
 
 ON_CPU = "aten._scaled_dot_product_flash_attention_for_cpu"
 
-FLASH = "aten._scaled_dot_product_flash_attention"
-
-BACKWARD = "_backward"
-
-CAPABILITY = "capability"
-"""Attribute of a call on a device: its compute capability [major, minor]."""
-
-KERNEL_SIZES = (32, 64, 96, 128, 160, 192, 224, 256)
-"""Head sizes that FlashAttention 2 has, or once had, kernels for; one between them runs on the next."""
-
-Tile = tuple[int, int]
-"""(queries, keys)."""
-
-_FORWARD: dict[int, Tile] = {
-    32: (128, 128), 64: (128, 128), 96: (128, 64), 128: (128, 64), 192: (128, 64), 256: (64, 64),
-}  # fmt: skip
-_FORWARD_CAUSAL_8X: dict[int, Tile] = {96: (64, 64), 128: (64, 64)}
-"""Where compute capability 8.6 and 8.9 have another."""
-
-_FORWARD_DROPOUT: dict[int, Tile] = {64: (128, 64), 128: (128, 32), 192: (64, 64)}
-"""With dropout."""
-
-_BACKWARD: dict[int, Tile] = {
-    32: (128, 128), 64: (128, 128), 96: (64, 128), 128: (64, 128), 192: (64, 64), 256: (64, 64),
-}  # fmt: skip
-_BACKWARD_8X: dict[int, Tile] = {64: (64, 128), 128: (64, 64), 256: (64, 32)}
-"""Where there are 99 KB of shared memory for a block, as on 8.6 and 8.9."""
-
-_KNOWN = ((8, 0), (8, 6), (8, 9), (9, 0))
-"""Compute capabilities whose shared memory decides as above."""
-
 
 def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
-    """Pairs with j ≤ i + shift, for i < queries and j < keys.
+    """Pairs with j ≤ i + shift, for i < queries and j < keys: the sum over i of min(max(i + shift + 1, 0), keys).
 
     >>> causal_pairs(4, 4)  # 1 + 2 + 3 + 4
     10
     """
     if queries == keys and isinstance(shift, int) and shift == 0:  # of sizes that are symbols, too
         return queries * (queries + 1) // 2
-    return _up_to(queries, keys, shift)
-
-
-def window_pairs(queries: int, keys: int, window: int, shift: int = 0) -> int:
-    """Pairs with i + shift - window < j ≤ i + shift: a causal mask that keeps `window` keys at most.
-
-    Raises ValueError for a window below 1.
-
-    >>> window_pairs(4, 4, 2)  # 1 + 2 + 2 + 2
-    7
-    """
-    if window < 1:
-        raise ValueError(f"expected a window of at least 1 key, got {window}")
-    # of query i the keys up to i + shift, less those up to i + shift - window
-    return _up_to(queries, keys, shift) - _up_to(queries, keys, shift - window)
-
-
-def tile_pairs(queries: int, keys: int, tile: Tile, shift: int = 0, padded: bool = False) -> int:
-    """Pairs in the tiles that hold a pair of the causal mask: what a kernel computes that leaves out whole tiles alone.
-
-    padded: whether tiles at the edges are as large as the others; else they are smaller.
-
-    >>> tile_pairs(3, 3, (2, 2), padded=True)  # two tiles of the lower rows and one of the upper, of four pairs each
-    12
-    """
-    rows, columns = tile
-    pairs = 0
-    for first in range(0, queries, rows):
-        last = min(first + rows, queries)
-        reach = min(max(last + shift, 0), keys)  # keys that the tile's last query attends to
-        width = -(-reach // columns) * columns
-        pairs += rows * width if padded else (last - first) * min(width, keys)
-    return pairs
-
-
-def cpu_tile(queries: int) -> Tile:
-    """The tile of torch's kernel for CPUs.
-
-    >>> cpu_tile(200)
-    (64, 512)
-    """
-    rows = 256 if queries >= 768 else 64 if queries >= 192 else 32
-    return rows, 512
-
-
-def flash_tile(head: int, capability: tuple[int, int], *, dropout: bool = False, backward: bool = False) -> Tile | None:
-    """The tile of FlashAttention 2's causal kernel. head: the size of a head.
-
-    None: of another device, a larger head, or one that versions run on different kernels (129 to 160, 193 to 224).
-
-    >>> flash_tile(128, (9, 0))
-    (128, 64)
-    >>> flash_tile(128, (8, 9), backward=True)
-    (64, 64)
-    """
-    size = next((each for each in KERNEL_SIZES if head <= each), None)
-    if size not in _FORWARD or tuple(capability) not in _KNOWN:
-        return None
-    small = tuple(capability) in ((8, 6), (8, 9))
-    if backward:
-        return _BACKWARD_8X.get(size, _BACKWARD[size]) if small else _BACKWARD[size]
-    if size == 256 and tuple(capability) == (8, 0):
-        return 128, 64
-    if dropout and size in _FORWARD_DROPOUT:
-        return _FORWARD_DROPOUT[size]
-    return _FORWARD_CAUSAL_8X.get(size, _FORWARD[size]) if small else _FORWARD[size]
-
-
-def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
-    """Pairs of one head's queries and keys that the kernel of this call computes; None: its tiles are not known."""
-    name = operation.name.removesuffix(BACKWARD)
-    causal = bool(attribute(operation, "is_causal", False))
-    if name == ON_CPU:
-        if operation.input_dtypes[0] not in ("float32", "float64"):
-            return None
-        return tile_pairs(queries, keys, cpu_tile(queries)) if causal else queries * keys
-    if name != FLASH or not causal or queries != keys or CAPABILITY not in operation.attributes:
-        return None
-    head, (major, minor) = shape(operation, "query")[-1], operation.attributes[CAPABILITY]
-    dropout, backward = bool(attribute(operation, "dropout_p", 0.0)), operation.name.endswith(BACKWARD)
-    tile = flash_tile(head, (major, minor), dropout=dropout, backward=backward)
-    return None if tile is None else tile_pairs(queries, keys, tile, padded=True)
+    first = min(max(-shift, 0), queries)  # queries before it have no key
+    full = min(max(keys - shift - 1, first), queries)  # queries from it on have all keys
+    growing = full - first
+    return growing * (first + shift + 1) + growing * (growing - 1) // 2 + (queries - full) * keys
 
 
 def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:
-    """Counts pairs by a rule in words. Raises ValueError for a rule that is none."""
+    """Counts pairs by a rule in words. Of a window: i + shift - window < j ≤ i + shift.
+
+    >>> pairs_of("window:2", 4, 4)  # 1 + 2 + 2 + 2
+    7
+    """
     if rule == ALL:
         return queries * keys
-    if rule == CAUSAL:
-        return causal_pairs(queries, keys, shift)
-    if is_rule(rule):
-        return window_pairs(queries, keys, int(rule.removeprefix(WINDOW)), shift)
-    raise ValueError(f"expected a rule {ALL!r}, {CAUSAL!r} or {WINDOW + 'N'!r}, got {rule!r}")
+    kept = causal_pairs(queries, keys, shift)
+    return kept if rule == CAUSAL else kept - causal_pairs(queries, keys, shift - int(rule.removeprefix(WINDOW)))
 
 
 def is_rule(rule: object) -> bool:
@@ -193,13 +74,30 @@ def is_rule(rule: object) -> bool:
     return rule in (ALL, CAUSAL) or (rule.startswith(WINDOW) and width.isdecimal() and int(width) > 0)
 
 
-def _up_to(queries: int, keys: int, shift: int) -> int:
-    """Sum over i < queries of min(max(i + shift + 1, 0), keys)."""
-    first = min(max(-shift, 0), queries)  # queries before it have no key
-    full = min(max(keys - shift - 1, first), queries)  # queries from it on have all keys
-    growing = full - first
-    begins = first + shift + 1
-    return growing * begins + growing * (growing - 1) // 2 + (queries - full) * keys
+def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:
+    """Pairs in the tiles of queries × keys that hold a pair of the causal mask: what a kernel computes that leaves out
+    whole tiles alone. Tiles at the edges are smaller.
+
+    >>> tile_pairs(3, 3, (2, 2))  # two tiles of the lower row, of two pairs and one, and one of the upper, of four
+    7
+    """
+    rows, columns = tile
+    pairs = 0
+    for first in range(0, queries, rows):
+        last = min(first + rows, queries)
+        reach = min(max(last + shift, 0), keys)  # keys that the tile's last query attends to
+        pairs += (last - first) * min(-(-reach // columns) * columns, keys)
+    return pairs
+
+
+def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
+    """Pairs of one head's queries and keys that the kernel of this call computes; None: its tiles are not known."""
+    is_known = operation.name.removesuffix("_backward") == ON_CPU and BLOCK_PAIRS not in operation.attributes
+    if not is_known or operation.input_dtypes[0] not in ("float32", "float64"):
+        return None
+    if not attribute(operation, "is_causal", False):
+        return queries * keys
+    return tile_pairs(queries, keys, (256 if queries >= 768 else 64 if queries >= 192 else 32, 512))
 
 
 CONVENTIONS = ("dense", "causal", "mask_exact", "hardware")
@@ -227,7 +125,7 @@ UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
 UNKNOWN_BLOCKS = "what a block mask keeps is not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
 PACKED = "sequences are packed, and the values of their ends are not known ({name} in {module})"
-NO_TILES = "which tiles a kernel computes is known of torch's kernel for CPUs in float32 and of FlashAttention 2 alone"
+NO_TILES = "which tiles a kernel computes is known of torch's kernel for CPUs in float32 alone"
 
 
 @dataclass(frozen=True)
@@ -325,66 +223,43 @@ def may_have_mask(operation: Operation) -> bool:
 def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
     """Counts the pairs of a call that may have a mask; None for a product that is none of attention. rule: of its
     module's masks, where the call itself does not say it. A gradient's call has the pairs of its forward call."""
-    if BLOCK_PAIRS in operation.attributes:
-        queries, keys = attention_sizes(operation) or (1, 1)
-        return KeptPairs(queries * keys, None, None, UNKNOWN_BLOCKS.format(**_place(operation)))
-    rule = attribute(operation, MASK_RULE, "") or rule
-    rule = rule if is_rule(rule) else ""
-    if operation.name in _BATCHED and not rule:
+    batched, rule = operation.name in _BATCHED, attribute(operation, MASK_RULE, "") or rule
+    if batched and not is_rule(rule):
         return None
-    rule, why = _rule(operation, rule)
+    rule, why = _rule(operation, rule if is_rule(rule) else "")
     queries, keys = attention_sizes(operation) or (1, 1)
-    are_numbers = isinstance(queries, int) and isinstance(keys, int)
-    tiles = computed_pairs(operation, queries, keys) if are_numbers else None
-    if not rule:
-        return KeptPairs(queries * keys, None, None, why, tiles)
-    # masks that a module makes align the last query with the last key, `is_causal` of the call the first ones
-    shift = 0 if attribute(operation, "is_causal", False) else keys - queries
-    if not are_numbers:
-        return _of_symbols(operation, rule, queries, keys)
-    causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
-    if MASK_PAIRS not in operation.attributes or not (operation.name in _BATCHED or has_any(operation, *_MASKS)):
-        return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift), "", tiles)
-    return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)), tiles)
-
-
-def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> KeptPairs:
-    """Pairs of lengths that are symbols: where one formula has them at all sizes."""
-    why, dense = SYMBOLS.format(**_place(operation)), queries * keys
-    if rule != ALL and queries != keys:
-        return KeptPairs(dense, None, None, why)
-    causal = dense if rule == ALL else causal_pairs(queries, keys)
-    exact = causal if rule in (ALL, CAUSAL) and MASK_PAIRS not in operation.attributes else None
-    return KeptPairs(dense, causal, exact, why)
-
-
-def _place(operation: Operation) -> dict[str, str]:
-    return {"name": operation.name, "module": operation.module or "the model"}
+    dense, causal, exact, tiles = queries * keys, None, None, None
+    own_mask = MASK_PAIRS in operation.attributes and (batched or has_any(operation, *_MASKS))
+    if isinstance(queries, int) and isinstance(keys, int):
+        tiles = computed_pairs(operation, queries, keys)
+        if rule:
+            # masks that a module makes align the last query with the last key, `is_causal` of the call the first ones
+            shift = 0 if attribute(operation, "is_causal", False) else keys - queries
+            causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
+            exact, why = pairs_of(rule, queries, keys, shift), UNKNOWN_BATCH
+    elif rule:  # lengths that are symbols: where one formula has the pairs at all sizes
+        causal = dense if rule == ALL else causal_pairs(queries, keys) if queries == keys else None
+        exact, why = causal if rule in (ALL, CAUSAL) else None, SYMBOLS
+    why = why.format(name=operation.name, module=operation.module or "the model")
+    return KeptPairs(dense, causal, None if own_mask else exact, why, tiles)
 
 
 def _rule(operation: Operation, rule: str) -> tuple[str, str]:
     """(the rule of the mask of a call, or "" and why). rule: of the module's masks; "": it says none."""
-    place = _place(operation)
+    if BLOCK_PAIRS in operation.attributes:
+        return "", UNKNOWN_BLOCKS
     if operation.name in _BATCHED:
-        return (rule, "") if rule == ALL or attention_sizes(operation) else ("", UNEQUAL.format(**place))
-    masked = has_any(operation, *_MASKS)
-    causal = bool(attribute(operation, "is_causal", False))
+        return (rule, "") if rule == ALL or attention_sizes(operation) else ("", UNEQUAL)
+    masked, causal = has_any(operation, *_MASKS), bool(attribute(operation, "is_causal", False))
     if operation.name not in _WITH_HEADS:
         if has_any(operation, "cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_q"):
-            return "", PACKED.format(**place)
-        return ("", UNKNOWN_MASK.format(**place)) if masked or causal else (ALL, "")
+            return "", PACKED
+        return ("", UNKNOWN_MASK) if masked or causal else (ALL, "")
     if causal:
-        return ("", UNKNOWN_MASK.format(**place)) if masked else (CAUSAL, "")
+        return ("", UNKNOWN_MASK) if masked else (CAUSAL, "")
     if not masked:
         return ALL, ""
-    return (rule, "") if rule else ("", UNKNOWN_MASK.format(**place))
-
-
-def product_sizes(operation: Operation) -> tuple[Size, ...]:
-    """The three sizes of a batched product: rows, what is summed over, columns; empty for any other call."""
-    if operation.name not in _BATCHED:
-        return ()
-    return *shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1]
+    return (rule, "") if rule else ("", UNKNOWN_MASK)
 
 
 def attention_sizes(operation: Operation) -> tuple[Size, ...]:
@@ -395,6 +270,8 @@ def attention_sizes(operation: Operation) -> tuple[Size, ...]:
     """
     if operation.name in _WITH_HEADS:
         return tuple(shape(operation, name)[-2] for name in ("query", "key"))
-    sizes = product_sizes(operation)
+    if operation.name not in _BATCHED:
+        return ()
+    sizes = *shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1]
     twice = [size for size, other in itertools.combinations(sizes, 2) if size == other]
     return (twice[0], twice[0]) if twice else ()

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from analysis.operators.attention_conventions import BACKWARD, CAPABILITY, FLASH, MASK_PAIRS, MASK_RULE, may_have_mask
+from analysis.operators.attention_conventions import MASK_PAIRS, MASK_RULE, may_have_mask
 from results.records.counts import Operation
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -119,18 +119,13 @@ class Masks:
         self._known: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}  # calls of one signature share attributes
 
     def noted(self, operation: Operation) -> Operation:
-        """The operation, with what is known of its mask, and of its device where tiles depend on it."""
-        more: dict[str, Any] = {}
+        """The operation, with what is known of its mask."""
         rule = self._rules.get(operation.module, "")
-        if operation.name.removesuffix(BACKWARD) == FLASH and torch.version.cuda and torch.cuda.is_available():
-            more = {CAPABILITY: list(torch.cuda.get_device_capability())}
-        if rule and may_have_mask(operation):
-            more |= {MASK_RULE: rule} | self._more
-        if not more:
+        if not rule or not may_have_mask(operation):
             return operation
-        key = operation.name, id(operation.attributes), rule
+        key = id(operation.attributes), rule
         if key not in self._known:
-            self._known[key] = operation, {**operation.attributes, **more}
+            self._known[key] = operation, {**operation.attributes, MASK_RULE: rule, **self._more}
         return replace(operation, attributes=self._known[key][1])
 
 
