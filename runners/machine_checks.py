@@ -47,8 +47,6 @@ TELEMETRY = {
 }
 """What the sampler polls of a GPU → what is lost without it."""
 
-CPU_TELEMETRY = {"energy_j": "the processor's energy", "temperature_c": "the processor's temperature"}
-
 NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
 
 TOOLS = {
@@ -77,7 +75,7 @@ def all_checks(runs: Path) -> list[Check]:
     """Every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
     host, torch = environment.host_facts(), environment.torch_facts()
     gpus = [f"cuda:{index}" for index in range(torch["cuda_devices"] or 0)]
-    states = [line for device in gpus or ["cuda", "cpu"] for line in telemetry_checks(device)]  # before our context
+    states = [line for device in gpus or ["cuda"] for line in telemetry_checks(device)]  # before our context
     lines = [_python_check(), *torch_checks(torch), torchvision_check()]
     for device in gpus or ["cpu"]:
         lines += device_checks(environment.device_facts(device))
@@ -230,8 +228,7 @@ def folder_checks(runs: Path) -> Iterator[Check]:
 
 
 def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTelemetry] = open_device) -> Iterator[Check]:
-    """Which adapter tells of a device and what, and the state that a GPU is in."""
-    polled = CPU_TELEMETRY if device.startswith("cpu") else TELEMETRY
+    """Which adapter tells of a GPU and what, and the state that it is in."""
     try:
         with opens(device) as opened:
             adapter, state, reading = opened.adapter, opened.preflight(), vars(opened.poll())
@@ -239,14 +236,13 @@ def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTeleme
     except Unavailable as fault:
         yield Check("telemetry", "missing", f"{device}: {' '.join(str(fault).split())}", NO_TELEMETRY)
         return
-    absent = [field for field in polled if reading[field] is None]
-    offered = ", ".join(field for field in polled if field not in absent) or "nothing"
-    cost = f"stays empty: {', '.join(polled[field] for field in absent)}" if absent else ""
+    absent = [field for field in TELEMETRY if reading[field] is None]
+    offered = ", ".join(field for field in TELEMETRY if field not in absent) or "nothing"
+    cost = f"stays empty: {', '.join(TELEMETRY[field] for field in absent)}" if absent else ""
     why = "; ".join(reasons[field] for field in absent if field in reasons)
     fact = f"{device} by {adapter}: {offered}" + (f" ({why})" if why else "")
     yield _line("telemetry", fact, cost)
-    if not device.startswith("cpu"):
-        yield from state_checks(state)
+    yield from state_checks(state)
 
 
 def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:

@@ -42,10 +42,9 @@ from analysis.utilization.denominators import loaded
 from analysis.utilization.step_times import DISTURBED_RATIO, same_placement
 from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import apply_precision
-from measure.device.cpu_identity import Neighbours, Used, ratio_of, warning
 from measure.device.telemetry import DeviceTelemetry, open_device
 from measure.timing.clocks import Clock, clock_for
-from measure.timing.disturbance import core_state, run_wait_s
+from measure.timing.disturbance import Neighbours, Used, core_state, neighbours_warning, others_ratio, run_wait_s
 from measure.timing.rank_blocks import CeilingKernel
 from results.errors import Unavailable
 from results.records.cell import Ceiling, Telemetry
@@ -129,7 +128,7 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         trials = shapes(bench.device.type, bench.probe())
         bench.deadline_s = clock.wall_s() + budget_s
         rows = _rows(blank, bench, trials, precision)
-        busy = warning(ratio_of(bench.used)).removeprefix("busy: ")
+        busy = neighbours_warning(others_ratio(bench.used)).removeprefix("busy: ")
         rows = [_noted(row, busy) if row.status == "ok" else row for row in rows]
         fastest = [best(rows, unit) for unit in dict.fromkeys(row.unit for row in rows)] if device != "cpu" else []
         return rows + [bench.sustained(row) for row in fastest if row is not None]
@@ -289,7 +288,7 @@ class Bench:
 
     def _round_trip_s(self) -> float | None:
         """Time of a cache line between two processors, now; None on another device, or where it cannot be timed."""
-        return core_state(with_round_trip=True).core_round_trip_s if self.device.type == "cpu" else None
+        return core_state(with_round_trip=True)["core_round_trip_s"] if self.device.type == "cpu" else None
 
     def _call(self, call: Call, cold: bool) -> tuple[float, bool]:
         """Seconds of one call, and whether no wait for a processor is in them."""

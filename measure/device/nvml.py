@@ -118,7 +118,6 @@ class Nvml:
     """
 
     adapter = "nvml"
-    polls = True
 
     def __init__(self, nvml: Any, handle: Any, whole: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml

@@ -1,7 +1,7 @@
 """What a device says of itself: one protocol for every vendor, the table of adapters, and the thread that polls.
 
-`open_device("cuda:1")` opens the adapter of that device; an adapter is one file (`measure/device/nvml.py`,
-`measure/device/cpu_energy.py`), loaded when it is needed. Errors are mapped once, by the adapter: `Unavailable` with
+`open_device("cuda:1")` opens the adapter of that device; an adapter is one file (`measure/device/nvml.py`),
+loaded when it is needed. Errors are mapped once, by the adapter: `Unavailable` with
 its cause where there is no library, no permission or no device, `DeviceLost` where a device that was open is gone. What
 a device does not offer is None, with the reason in `reasons`.
 
@@ -31,14 +31,13 @@ POLLED = tuple(field.name for field in fields(Telemetry) if field.name not in ("
 class DeviceTelemetry(Protocol):
     """One open device. Each method raises Unavailable when the device or its driver is gone, DeviceLost if for good.
 
-    adapter: its name. polls: False where nothing is offered, so that polling is not worth it. reasons: field → why the
+    adapter: its name. reasons: field → why the
     device does not say it. facts: what it is and is set to, where it does not say it None: its name, "uuid_hash"
     (`hashed` of its own number), "mig" (whether it is a slice of a GPU), limits, clocks, driver. poll: a row of
     telemetry.csv without its cell.
     """
 
     adapter: str
-    polls: bool
     reasons: dict[str, str]
 
     def facts(self) -> Mapping[str, Any]: ...
@@ -50,12 +49,12 @@ class DeviceTelemetry(Protocol):
     def __exit__(self, *fault: object) -> None: ...
 
 
-ADAPTERS: Mapping[str, str] = {"cuda": "measure.device.nvml:open_nvml", "cpu": "measure.device.cpu_energy:open_cpu"}
+ADAPTERS: Mapping[str, str] = {"cuda": "measure.device.nvml:open_nvml"}
 """Torch's name of a kind of device → "module:function" that opens one, by its number or UUID."""
 
 
 def open_device(device: str) -> DeviceTelemetry:
-    """The telemetry of a device as torch calls it: "cpu", "cuda", "cuda:1", or "cuda:UUID". Raises Unavailable."""
+    """The telemetry of a device as torch calls it: "cuda", "cuda:1", or "cuda:UUID". Raises Unavailable."""
     kind, _, index = device.partition(":")
     if kind not in ADAPTERS:
         raise Unavailable(f"no telemetry of a device {device!r}: expected one of {', '.join(sorted(ADAPTERS))}")

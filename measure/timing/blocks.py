@@ -231,9 +231,8 @@ class BlockTimer:
             before = disturbance()
             block = block_of(self._step, self._clock, steps, part, lead_in_steps)
             disturbed = vars(disturbance().since(before))
-            block = replace(
-                block, **disturbed, **(vars(core_state(self._with_round_trip)) if block.device_s is None else {})
-            )
+            state = core_state(self._with_round_trip) if block.device_s is None else {}
+            block = replace(block, **disturbed, **state)
             if not self._watch.was_suspended():
                 return block
             self.suspended.append(replace(block, part=SUSPENDED))

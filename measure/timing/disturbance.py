@@ -3,15 +3,17 @@
 * Run-queue wait is time that a thread of this process was ready and no processor took it
   (`/proc/self/task/*/schedstat`, summed over threads). Involuntary switches are how often one was set aside.
 * Steal is time that a hypervisor gave to somebody else (`/proc/stat`, of the whole machine, in hundredths of a second).
-* Clock of the core (`measure/device/cores.py`), temperature of the processor and the time of a cache line between
-  two processors (`measure/device/cores.py`) are those right after a block.
+* Clock of the core and the time of a cache line between two processors (`measure/device/cores.py`) are those right
+  after a block.
+* What others used of the processors is Linux's own account minus this process's (`Neighbours`). A busy neighbour is the
+  commonest reason for a number that will not repeat; in a container `/proc/stat` tells of the whole machine.
 * Page faults and the system's part of the processor time are of all threads of this process (getrusage(2)): what a step
   pays for memory that an earlier one gave back.
 
 Each is read before and after a block, outside of its time; what a system does not say is None, and `absent` says why.
 
 Not claimed: neighbours that take no processor time from it (caches, memory, the other hardware thread, heat) leave no
-trace here but the clock and the temperature, and a thread that waits for another one that was set aside does not count
+trace here but the clock, and a thread that waits for another one that was set aside does not count
 as waiting. Throttling by a control group's quota is not seen.
 
 A process that was suspended gives a block that says nothing of a step (`SuspensionWatch`): one that was stopped
@@ -30,14 +32,13 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from measure.device.cores import core_clock_hz, round_trip_s
-from measure.device.cpu_energy import package_temperature_c
 from results.errors import Unavailable
 from results.records.rows import RETAIN
 
@@ -75,16 +76,6 @@ class Disturbance:
         )
 
 
-@dataclass(frozen=True)
-class CoreState:
-    """Clock of the core that this thread runs on, temperature of the processor's package, time of a cache line between
-    two processors (`round_trip_s`). None: the system does not say, or nobody asked."""
-
-    core_clock_hz: float | None
-    temperature_c: float | None
-    core_round_trip_s: float | None = None
-
-
 def disturbance() -> Disturbance:
     """Reads the totals now."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -96,16 +87,17 @@ def disturbance() -> Disturbance:
     )
 
 
-def core_state(with_round_trip: bool = False) -> CoreState:
-    """Reads the state now; the round trip takes 0.5 ms of two processors."""
-    state = {name: _or_none(read) for name, read in _STATE.items()}
-    return CoreState(**state, **({name: _or_none(read) for name, read in _PLACE.items()} if with_round_trip else {}))
+def core_state(with_round_trip: bool = False) -> dict[str, Any]:
+    """Clock of the core that this thread runs on, now, and the time of a cache line between two processors, which takes
+    0.5 ms of both, by the columns of samples.csv. None: the system does not say, or nobody asked."""
+    state = {name: _or_none(read) for name, read in _STATE.items() if with_round_trip or read is not round_trip_s}
+    return {**dict.fromkeys(_STATE), **state}
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
     """Column of samples.csv → why this system leaves it empty. on_cpu: the core's state is asked for, too."""
     reasons = {}
-    for name, read in {**_TOTALS, **({**_STATE, **_PLACE} if on_cpu else {})}.items():
+    for name, read in {**_TOTALS, **(_STATE if on_cpu else {})}.items():
         try:
             read()
         except Unavailable as fault:
@@ -161,10 +153,75 @@ _TOTALS: Mapping[str, Callable[[], float]] = {
 }
 _STATE: Mapping[str, Callable[[], float]] = {
     "core_clock_hz": lambda: core_clock_hz(ROOT),
-    "temperature_c": lambda: package_temperature_c(ROOT),
+    "core_round_trip_s": round_trip_s,
 }
-_PLACE: Mapping[str, Callable[[], float]] = {"core_round_trip_s": round_trip_s}
 """Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""
+
+
+BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
+"""user, nice, system, irq, softirq, steal of the first line of /proc/stat (proc(5)); idle and iowait are not work."""
+
+BUSY_RATIO = 0.05
+"""Share of all processors used by others from which a timing is marked."""
+
+
+class Used(NamedTuple):
+    """others_s: processor time of others, None where the system does not say; it is counted in hundredths of a second
+    and may be below 0 by one or two of these. processor_s: of all processors, at work or idle."""
+
+    others_s: float | None
+    processor_s: float
+
+
+def others_ratio(windows: Sequence[Used]) -> float | None:
+    """Share of all processors that others used in these windows together, 0 to 1; None where the system does not say,
+    and where there is no window."""
+    others_s = [window.others_s for window in windows if window.others_s is not None]
+    processor_s = sum(window.processor_s for window in windows)
+    if len(others_s) < len(windows) or not processor_s > 0:
+        return None
+    return min(1.0, max(0.0, sum(others_s) / processor_s))
+
+
+class Neighbours:
+    """Begins to watch when made. own_s: processor time of this process, all threads; wall_s: any monotonic clock."""
+
+    def __init__(
+        self,
+        stat: Path = ROOT / "proc/stat",
+        own_s: Callable[[], float] = time.process_time,
+        wall_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stat, self._own_s, self._wall_s = stat, own_s, wall_s
+        self._begun = self._now()
+
+    def used(self) -> Used:
+        """Since then."""
+        (busy, processors, own, wall), (busy_before, _, own_before, wall_before) = self._now(), self._begun
+        if busy is None or busy_before is None:
+            return Used(None, 0.0)
+        return Used((busy - busy_before) - (own - own_before), (wall - wall_before) * processors)
+
+    def _now(self) -> tuple[float | None, int, float, float]:
+        return (*_busy_s(self._stat), self._own_s(), self._wall_s())
+
+
+def neighbours_warning(used_ratio: float | None) -> str:
+    """What to say of a timing beside such neighbours; empty if nothing."""
+    if used_ratio is None or used_ratio < BUSY_RATIO:
+        return ""
+    return f"busy: others used {used_ratio:.0%} of the processors while this was timed"
+
+
+def _busy_s(stat: Path) -> tuple[float | None, int]:
+    """(seconds of work since the system started, on all processors; how many there are)."""
+    try:
+        lines = stat.read_text().splitlines()
+        ticks = [int(field) for field in lines[0].split()[1:]]
+    except (OSError, ValueError, IndexError):
+        return None, 0
+    busy = sum(ticks[i] for i in BUSY_FIELDS if i < len(ticks))
+    return busy / os.sysconf("SC_CLK_TCK"), sum(line.startswith("cpu") for line in lines) - 1
 
 
 SUSPENDED = "suspended"

@@ -185,7 +185,7 @@ class Sample(Record):
     pressure_s: float | None = None  # of the whole machine: some task waited for a processor
     group_pressure_s: float | None = None  # of the control group: the same
     core_clock_hz: float | None = None  # right after the block, of the core that timed it; None on a GPU
-    temperature_c: float | None = None  # right after the block, of the processor's package; None on a GPU
+    temperature_c: float | None = None  # of older runs, of the processor's package
     core_round_trip_s: float | None = None  # right after the block: of a cache line between two processors
     page_faults: int | None = None  # of all threads, without reading from a disk
     system_s: float | None = None  # processor time of all threads in the system

@@ -23,13 +23,20 @@ from analysis.utilization.numerators import count_table
 from analysis.utilization.step_times import paired_ceiling
 from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
 from measure.ceiling.machine import copies_and_launches
-from measure.device import apply_precision, cpu_identity
+from measure.device import apply_precision
 from measure.device.malloc import extend_heap, retain_freed_memory
 from measure.operations.fake_results import built_on_meta
 from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
 from measure.timing.clocks import clock_for
-from measure.timing.disturbance import SUSPENDED, WARNING, page_fault_warning
+from measure.timing.disturbance import (
+    SUSPENDED,
+    WARNING,
+    Neighbours,
+    neighbours_warning,
+    others_ratio,
+    page_fault_warning,
+)
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import CeilingBlocks, CeilingKernel, step_time_warning
@@ -310,9 +317,9 @@ def time_cell(
         kernels_beside = ceiling if kernels else None
         warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
         retries = _allocation_retries(cell.device)
-        others, before = cpu_identity.Neighbours(), getrusage(RUSAGE_SELF)
+        others, before = Neighbours(), getrusage(RUSAGE_SELF)
         timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, send_message)
-        others_ratio, after = others.used_ratio() if announce is None else None, getrusage(RUSAGE_SELF)
+        used, after = others_ratio([others.used()]) if announce is None else None, getrusage(RUSAGE_SELF)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     (start_s, end_s), retried = timing.window, _allocation_retries(cell.device)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
@@ -324,7 +331,7 @@ def time_cell(
         [
             "" if warm.steady else f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s",
             "allocation_retries: the caching allocator freed and asked again while timing" * (retried > retries),
-            cpu_identity.warning(others_ratio),
+            neighbours_warning(used),
             disturbance_warning(timing),
             placement_warning(timing),
             step_time_warning(timing, protocol) if kernels else "",
@@ -344,7 +351,7 @@ def time_cell(
         warmup_s=sum(block.wall_s for block in warm.blocks),
         window_start_s=start_s,
         window_end_s=end_s,
-        others_cpu_ratio=others_ratio,
+        others_cpu_ratio=used,
         sync_wait_ratio=timing.sync_wait_ratio,
         host_bound=timing.host_bound,
         interval_rule=protocol.interval_rule,

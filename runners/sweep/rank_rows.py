@@ -128,7 +128,7 @@ class RankSession(Session):
         return own
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
-        """Adds up all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""
+        """Adds up all ranks' GPUs."""
         if not cell.parallel:
             return super()._energy(cell, start_s, end_s)
         return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")

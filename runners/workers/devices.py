@@ -17,7 +17,7 @@ from typing import Any
 from analysis.devices.peaks import kept_row
 from analysis.devices.precisions import PRECISIONS
 from analysis.devices.telemetry import energy
-from measure.device.environment import Facts
+from measure.device.environment import Facts, host_state
 from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 from measure.timing.disturbance import absent
 from results.errors import DeviceLost, Unavailable
@@ -181,7 +181,7 @@ class WindowEnergy:
 class TelemetryWatch:
     """Polls one device from `open` to `close`. device: as torch calls it ("cpu", "cuda", "cuda:1").
 
-    reason: why there is no telemetry; empty if there is, and of a device that offers nothing to poll.
+    reason: why there is no telemetry; empty if there is, and of a CPU, of which only the host's state is known.
     """
 
     def __init__(self, device: str) -> None:
@@ -192,7 +192,7 @@ class TelemetryWatch:
         self._before: Processes | None = None
         self._slice = False
         try:
-            self._telemetry = open_device(device)
+            self._telemetry = None if device == "cpu" else open_device(device)
         except Unavailable as fault:
             self.reason = f"telemetry: {fault}"
 
@@ -201,7 +201,7 @@ class TelemetryWatch:
 
         absent: column of telemetry.csv or samples.csv → why it stays empty.
         """
-        state: dict[str, Any] = {"absent": {"telemetry": self.reason}}
+        state: dict[str, Any] = host_state() if self._device == "cpu" else {"absent": {"telemetry": self.reason}}
         if self._telemetry is not None:
             try:
                 self._before = self._telemetry.processes()
@@ -213,7 +213,7 @@ class TelemetryWatch:
 
     def start(self) -> None:
         """Begin to poll, if that gives anything."""
-        if self._telemetry is not None and self._telemetry.polls:
+        if self._telemetry is not None:
             self._sampler = Sampler(self._telemetry)
             self._sampler.start()
 

@@ -12,7 +12,6 @@ from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_b
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import (
     LEAST_FAULTS,
-    CoreState,
     Disturbance,
     absent,
     core_state,
@@ -28,14 +27,12 @@ from tests.support.fakes.hosts import Host
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two threads that waited for 2 and 3 s, 1.25 s of steal; on processor 3, at 2.5 GHz and 61 °C."""
+    """Two threads that waited for 2 and 3 s, 1.25 s of steal; on processor 3, at 2.5 GHz."""
     for thread, wait_ns in (("11", 2_000_000_000), ("12", 3_000_000_000)):
         put(tmp_path, f"proc/self/task/{thread}/schedstat", f"7000000000 {wait_ns} 42\n")
     put(tmp_path, "proc/stat", "cpu  22206 25228 9549 69432 956 0 224 125 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
     put(tmp_path, "proc/thread-self/stat", f"11 (a (b) c) R {' '.join(map(str, range(4, 39)))} 3 0 0\n")
     put(tmp_path, "sys/devices/system/cpu/cpu3/cpufreq/scaling_cur_freq", "2500000\n")
-    put(tmp_path, "sys/class/hwmon/hwmon0/name", "coretemp\n")
-    put(tmp_path, "sys/class/hwmon/hwmon0/temp1_input", "61000\n")
     monkeypatch.setattr("measure.timing.disturbance.ROOT", tmp_path)
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     return tmp_path
@@ -56,7 +53,7 @@ def test_what_the_system_counts(root: Path) -> None:
 
 
 def test_the_state_of_the_core(root: Path) -> None:
-    assert core_state() == CoreState(core_clock_hz=2.5e9, temperature_c=61.0)
+    assert core_state() == {"core_clock_hz": 2.5e9, "core_round_trip_s": None}
     assert absent(on_cpu=True) == {}
 
 
@@ -67,7 +64,7 @@ def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch:
         "run_wait_s": None, "steal_s": None,
         **of_process,
     }  # fmt: skip
-    assert core_state() == CoreState(None, None)
+    assert core_state() == dict.fromkeys(("core_clock_hz", "core_round_trip_s"))
 
     def no_code(_code: bytes) -> int:
         raise Unavailable("no code")
@@ -77,8 +74,7 @@ def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch:
     assert reasons["steal_s"] == "/proc/stat: No such file or directory"
     assert reasons["core_clock_hz"] == "no clock in cpufreq"
     assert reasons["core_round_trip_s"] in ("no code", "the process may use one processor alone")
-    assert reasons["temperature_c"].startswith("no sensor among coretemp")
-    assert set(reasons) == {*vars(disturbance()), *vars(core_state())} - {*of_process}
+    assert set(reasons) == {*vars(disturbance()), *core_state()} - {*of_process}
 
 
 def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,13 +87,13 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: next(readings))
     monkeypatch.setattr(
         "measure.timing.blocks.core_state",
-        lambda with_round_trip: CoreState(3e9, 60.0, 9e-8 if with_round_trip else None),
+        lambda with_round_trip: {"core_clock_hz": 3e9, "core_round_trip_s": 9e-8 if with_round_trip else None},
     )
     with BlockTimer(lambda: None, Clock()) as timer:
         block = timer.block(3, "measure")
     assert (block.run_wait_s, block.involuntary_switches, block.steal_s) == (0.5, 4, 0.5)
     assert (block.page_faults, block.system_s) == (250, 0.25)
-    assert (block.core_clock_hz, block.temperature_c) == (3e9, 60.0)
+    assert block.core_clock_hz == 3e9
 
 
 class Machine(Host):
@@ -132,9 +128,9 @@ class Machine(Host):
     def disturbance(self) -> Disturbance:
         return Disturbance(self.wait_s, 0, 0.0)
 
-    def state(self, with_round_trip: bool) -> CoreState:
+    def state(self, with_round_trip: bool) -> dict[str, float | None]:
         trip_s = 4e-7 if self.calls - 1 in self.apart else 1e-7
-        return CoreState(None, None, trip_s if with_round_trip else None)
+        return {"core_round_trip_s": trip_s if with_round_trip else None}
 
 
 CPU = Protocol.for_device("cpu")

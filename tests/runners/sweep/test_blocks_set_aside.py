@@ -13,7 +13,7 @@ import torch
 from analysis.utilization.step_times import step_times
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.gates import GATES, judge
-from measure.timing.disturbance import CoreState, Disturbance
+from measure.timing.disturbance import Disturbance
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
 from results.records.answers import StepTime
 from results.records.cell import Run, Sample
@@ -49,11 +49,11 @@ class PlannedHost(Host):
     def disturbance(self) -> Disturbance:
         return Disturbance(self.wait_s, 0, 0.0)
 
-    def core_state(self, with_round_trip: bool) -> CoreState:
+    def core_state(self, with_round_trip: bool) -> dict[str, float | None]:
         if not with_round_trip:
-            return CoreState(None, None)
+            return {}
         self.block += 1
-        return CoreState(None, None, 4e-7 if self.block - 1 in self.far else 1e-7)
+        return {"core_round_trip_s": 4e-7 if self.block - 1 in self.far else 1e-7}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from analysis.utilization.step_times import ASIDE
-from measure.device import cpu_identity
 from measure.profile import recording as work_profiles
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records.cell import Cell
@@ -170,7 +169,7 @@ class TestMeasureOnASimulatedGpu:
     ):
         alone(monkeypatch)
         self.cuda = FakeCuda(monkeypatch, retries)
-        monkeypatch.setattr(cpu_identity.Neighbours, "used_ratio", lambda _: others)
+        monkeypatch.setattr(sweep_cell, "others_ratio", lambda windows: others)
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)

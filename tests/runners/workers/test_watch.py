@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
 from results.records.cell import Telemetry
 from runners.workers import devices as telemetry
@@ -18,7 +17,6 @@ class Card:
     """A device of constant power; `fault` is raised by every question from when it is set."""
 
     adapter = "card"
-    polls = True
 
     def __init__(self, power_w: float | None = WATTS) -> None:
         self.power_w = power_w
@@ -67,9 +65,8 @@ def card(monkeypatch):
     return made
 
 
-def test_a_cpu_without_readable_energy_has_no_telemetry_and_no_complaint(monkeypatch, tmp_path):
+def test_a_cpu_has_no_telemetry_and_no_complaint(monkeypatch):
     monkeypatch.setattr("measure.device.nvml.open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
-    monkeypatch.setattr(telemetry, "open_device", lambda device: open_cpu(root=tmp_path))
     watch = TelemetryWatch("cpu")
     watch.start()
     assert watch.reason == ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.device.cpu_identity import Neighbours, Used, ratio_of, warning
+from measure.timing.disturbance import Neighbours, Used, neighbours_warning, others_ratio
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -28,20 +28,20 @@ def test_others_are_all_work_but_ours_over_all_processors(tmp_path: Path) -> Non
     watch = Neighbours(stat, lambda: next(own), lambda: next(wall))
     account(stat, user=103, system=1, steal=1, idle=60, iowait=50)
     # 5 s of work in 5 s on two processors, 3 of it ours: 2 of 10 s are others'
-    assert watch.used_ratio() == pytest.approx(0.2)
+    assert others_ratio([watch.used()]) == pytest.approx(0.2)
 
 
 def test_windows_are_taken_together_and_one_of_unknown_use_makes_all_unknown() -> None:
     """0.02 s of others in 0.4 s of processors, 0.01 s less than none by the ticks in 0.2 s: 0.01 of 0.6 s."""
-    assert ratio_of([Used(0.02, 0.4), Used(-0.01, 0.2)]) == pytest.approx(0.01 / 0.6)
-    assert ratio_of([Used(-0.01, 0.2)]) == 0.0
-    assert ratio_of([Used(0.02, 0.4), Used(None, 0.0)]) is None
-    assert ratio_of([]) is None
+    assert others_ratio([Used(0.02, 0.4), Used(-0.01, 0.2)]) == pytest.approx(0.01 / 0.6)
+    assert others_ratio([Used(-0.01, 0.2)]) == 0.0
+    assert others_ratio([Used(0.02, 0.4), Used(None, 0.0)]) is None
+    assert others_ratio([]) is None
 
 
 def test_a_warning_from_five_percent_on() -> None:
-    assert warning(None) == warning(0.049) == ""
-    assert warning(0.47) == "busy: others used 47% of the processors while this was timed"
+    assert neighbours_warning(None) == neighbours_warning(0.049) == ""
+    assert neighbours_warning(0.47) == "busy: others used 47% of the processors while this was timed"
 
 
 ROOT = Path(__file__).parents[3]
@@ -126,11 +126,11 @@ def test_it_ends_where_its_parent_has_ended_already() -> None:
 
 
 def test_no_account_is_unknown_and_more_than_all_is_all(tmp_path: Path) -> None:
-    assert Neighbours(tmp_path / "absent").used_ratio() is None
+    assert others_ratio([Neighbours(tmp_path / "absent").used()]) is None
     (tmp_path / "odd").write_text("cpu words\n")
-    assert Neighbours(tmp_path / "odd").used_ratio() is None
+    assert others_ratio([Neighbours(tmp_path / "odd").used()]) is None
     stat, wall = tmp_path / "stat", iter([0.0, 1.0])
     account(stat)
     watch = Neighbours(stat, lambda: 0.0, lambda: next(wall))
     account(stat, user=1000)
-    assert watch.used_ratio() == 1.0
+    assert others_ratio([watch.used()]) == 1.0
