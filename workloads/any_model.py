@@ -277,12 +277,12 @@ OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
 
 
 SOURCES = {
-    "timm": "workloads.timm_models",
-    "hf": "workloads.transformers_models",
-    "file": "workloads.user_models",
-    "module": "workloads.user_models",
+    "timm": "workloads.library_models:timm_workload",
+    "hf": "workloads.library_models:transformers_workload",
+    "file": "workloads.user_models:get",
+    "module": "workloads.user_models:get",
 }
-"""Form of a name → the module whose `get` makes its workload, loaded when asked for."""
+"""Form of a name → what makes its workload, loaded when asked for."""
 
 
 def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
@@ -299,8 +299,7 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     if known.form == "catalogue":
         workload = _catalogue(known, shapes, hyper)
     else:
-        getter: Callable[..., Workload] = importlib.import_module(SOURCES[known.form]).get
-        workload = getter(known, shapes, *([parse(batch)] if batch else []), **hyper)
+        workload = _getter(SOURCES[known.form])(known, shapes, *([parse(batch)] if batch else []), **hyper)
     if known.form in ("file", "module"):
         return workload
     return replace(workload, build=partial(_checked, spec, workload.build))
@@ -322,10 +321,14 @@ def _checked(text: str, build: Callable[..., torch.nn.Module], **hyper: int) -> 
     return build(**hyper)
 
 
+def _getter(text: str) -> Callable[..., Workload]:
+    module, _, function = text.partition(":")
+    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+
+
 def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) -> Workload:
     name, task = spec.target, entry(spec.target).task
-    module, _, function = factory(name).partition(":")
-    getter: Callable[..., Workload] = getattr(importlib.import_module(module), function)
+    getter = _getter(factory(name))
     sizes = _sizes_of(shapes, task)
     if not shapes or sizes:
         return getter(name, **{**hyper, **sizes})

@@ -1,4 +1,4 @@
-"""torchvision's models as workloads: built with their own initialisation, fed random data, trained with their own loss.
+"""torchvision's models as workloads, fed random data, trained with their own loss; and its CIFAR-10 as batches.
 
 Nothing is downloaded: every model starts from random weights. The losses are those of torchvision's reference
 training scripts, auxiliary outputs included, because their FLOP belong to the step. It does not claim that anything
@@ -9,23 +9,30 @@ stage with twice the channels of the one before, and a bottleneck's output four 
 torchvision's own.
 
 Images are standard normal, labels uniform, boxes valid: never zeros, because a multiplier fed with zeros draws less
-power and clocks higher than training does. Nothing here resembles photographs.
+power and clocks higher than training does.
 """
 
+import itertools
+import pickle
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+from torchvision.datasets import CIFAR10
 from torchvision.models import get_model
 from torchvision.models.regnet import BlockParams
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.catalogue import entry, hyper_of, reason_not_trainable
+from workloads.catalogue.model_names import check_cifar
 
 GOOGLENET_AUXILIARY = 0.3
 """Weight of each auxiliary classifier: Szegedy et al. 2014, arXiv:1409.4842, section 5."""
@@ -161,8 +168,6 @@ class ResNetOfWidth(ResNet):  # type: ignore[misc]  # torchvision has no types
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-__all__ = ["build", "get", "reason_not_trainable"]
-
 ITEMS = {
     "classification": "image",
     "segmentation": "image",
@@ -240,3 +245,37 @@ def _options(name: str, hyper: Mapping[str, int]) -> dict[str, object]:
     if name.startswith("maxvit_"):
         options["input_size"] = (size, size)
     return options
+
+
+CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR_DEVIATION = (0.2470, 0.2435, 0.2616)
+"""Means and deviations of CIFAR-10's 50,000 training images' red, green and blue, on a scale of 0 to 1."""
+
+
+def cifar_images(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10) -> CIFAR10:
+    """CIFAR-10's training images, each 3 × image_size × image_size, normalised. Nothing is downloaded.
+
+    kind: a subclass may name other files and checksums of the same format. Raises ValueError, one line, for a
+    directory that cannot be read, lacks a file, or holds one that is not what its checksum says.
+    """
+    check_cifar(directory, tuple(name for name, _ in (*kind.train_list, *kind.test_list)) + (kind.meta["filename"],))
+    where = f"--data cifar10:{directory}: expected CIFAR-10 in {directory / kind.base_folder}/"
+    steps = Compose([Resize((image_size, image_size)), ToTensor(), Normalize(CIFAR_MEAN, CIFAR_DEVIATION)])
+    try:
+        return kind(root=str(directory), train=True, transform=steps, download=False)
+    except RuntimeError as fault:  # torchvision's word for a checksum that differs
+        raise ValueError(f"{where}: a file differs from its published checksum") from fault
+    except (OSError, pickle.UnpicklingError, EOFError, KeyError, ValueError, TypeError) as fault:
+        raise ValueError(f"{where}: {type(fault).__name__}: {fault}") from fault
+
+
+def cifar_batches(images: CIFAR10, size: int, seed: int, count: int, device: torch.device) -> list[Batch]:
+    """The first `count` whole batches of an epoch that the seed shuffles, on the device; fewer if it is shorter.
+
+    Raises ValueError if there are fewer images than one batch holds.
+    """
+    if len(images) < size:
+        raise ValueError(f"a batch of {size} is larger than the epoch: CIFAR-10 here has {len(images)} images")
+    generator = torch.Generator().manual_seed(seed)
+    pipeline = DataLoader(images, batch_size=size, shuffle=True, drop_last=True, generator=generator)
+    return [Batch((drawn.to(device),), labels.to(device)) for drawn, labels in itertools.islice(pipeline, count)]

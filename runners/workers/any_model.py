@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from results.records.cell import Cell
 from results.records.counts import FlopCount
 from workloads.catalogue.catalogue import ENTRIES, hyper_of
+from workloads.catalogue.model_names import CLASSES
 
 if TYPE_CHECKING:
     import torch
@@ -166,9 +167,9 @@ SMALL_BATCH_BYTES = 64 * 2**20
 
 def images(data: str) -> int:
     """How many training images `cifar10:DIR` holds. A worker's task. Raises ValueError if they cannot be read."""
-    from workloads import cifar
+    from workloads import torchvision_models
 
-    return len(cifar.dataset(Path(data.removeprefix("cifar10:")), 32))
+    return len(torchvision_models.cifar_images(Path(data.removeprefix("cifar10:")), 32))
 
 
 class Batches:
@@ -209,15 +210,15 @@ class Batches:
 
     def _preloaded(self, size: int) -> list[Batch]:
         """Raises ValueError for data that cannot be read, or for a model of fewer classes."""
-        import torch
+        from workloads import torchvision_models
 
-        from workloads import cifar
-
-        sizes = self._workload.hyper
-        cifar.check_classes(sizes["num_classes"])
-        images = cifar.dataset(Path(self._cell.data.removeprefix("cifar10:")), sizes["image_size"])
-        loader = cifar.loader(images, size, torch.Generator().manual_seed(self._cell.seed))
-        return cifar.preloaded(loader, FEW_BATCHES, self._device)
+        sizes, seed = self._workload.hyper, self._cell.seed
+        if sizes["num_classes"] < CLASSES:
+            text = f"the model {sizes['num_classes']}: pass --size num_classes={CLASSES}"
+            raise ValueError(f"CIFAR-10 has {CLASSES} classes, {text}")
+        directory = Path(self._cell.data.removeprefix("cifar10:"))
+        images = torchvision_models.cifar_images(directory, sizes["image_size"])
+        return torchvision_models.cifar_batches(images, size, seed, FEW_BATCHES, self._device)
 
 
 def model_and_batch(

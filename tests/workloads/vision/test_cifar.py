@@ -6,26 +6,25 @@ import pytest
 import torch
 
 from tests.support.made_up.made_up_cifar import IMAGES, made, write
-from workloads import cifar
 from workloads.catalogue.model_names import FOLDER, directory_of
+from workloads.torchvision_models import CIFAR_DEVIATION, CIFAR_MEAN, cifar_batches, cifar_images
 
 
 def test_images_are_resized_and_normalised(tmp_path):
-    images = cifar.dataset(tmp_path, 48, made(tmp_path))
+    images = cifar_images(tmp_path, 48, made(tmp_path))
     assert len(images) == 5 * IMAGES
     image, label = images[6]  # file 1, image 2: grey 52
     assert image.shape == (3, 48, 48)
     assert label == 6
-    for channel, (mean, deviation) in enumerate(zip(cifar.MEAN, cifar.STANDARD_DEVIATION, strict=True)):
+    for channel, (mean, deviation) in enumerate(zip(CIFAR_MEAN, CIFAR_DEVIATION, strict=True)):
         assert torch.allclose(image[channel], torch.tensor((52 / 255 - mean) / deviation), atol=1e-5)
 
 
-def test_batches_lie_on_the_device_and_repeat_with_the_generator(tmp_path):
-    images = cifar.dataset(tmp_path, 8, made(tmp_path))
+def test_batches_lie_on_the_device_and_repeat_with_the_seed(tmp_path):
+    images = cifar_images(tmp_path, 8, made(tmp_path))
 
     def first_labels(seed, count=2):
-        pipeline = cifar.loader(images, 6, torch.Generator().manual_seed(seed))
-        batches = cifar.preloaded(pipeline, count, torch.device("cpu"))
+        batches = cifar_batches(images, 6, seed, count, torch.device("cpu"))
         assert all(batch.inputs[0].shape == (6, 3, 8, 8) and batch.target.dtype == torch.int64 for batch in batches)
         return [batch.target.tolist() for batch in batches]
 
@@ -45,7 +44,7 @@ def one_line(fault, directory):
 def test_the_published_checksums_stay_in_force(tmp_path):
     made(tmp_path)
     with pytest.raises(ValueError, match="published checksum") as fault:
-        cifar.dataset(tmp_path, 32)
+        cifar_images(tmp_path, 32)
     one_line(fault, tmp_path)
 
 
@@ -64,7 +63,7 @@ def test_a_file_of_another_format(tmp_path, content):
     kind = made(tmp_path)
     kind.train_list[0][1] = write(tmp_path, "data_batch_1", content)
     with pytest.raises(ValueError, match="expected CIFAR-10 in") as fault:
-        cifar.dataset(tmp_path, 32, kind)
+        cifar_images(tmp_path, 32, kind)
     one_line(fault, tmp_path)
 
 

@@ -17,7 +17,7 @@ from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
 from runners.sweep.plan import METHODS, tasks
 from runners.workers import any_model as workers_batches
 from tests.support.made_up.made_up_cifar import IMAGES, made
-from workloads import cifar
+from workloads import torchvision_models
 
 ALL = 5 * IMAGES
 """Images of the made-up data set: twenty, each of one grey of its own."""
@@ -75,7 +75,8 @@ def models(monkeypatch):
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """The option of a small data set of the right format, whose checksums torchvision is told to expect."""
-    monkeypatch.setattr(cifar, "dataset", functools.partial(cifar.dataset, kind=made(tmp_path)))
+    images = functools.partial(torchvision_models.cifar_images, kind=made(tmp_path))
+    monkeypatch.setattr(torchvision_models, "cifar_images", images)
     return f"cifar10:{tmp_path}"
 
 
@@ -91,7 +92,9 @@ class TestBatches:
     @pytest.mark.parametrize(("count", "sizes"), [(20, [6, 6, 6, 2]), (18, [6, 6, 6]), (7, [6, 1])])
     def test_an_epoch_is_whole_batches_and_what_is_left(self, models, data, count, sizes):
         """Of the images in the files, each grey of its own; in a batch each comes once."""
-        of_files = [((50 * (i // IMAGES) + i % IMAGES) / 255 - cifar.MEAN[0]) / 0.2470 for i in range(ALL)]
+        of_files = [
+            ((50 * (i // IMAGES) + i % IMAGES) / 255 - torchvision_models.CIFAR_MEAN[0]) / 0.2470 for i in range(ALL)
+        ]
         epoch = list(batches(cell(data=data)).epoch(count, 6))
         assert [len(batch.target) for batch in epoch] == sizes
         for seen in map(greys, epoch):
