@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +11,89 @@ import torch
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
 from measure.parallel.styles import own_plan
 from tests.measure.parallel.ledgers import traced_ledger
-from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
-from tests.support.nets.parallel_nets import executed_flop
+from tests.support.nets.parallel_nets import distance, executed_flop, profiled, weighted_mean, whole
+
+TOKENS = 16
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "vocab_size": 99,
+    "use_cache": False,
+}
+
+
+def mixture() -> torch.nn.Module:
+    """Mixtral with random weights, in training mode."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    return MixtralForCausalLM(MixtralConfig(**SIZES)).train()
+
+
+def tokens(samples: int) -> torch.Tensor:
+    """Random tokens, that repeat."""
+    return torch.randint(SIZES["vocab_size"], (samples, TOKENS), generator=torch.Generator().manual_seed(3))
+
+
+def run_expert_rank(rank: int, world: int, folder: str) -> None:
+    """The second step of this process, which has a part of the experts and one sample of its own: experts-RANK.json;
+    and experts-RANK.pt, the logits of its sample."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from measure.parallel.styles import apply_experts, own_plan
+
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    mesh = init_device_mesh("cpu", (world, 1), mesh_dim_names=("ep", "tp"))
+    torch.manual_seed(0)
+    model = mixture()
+    apply_experts(model, mesh["ep"], mesh["tp"], own_plan(model, "ep_plan"), strict=False)
+    own = tokens(world)[rank : rank + 1]
+
+    def step() -> Any:
+        logits = model(own).logits
+        logits.sum().backward()
+        return logits
+
+    torch.save(step().detach(), Path(folder) / f"experts-{rank}.pt")
+    profiled(step, Path(folder) / f"experts-{rank}.json")
+    torch.distributed.destroy_process_group()
+
+
+def run_trained_experts(rank: int, world: int, folder: str) -> None:
+    """A step of a mixture on this process, one of replicas of which two have the same experts each, also with split
+    modules: trained-RANK.json, plan → parameter → how far its gradient is from that of one process."""
+    from analysis.parallel.rank_grid import parse_plan
+    from measure.parallel.pipeline import split_model
+    from measure.parallel.real_group import rank_mesh
+
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    errors = {}
+    for plan in ("ddp=4,ep=2", "ddp=2,tp=2,ep=2"):
+        torch.manual_seed(0)
+        model = mixture()
+        weight = torch.randn(4, TOKENS, SIZES["vocab_size"])
+        weighted_mean(model(tokens(4)).logits, weight).backward()
+        alone = {name: each.grad.clone() for name, each in model.named_parameters()}
+        model.zero_grad()
+        grid = parse_plan(plan)
+        mesh = rank_mesh(grid, torch.device("cpu"))
+        split = split_model(model, grid, mesh)
+        own, part = (each.chunk(grid.dp)[mesh["dp"].get_local_rank()] for each in (tokens(4), weight))
+        weighted_mean(whole(split(own).logits), part).backward()
+        named = {name.removeprefix("module."): each.grad for name, each in split.named_parameters()}
+        errors[plan] = {name: distance(whole(each), alone[name]) for name, each in named.items()}
+    (Path(folder) / f"trained-{rank}.json").write_text(json.dumps(errors))
+    torch.distributed.destroy_process_group()
+
 
 pytest.importorskip("transformers.distributed.expert_parallel")
 

@@ -1,17 +1,105 @@
 """Steps of several axes at once: what four and eight real processes over gloo executed and computed."""
 
+import copy
 import json
 import math
 import multiprocessing
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from analysis.parallel.rank_grid import parse_plan
 from tests.measure.parallel.ledgers import traced_ledger
-from tests.support.nets.divided_nets import MIXED, SAMPLES, TOKENS, WIDTH, HeadsNet, run_mixed_rank
-from tests.support.nets.parallel_nets import executed_flop, executed_messages
+from tests.support.nets.parallel_nets import distance, executed_flop, executed_messages, profiled, weighted_mean, whole
+
+WIDTH, TOKENS = 8, 16
+
+
+class Heads(nn.Module):
+    """x + out(causal attention of q, k and v of x): two heads of queries for each of keys, sizes written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, width, bias=False) for width in (16, 8, 8))
+        self.out = nn.Linear(16, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, tokens, _ = x.shape
+        q, k, v = (each(x).view(batch, tokens, -1, 4).transpose(1, 2) for each in (self.q, self.k, self.v))
+        groups = q.shape[1] // k.shape[1]
+        k, v = (each.repeat_interleave(groups, 1) for each in (k, v))
+        found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        return x + self.out(found.reshape(batch, tokens, q.shape[1] * 4))
+
+
+class HeadsNet(nn.Module):
+    """Two blocks of Heads and a head, with a plan of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Heads() for _ in range(2))
+        self.head = nn.Linear(WIDTH, 3)
+        self.tp_plan = {f"layers.*.{name}": "colwise" for name in "qkv"} | {"layers.*.out": "rowwise"}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+MIXED = {
+    4: ("ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "ddp=2,tp=2", "fsdp=2,tp=2"),
+    8: ("ddp=2,tp=2,pp=2,m=2", "fsdp=2,tp=2,pp=2,m=2"),
+}
+"""Ranks → plans of two axes, and of three."""
+
+
+SAMPLES = 8
+"""Of all ranks together."""
+
+
+def run_mixed_rank(rank: int, world: int, folder: str) -> None:
+    """Two steps of HeadsNet under each plan of so many ranks on this process: mixed-RANK.json, plan → parameter → how
+    far its gradient of the first step is from that of one process; and PLAN-RANK.json, the second, profiled."""
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    torch.manual_seed(0)
+    net, inputs, weight = HeadsNet(), torch.randn(SAMPLES, TOKENS, WIDTH), torch.randn(SAMPLES, TOKENS, 3)
+    weighted_mean(net(inputs), weight).backward()
+    alone = {name: parameter.grad for name, parameter in net.named_parameters()}
+    errors = {}
+    for plan in MIXED[world]:
+        net.zero_grad()
+        model, step = _mixed_step(plan, copy.deepcopy(net), inputs, weight)
+        step()
+        found = {name.removeprefix("module."): whole(each.grad) for name, each in model.named_parameters()}
+        errors[plan] = {name: distance(each, alone[name]) for name, each in found.items()}
+        profiled(step, Path(folder) / f"{plan}-{rank}.json")
+    (Path(folder) / f"mixed-{rank}.json").write_text(json.dumps(errors))
+    torch.distributed.destroy_process_group()
+
+
+def _mixed_step(
+    plan: str, net: nn.Module, inputs: torch.Tensor, weight: torch.Tensor
+) -> tuple[nn.Module, Callable[[], object]]:
+    """What this rank trains, and its step."""
+    from analysis.parallel.rank_grid import parse_plan
+    from measure.parallel.pipeline import pipeline_stage, split_model
+    from measure.parallel.real_group import rank_mesh
+
+    grid = parse_plan(plan)
+    mesh = rank_mesh(grid, torch.device("cpu"))
+    inputs, weight = (each.chunk(grid.dp)[mesh["dp"].get_local_rank()] for each in (inputs, weight))
+    if grid.pp > 1:
+        stage = pipeline_stage(net, (inputs,), ["layers.1"], grid, weighted_mean, torch.device("cpu"), None, mesh)
+        return stage.model, lambda: stage.run((inputs,), weight)
+    model = split_model(net, grid, mesh)
+    return model, lambda: weighted_mean(model(inputs), weight).backward()
 
 
 def executed_attention(rows):
@@ -25,7 +113,7 @@ def executed_attention(rows):
     return total
 
 
-IMPORTED = ["tests.support.nets.divided_nets", "measure.parallel.pipeline", "torch.distributed.pipelining"]
+IMPORTED = ["tests.measure.parallel.test_mixed_ranks", "measure.parallel.pipeline", "torch.distributed.pipelining"]
 """What is imported once and not by each of eight processes."""
 
 

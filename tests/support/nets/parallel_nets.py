@@ -14,6 +14,20 @@ from typing import Any
 import torch
 from torch import nn
 
+
+def weighted_mean(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """A loss in which each output counts otherwise, so that one in the wrong place shows."""
+    return (output * target).mean()
+
+
+def whole(gradient: Any) -> torch.Tensor:
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
+
+
+def distance(found: torch.Tensor, expected: Any) -> float:
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
 FUNCTIONAL_GATHER = "_c10d_functional::all_gather_into_tensor"
 
 BLOCK_PLAN = {"layers.*.up": "colwise", "layers.*.down": "rowwise"}
@@ -45,58 +59,6 @@ class BlockNet(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.head(x)
-
-
-def run_rank(rank: int, world: int, folder: str) -> None:
-    """Four steps of this process, one of many: the second of BlockNet() under tensor parallelism, the third of
-    data-parallel training of BlockNet(256, 3), whose gradients fill more than one bucket, the second of BlockNet() with
-    shared weights, and the second of BlockNet(16, 2 · world) in a pipeline with a stage a process. Each has a batch
-    of 4 on each rank. Writes what the profiler saw: tensor-RANK.json, …"""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    from measure.parallel.styles import apply_plan, shard_weights
-
-    torch.set_num_threads(1)
-    store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    split = BlockNet()
-    apply_plan(split, init_device_mesh("cpu", (world,)), BLOCK_PLAN, strict=True)
-    split(torch.ones(4, 8)).sum().backward()  # DTensor asks once what operations make of whole tensors
-    profiled(_training(split), Path(folder) / f"tensor-{rank}.json")
-    replica = nn.parallel.DistributedDataParallel(BlockNet(256, 3))
-    for _ in range(2):
-        replica(torch.ones(4, 8)).sum().backward()
-    profiled(_training(replica), Path(folder) / f"data-{rank}.json")
-    shards = BlockNet()
-    shard_weights(shards, init_device_mesh("cpu", (world,)))
-    shards(torch.ones(4, 8)).sum().backward()
-    profiled(_training(shards), Path(folder) / f"shards-{rank}.json")
-    profiled(_stage_step(rank, world), Path(folder) / f"stages-{rank}.json")
-    torch.distributed.destroy_process_group()
-
-
-def _training(model: nn.Module) -> Callable[[], None]:
-    return lambda: model(torch.ones(4, 8)).sum().backward()
-
-
-def _stage_step(rank: int, world: int) -> Callable[[], object]:
-    """A step of one stage of BlockNet(16, 2 · world) by torch.distributed.pipelining, four micro-batches of one. Run
-    once before, because stages tell each other the shapes in their first step."""
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-
-    whole = BlockNet(16, 2 * world)
-    own = [*whole.layers[2 * rank : 2 * rank + 2]]
-    module = nn.Sequential(*[whole.first][rank:], *own, *[whole.head][: rank - world + 2])
-    stage = PipelineStage(module, rank, world, torch.device("cpu"))
-    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda output, _target: output.sum())
-    inputs = (torch.ones(4, 8),) if rank == 0 else ()
-    target = torch.ones(4, 3) if rank == world - 1 else None
-
-    def step() -> object:
-        return schedule.step(*inputs, target=target)
-
-    step()
-    return step
 
 
 def profiled(step: Callable[[], object], file: Path) -> None:
