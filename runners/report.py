@@ -300,9 +300,9 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
 def _pictures(built: Built) -> dict[str, bytes]:
     """File name → content of every figure."""
     from reports.shared import figure_style
-    from reports.sweep.figures import gallery
+    from reports.sweep import figures
 
-    return figure_style.render_all(lambda: gallery.figures(built))
+    return figure_style.render_all(lambda: figures.figures(built))
 
 
 def _page(built: Built, pictures: dict[str, str], manifest: Manifest | None) -> str:

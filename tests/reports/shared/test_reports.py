@@ -12,7 +12,7 @@ from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.variants import Built, View
 from reports.shared.layout import to_csv
 from reports.shared.numbers import digits, verdict
-from reports.sweep.figures import utilization
+from reports.sweep import utilization_figures as utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import to_text
 from results.records.answers import Utilization

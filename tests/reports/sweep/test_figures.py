@@ -20,8 +20,8 @@ from cleaning.reconcile.run import build
 from cleaning.reconcile.variants import Built
 from reports.shared import figure_style
 from reports.shared.layout import to_csv
-from reports.sweep.figures import backward_ratio, epoch_times, gallery, utilization
-from reports.sweep.figures import profiles as figures_profiles
+from reports.sweep import figures as gallery
+from reports.sweep import profile_figures, utilization_figures
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
@@ -120,7 +120,7 @@ def fraction(ratio: float | None, method: str = "exact", **more: Any) -> Utiliza
 
 def test_each_method_has_a_lane_with_its_ratio_in_percent_and_its_interval(frame: Any) -> None:
     ratios = {"theory": 0.42, "one": 0.1, "batch": 0.41, "epoch": 0.39, "exact": 0.4}
-    (figure,) = utilization.by_method(frame(*[fraction(r, m) for m, r in ratios.items()])).values()
+    (figure,) = utilization_figures.by_method(frame(*[fraction(r, m) for m, r in ratios.items()])).values()
     (axes,) = figure.axes
     looks = hexes(figure_style.looks(["theory, fvcore", "one", "batch", "epoch", "exact"], "method"))
     at = {colour: (x, y) for x, y, colour in marks(axes)}
@@ -152,7 +152,7 @@ def test_rings_are_what_was_found_and_dots_what_cleaning_left_per_image(frame: A
         counted(8, 0, 48 * 10**9, "backward"),
         counted(10_000, 10**15, 10**15, work="epoch"),
     ]
-    (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
+    (figure,) = profile_figures.by_batch(frame(*rows), {}).values()
     (axes,) = figure.axes
     assert sorted(hollow(axes, yes=True)) == [(1, 3), (5, 3), (8, 0), (8, 3)]
     assert sorted(hollow(axes, yes=False)) == [(1, 3), (5, 3), (8, 3), (8, 6)]
@@ -164,11 +164,11 @@ def test_a_sum_that_leaves_products_out_is_a_triangle_that_says_at_least(frame: 
     """8 images: 24 GFLOP forward as found, and of the backward pass at least 8 of 48."""
     known = {"found_at_least_flop": 8 * 10**9, "at_least_flop": 48 * 10**9}
     rows = [counted(8, 24 * 10**9, 24 * 10**9), counted(8, None, 48 * 10**9, "backward", **known)]
-    (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
+    (figure,) = profile_figures.by_batch(frame(*rows), {}).values()
     triangles = [line for line in figure.axes[0].lines if line.get_marker() == "^"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in triangles] == [(8, 1)]
     assert "as found, at least" in words(figure)
-    (whole,) = figures_profiles.by_batch(frame(rows[0]), {}).values()
+    (whole,) = profile_figures.by_batch(frame(rows[0]), {}).values()
     assert "as found, at least" not in words(whole)
 
 
@@ -179,7 +179,7 @@ def test_a_bar_is_what_both_agree_on_and_what_cleaning_changed(frame: Any) -> No
     numbers = random.Random(3)
     pairs = [(numbers.choice([None, 0, numbers.randrange(99)]), numbers.randrange(99)) for _ in range(200)]
     products = [product(i, "forward", *pair, f"layer{i}") for i, pair in enumerate([*pairs, (7, None), (None, None)])]
-    *bars, some, nothing = figures_profiles.bars_of(frame(*products)).to_dict("records")
+    *bars, some, nothing = profile_figures.bars_of(frame(*products)).to_dict("records")
     for (found, cleaned), bar in zip(pairs, bars, strict=True):
         assert bar["right"] + bar["under"] == cleaned
         assert bar["right"] + bar["over"] == (found or 0)
@@ -200,9 +200,9 @@ def product(index: int, phase: str, found: int | None, cleaned: int | None, name
 def test_a_long_model_fits_on_a_page_and_no_flop_is_lost(frame: Any) -> None:
     """Of 156 operations the smallest are summed up."""
     rows = frame(*(product(index, "forward", 9 + index, 9 + index, f"layer{index}") for index in range(156)))
-    (figure,) = figures_profiles.by_operation(rows, {}).values()
-    bars = figures_profiles.bars_of(figures_profiles.profile_of(rows))
-    names, rest = figures_profiles.fitting_bars(bars)
+    (figure,) = profile_figures.by_operation(rows, {}).values()
+    bars = profile_figures.bars_of(profile_figures.profile_of(rows))
+    names, rest = profile_figures.fitting_bars(bars)
     assert len(figure.axes[0].get_yticklabels()) == len(names) + (len(rest) > 0) <= 54
     assert bars.loc[names, "right"].sum() + rest["right"].sum() == 156 * 9 + 155 * 156 // 2
 
@@ -227,7 +227,7 @@ def test_ratios_found_cleaned_and_exact_of_a_model(frame: Any) -> None:
         rows += [ratio(work, "found", 100, 20), ratio(work, "cleaned", 100, 190)]
         rows += [ratio(work, "found", 90, 0, "convolution"), ratio(work, "cleaned", 90, 170, "convolution")]
         rows += [ratio(work, state, 10, 20, "matmul") for state in ("found", "cleaned")]
-    figures = backward_ratio.ratios(frame(*rows))
+    figures = profile_figures.ratios(frame(*rows))
     (axes,) = figures["backward_forward_by_model"].axes
     assert [x for x, _ in hollow(axes, yes=True)] == pytest.approx([0.2] * 3)
     assert [x for x, _ in hollow(axes, yes=False)] == pytest.approx([1.9] * 3)
@@ -252,7 +252,7 @@ def epoch(time_s: float | None, profiled_s: float | None = None, real_s: float |
 
 def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
     rows = [epoch(20.0, 30.0, 21.0), epoch(12.0, 14.0, cell_id="d", batch_size=64)]
-    (figure,) = epoch_times.epoch_times(frame(*rows)).values()
+    (figure,) = utilization_figures.epoch_times(frame(*rows)).values()
     (axes,) = figure.axes
     by_marker = {
         (line.get_marker(), line.get_markerfacecolor() == "white"): list(zip(*line.get_data(), strict=True))
@@ -303,6 +303,6 @@ def test_each_figure_of_a_stand_in_device_says_that_no_hardware_was_measured(bui
 
 
 def test_a_method_without_a_ratio_is_a_word_in_its_lane_and_never_zero(frame: Any) -> None:
-    (figure,) = utilization.by_method(frame(fraction(0.4), fraction(None, "one", status="timeout"))).values()
+    (figure,) = utilization_figures.by_method(frame(fraction(0.4), fraction(None, "one", status="timeout"))).values()
     assert words(figure).count("ran past its limit") == 1
     assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([40])

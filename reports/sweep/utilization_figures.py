@@ -1,4 +1,4 @@
-"""Utilization by model, precision and batch size, and by method of counting, drawn from utilization.csv alone.
+"""Utilization by model, precision, batch size and method, of utilization.csv; time per epoch, of work_times.csv.
 
 Points are cells, bars their 95 % intervals (of the step time; peaks have none; where a run repeats cells those of any
 window, see `points_of`). Cells that were repeated are one point at their mean, the bar spanning all their intervals.
@@ -8,6 +8,9 @@ divided by different measured ceilings are points of their own, never a mean; th
 By method: one row a model, one lane a method: three times a counter's forward pass (theory), the profiled sample, batch
 and epoch, and our own count, all over the same denominator, the first that is known. Of the counters the two that the
 post used are shown; if the table has neither, the first it has.
+
+Time per epoch by batch size: one panel a model (and variant), one colour a precision. Filled: the full batches' mean ×
+their number + the last batch's; hollow: the same under the profiler; a cross: an epoch that was run from end to end.
 """
 
 from __future__ import annotations
@@ -271,3 +274,81 @@ def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
     """The points that have a value, in percent."""
     known = points.dropna(subset=["value"])
     return known.assign(**{name: 100 * known[name] for name in ("value", "low", "high")})
+
+
+# --- time per epoch --------------------------------------------------------------------------------------------------
+
+EPOCH_TIMES = "epoch_time_by_batch"
+
+SERIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "": ("not profiled", {}),
+    "profiled_": ("under the profiler", {"markerfacecolor": "white", "linestyle": (0, (3, 2))}),
+    "real_": ("a whole epoch, run", {"marker": "x", "markersize": 6, "linestyle": "none", "zorder": 4}),
+}
+"""Prefix of the columns → what it is, and how it differs from a precision's own look."""
+
+_MOST_EPOCH_PANELS = 16
+_DECADE = 8.0
+"""A panel whose times differ more than this many times needs a logarithmic axis."""
+
+
+def epoch_times(frame: pd.DataFrame) -> dict[str, Figure]:
+    """File name → figure; {} without epochs. frame: rows of work_times.csv."""
+    rows = frame[frame["work"] == "epoch"]
+    if rows.empty:
+        return {}
+    points = _epoch_points(rows)
+    models = [str(label) for label in points["label"].unique()]
+    images = sorted({int(items) for items in rows["items"].dropna()})
+    return figure_panels.paged(EPOCH_TIMES, models, _MOST_EPOCH_PANELS, partial(_epoch_figure, points, images))
+
+
+def _epoch_points(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a model, variant, precision and batch size."""
+    columns = [f"{prefix}{name}" for prefix in SERIES for name in ("time_s", "low_s", "high_s")]
+    how = {"time_s": "mean", "low_s": "min", "high_s": "max"}
+    aggregated = {name: (name, how[name.removeprefix("profiled_").removeprefix("real_")]) for name in columns}
+    points = (
+        figure_panels.floats(rows, columns)
+        .groupby(["model", "variant", "precision", "batch_size"], sort=False, as_index=False)
+        .agg(**aggregated, status=("status", figure_panels.worst))
+    )
+    return points.assign(label=figure_panels.labels(points))
+
+
+def _epoch_figure(points: pd.DataFrame, images: Sequence[int], models: Sequence[str]) -> Figure:
+    points = points[points["label"].isin(models)]
+    looks = figure_style.looks(figure_panels.in_order(points["precision"]))
+    batches = sorted(int(batch) for batch in points["batch_size"].unique())
+    figure, drawn, spare = figure_panels.batch_panels(models, batches, less=4)
+    times = points.set_index("label")[[f"{prefix}time_s" for prefix in SERIES]].stack().groupby(level="label")
+    logarithmic = bool((times.max() / times.min() > _DECADE).any())
+    for axes, model in zip(drawn, models, strict=True):
+        _epoch_panel(axes, points[points["label"] == model], looks)
+        figure_panels.time_axis(axes, logarithmic)
+    marks = figure_panels.marks_of(looks)  # a precision each, and what hollow marks and crosses are, if there are any
+    marker = next(iter(looks.values()))[1]
+    for prefix, (words, look) in SERIES.items():
+        if points[f"{prefix}time_s"].notna().any():
+            shown = {"marker": marker, "linestyle": "-", "linewidth": 1, **look}
+            marks.append(figure_panels.mark(words, color=figure_panels.GREY, **shown))
+    size = f" of {images[0]:,} images" if len(images) == 1 else ""
+    below, up = ("batch size", "bars: 95 % interval"), f"time per epoch{size}, s"
+    return figure_panels.finish(figure, drawn, marks, *below, spare=spare, upwards=up)
+
+
+def _epoch_panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
+    """Lines over the batch size; words hang from the top where there is no time."""
+    gaps: list[tuple[float, str, Any]] = []
+    for precision, (colour, marker) in looks.items():
+        own = points[points["precision"] == precision].sort_values("batch_size")
+        for prefix, (_, look) in SERIES.items():
+            known = own.dropna(subset=[f"{prefix}time_s"])
+            known = known.assign(
+                **{to: known[f"{prefix}{name}_s"] for to, name in (("value", "time"), ("low", "low"), ("high", "high"))}
+            )
+            full = {"marker": marker, "linestyle": "-", "linewidth": 1, "color": colour, **look}
+            figure_panels.dots(axes, known, "batch_size", "value", **full)
+        lost = figure_panels.records(own[own["time_s"].isna()])
+        gaps += [(float(row["batch_size"]), figure_panels.why(row["status"]), colour) for row in lost]
+    figure_panels.hang_words(axes, gaps, len(looks))

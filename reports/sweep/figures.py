@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from analysis.devices.peaks import STAND_IN_MARK
 from cleaning.reconcile.variants import RECORDED_METHODS
 from reports.shared import figure_style
-from reports.sweep.figures import backward_ratio, epoch_times, profiles, utilization
+from reports.sweep import profile_figures, utilization_figures
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
@@ -27,18 +27,18 @@ NO_HARDWARE = "on a stand-in device: no hardware was measured"
 
 
 def figures(built: Built) -> dict[str, Figure]:
-    """File name → figure, for whatever tables have rows. Draw and render inside `style.theme()`."""
+    """File name → figure, for whatever tables have rows. Draw and render inside `figure_style.theme()`."""
     fractions, of_the_post = _drawable(built.utilization, Utilization), _drawable(built.post2021, Utilization)
     counts = _drawable(built.profile_counts, ProfileCount)
     variants, models = _column(fractions, "variant"), {**_column(counts, "model"), **_column(fractions, "model")}
-    drawn = utilization.figures(fractions)
-    drawn |= utilization.by_method(fractions)
+    drawn = utilization_figures.figures(fractions)
+    drawn |= utilization_figures.by_method(fractions)
     if RECORDED_METHODS & set(of_the_post["method"]):
-        drawn |= utilization.by_method(of_the_post, post2021=True)
-    drawn |= profiles.by_batch(counts, variants)
-    drawn |= profiles.by_operation(_drawable(built.cleaned_operations, CleanedOperation), models)
-    drawn |= backward_ratio.ratios(_drawable(built.ratios, Ratio))
-    drawn |= epoch_times.epoch_times(_drawable(built.work_times, WorkTime))
+        drawn |= utilization_figures.by_method(of_the_post, post2021=True)
+    drawn |= profile_figures.by_batch(counts, variants)
+    drawn |= profile_figures.by_operation(_drawable(built.cleaned_operations, CleanedOperation), models)
+    drawn |= profile_figures.ratios(_drawable(built.ratios, Ratio))
+    drawn |= utilization_figures.epoch_times(_drawable(built.work_times, WorkTime))
     if fractions["warnings"].str.contains(f'"{STAND_IN_MARK}:', regex=False).any():
         for figure in drawn.values():  # on the edge: no picture has anything there
             figure.text(0.999, 0.5, NO_HARDWARE, ha="right", va="center", rotation=90, fontsize=6)
