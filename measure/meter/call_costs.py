@@ -10,11 +10,12 @@ call, else of the trace's, and by the flags that allow TF32.
 
 import collections
 import contextlib
+import functools
 import random
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +24,6 @@ import torch
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, AttentionFlop, attention_flop
 from measure.meter.calls import TRANSFORMED, CallKey, Passes
-from measure.meter.model_state import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model.state_snapshot import kept_random
 from measure.operations.fake_mode import copy_with, meta_like
 from measure.operations.model_trace import DREW, trace_model
@@ -31,7 +31,6 @@ from measure.operations.schemas import dtype_name
 from measure.operations.tracer import Trace
 from results.errors import one_line
 
-MAX_COUNTED = 16_384
 MAX_WAITING = 1_024
 
 IN_A_TRANSFORM = "the model was called inside of a transform of torch.func: sizes and gradients there are not seen"
@@ -45,57 +44,58 @@ WATCHED = "a call was counted as an observed step ran it, where masks are not se
 
 NOT_OBSERVED = "the loop runs other products than its calls' counts, and no step with calls of these sizes was observed"
 
+DENSE = "dense"
+
 CHANCE = "the model drew random numbers while it ran, and what it runs depends on them"
 
 _UNITS = {"float64": "fp64", "complex128": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+
+
+Products = Mapping[tuple[str, str], int]
+"""(kind, unit) → FLOP."""
 
 
 @dataclass(frozen=True)
 class CallCost:
     """FLOP of one forward pass and of its backward pass. Of a phase with an unknown call only a part is known.
 
-    products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute, and again, where a forward pass that
-    a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
-    unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
-    costs. attention: what conventions of attention count less than the dense one; None where that is not known.
+    products: of each phase: forward; backward; recompute: what checkpoints inside of the model compute again, for each
+    backward pass; again: of a call that a checkpoint around the model makes again, where that is not the whole one.
+    unknown_calls: phase → calls without a rule. reason: why something is unknown, or what else must be said; "" where
+    nothing is. must_run: whether only a step that runs shows what it costs. attention: what conventions of attention
+    count less than the dense one; None where that is not known.
     """
 
-    products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    products: Mapping[str, Products] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     must_run: bool = False
     attention: AttentionFlop | None = None
+
+    def of(self, phase: str) -> Products:
+        """The products of one pass of a phase."""
+        return self.products.get(phase) or (self.of("forward") if phase == "again" else {})
+
+    def flop(self, phase: str) -> int:
+        """All of them."""
+        return sum(self.of(phase).values())
 
 
 @dataclass(frozen=True)
 class StepFlop:
     """FLOP of any number of passes.
 
-    products: (kind, unit) → model FLOP. recompute_flop: what checkpoints compute again. unknown_calls: calls of
-    operators, or of the model itself, that have no count; reasons: why. less: convention of attention → unit → FLOP
-    that it counts less than the dense one, where it is known; attention_reasons: why one is not.
+    by_unit: convention of attention → unit → model FLOP, of those that are known; attention_reasons: why one is not.
+    recompute_flop: what checkpoints compute again. unknown_calls: calls of operators, or of the model itself, that have
+    no count; reasons: why.
     """
 
-    products: Mapping[tuple[str, str], int]
+    by_unit: Mapping[str, Mapping[str, int]]
     recompute_flop: int
     unknown_calls: int
     reasons: tuple[str, ...] = ()
-    less: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     attention_reasons: Mapping[str, str] = field(default_factory=dict)
     has_attention: bool = False
-
-    @property
-    def by_unit(self) -> dict[str, int]:
-        """Unit → model FLOP."""
-        units: Counter[str] = Counter()
-        for (_kind, unit), flop in self.products.items():
-            units[unit] += flop
-        return dict(units)
-
-    def by_convention(self, attention: str) -> dict[str, int] | None:
-        """Unit → model FLOP with attention counted "causal" or "mask_exact"; None where that is not known."""
-        less = self.less.get(attention)
-        return None if less is None else {unit: flop - less.get(unit, 0) for unit, flop in self.by_unit.items()}
 
 
 class CallCosts:
@@ -113,8 +113,7 @@ class CallCosts:
         self._unit = unit
         self._budget_ratio = budget_ratio
         self._loss_of = loss_of
-        self._versions: set[int] = set()
-        self.waiting: collections.OrderedDict[CallKey, tuple[torch.nn.Module, Any, Any]] = collections.OrderedDict()
+        self.waiting: dict[CallKey, tuple[torch.nn.Module, Any, Any]] = {}
         self._copies: dict[tuple[str, int], torch.nn.Module] = {}
         self.cost_by_key: dict[CallKey, CallCost] = {}
         self.refused = ""  # why no call has a count
@@ -122,52 +121,45 @@ class CallCosts:
         self.only_observed = False  # whether calls cost something else than their count, which observed steps show
         self.counting_s = 0.0
         self._began_s = time.perf_counter()
-        self._at_once = True
+        self._at_once = False
 
-    def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call of a new kind: its inputs, and the module as it is now, are kept without their values."""
+    def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any], is_new_state: bool) -> None:
+        """A call of a new kind: its inputs, and the module as it is now, are kept without their values. is_new_state:
+        of the model."""
+        self._at_once |= is_new_state
         if key.inputs == TRANSFORMED:
             self.cost_by_key[key] = _unknown(IN_A_TRANSFORM)
-            return
-        if len(self.waiting) >= MAX_WAITING or len(self.cost_by_key) >= MAX_COUNTED:
-            reason = f"more than {MAX_WAITING} shapes of inputs wait to be counted, or {MAX_COUNTED} were: use buckets"
-            self.cost_by_key[key] = _unknown(reason)
-            return
-        self._at_once = self._at_once or key.version not in self._versions
-        self._versions.add(key.version)
-        place = key.module, key.version
-        try:
+        elif len(self.waiting) >= MAX_WAITING:
+            self.cost_by_key[key] = _unknown(
+                f"more than {MAX_WAITING} shapes of inputs wait to be counted: use buckets"
+            )
+        elif name := split_parameter(self._model):
+            reason = f"tensor parallelism splits {name}: a rank's part is counted in a step that is observed"
+            self.cost_by_key[key] = _unknown(reason, must_run=True)
+        else:
+            place = key.module, key.version
             with torch.inference_mode(False):
                 if place not in self._copies:
-                    check_whole_layers(self._model)
-                    module = self._model.get_submodule(key.module)
-                    copied = unsharded(module) if is_sharded(module) else module
+                    copied = unsharded(self._model.get_submodule(key.module))
                     # a copy may draw its weights anew; what cannot be copied is counted itself
                     with contextlib.suppress(Exception), kept_random():
                         copied = copy_with(meta_like, copied)
                     self._copies[place] = copied
                 self.waiting[key] = self._copies[place], *copy_with(meta_like, (args, kwargs))
-        except MustRun as reason:
-            self.cost_by_key[key] = _unknown(str(reason), must_run=True)
 
-    def count_waiting(self, all_of_them: bool = False, keys: Iterable[CallKey] = ()) -> float:
-        """Count calls that wait: those of a new state of the model and of these keys in any case, others as long as the
-        budget lasts.
+    def count_waiting(self, wanted: Collection[CallKey] = (), all_of_them: bool = False) -> float:
+        """Count calls that wait: those of a new state of the model and those that are wanted in any case, others as
+        long as the budget lasts.
 
         Returns the seconds that it took.
         """
-        wanted = {key for key in keys if key in self.waiting}
-        for key in wanted:
-            self.waiting.move_to_end(key, last=False)
         began_s = time.perf_counter()
-        while self.waiting:
+        for key in sorted(self.waiting, key=lambda key: key not in wanted):
             now_s = time.perf_counter()
-            spent_s = self.counting_s + now_s - began_s
-            at_once = self._at_once or all_of_them or next(iter(self.waiting)) in wanted
-            if not at_once and spent_s > self._budget_ratio * (now_s - self._began_s):
+            is_over = self.counting_s + now_s - began_s > self._budget_ratio * (now_s - self._began_s)
+            if is_over and not (self._at_once or all_of_them or key in wanted):
                 break
-            key, call = self.waiting.popitem(last=False)
-            self.cost_by_key[key] = self._count(key, *call)
+            self.cost_by_key[key] = self._count(key, *self.waiting.pop(key))
         if not self.waiting:
             self._copies.clear()
         self._at_once = False
@@ -175,18 +167,20 @@ class CallCosts:
         self.counting_s += taken_s
         return taken_s
 
-    def use_units(self, key: CallKey, ran: Mapping[str, Mapping[tuple[str, str], int]]) -> None:
-        """The products of a call ran in these dtypes. ran: phase → (kind, dtype) → FLOP."""
-        units: dict[tuple[str, str], set[str]] = {}
-        for phase, amounts in ran.items():
-            for kind, dtype in amounts:
-                units.setdefault((phase, kind), set()).add(self.unit_of(kind, dtype))
+    def by_unit(self, amounts: Products) -> Products:
+        """The units that products run on. amounts: (kind, dtype) → FLOP."""
+        products: Counter[tuple[str, str]] = Counter()
+        for (kind, dtype), flop in amounts.items():
+            products[kind, self.unit_of(kind, dtype)] += flop
+        return products
 
-        products: Counter[tuple[str, str, str]] = Counter()
-        for (phase, kind, unit), flop in self.cost_by_key[key].products.items():
-            seen = units.get((phase, kind), {unit})
-            products[phase, kind, next(iter(seen)) if len(seen) == 1 else unit] += flop
-        self.cost_by_key[key] = replace(self.cost_by_key[key], products=dict(products))
+    def use_units(self, key: CallKey, phase: str, ran: Products) -> None:
+        """The products of a phase ran in these dtypes. ran: (kind, dtype) → FLOP."""
+        cost, products = self.cost_by_key[key], Counter[tuple[str, str]]()
+        for (kind, unit), flop in cost.products.get(phase, {}).items():
+            units = {self.unit_of(kind, dtype) for each, dtype in ran if each == kind}
+            products[kind, units.pop() if len(units) == 1 else unit] += flop
+        self.cost_by_key[key] = replace(cost, products={**cost.products, phase: products})
 
     @property
     def wants_observation(self) -> bool:
@@ -197,49 +191,47 @@ class CallCosts:
         """Whether a kind of call has no count until it is observed."""
         return cost.must_run or (self.only_observed and key not in self.observed and not cost.unknown_calls)
 
-    def flop(self, passes: Mapping[CallKey, Passes]) -> StepFlop:
+    def flop(self, passes: Passes) -> StepFlop:
         """What these passes cost together."""
         if self.refused and passes:
-            return StepFlop({}, 0, sum(each.forward + each.recomputed for each in passes.values()), (self.refused,))
-        products: Counter[tuple[str, str]] = Counter()
+            calls = sum(times for (_, what), times in passes.items() if what in ("forward", "again"))
+            return StepFlop({DENSE: {}}, 0, calls, (self.refused,))
+        by_unit: dict[str, Counter[str]] = {name: Counter() for name in (DENSE, *BY_RULE)}
         recompute_flop = unknown = 0
         reasons: dict[str, None] = {}
-        less: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
         attention_reasons: dict[str, str] = {}
         has_attention = False
-        for key, each in passes.items():
+        for key in dict.fromkeys(key for key, _ in passes):
             cost = self.cost_by_key.get(key) or _unknown("not counted yet")
             if self.must_be_observed(key, cost):
                 cost = _unknown(cost.reason or NOT_OBSERVED)
-            times = {"forward": each.forward, "backward": each.backward}
-            again = "again" if any(place[0] == "again" for place in cost.products) else "forward"
-            for (phase, kind, unit), flop in cost.products.items():
-                if phase == "recompute":
-                    recompute_flop += each.backward * flop
-                if phase == again:
-                    recompute_flop += each.recomputed * flop
-                if phase in times:
-                    products[kind, unit] += times[phase] * flop
+            times = {what: passes.get((key, what), 0) for what in ("forward", "backward", "again", "hidden", "late")}
+            times["recompute"] = times["backward"]
+            recompute_flop += sum(times[phase] * cost.flop(phase) for phase in ("again", "recompute"))
             attention = cost.attention or AttentionFlop(None, None, 0)
             has_attention = has_attention or attention.calls > 0
-            for name, by_unit in less.items():
-                by_phase = getattr(attention, name)
-                if by_phase is None:
-                    attention_reasons.setdefault(name, attention.reasons.get(name, cost.reason or WATCHED))
-                for phase, flop in (by_phase or {}).items():
-                    by_unit[_attention_unit(cost, phase)] += times.get(phase, 0) * flop
-            unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
-            unknown += each.hidden + each.late
-            if each.hidden:
+            for phase in ("forward", "backward"):
+                units: Counter[str] = Counter()
+                for (_kind, unit), flop in cost.of(phase).items():
+                    units[unit] += times[phase] * flop
+                for name, total in by_unit.items():
+                    less = {} if name == DENSE else getattr(attention, name)
+                    if less is None:
+                        attention_reasons.setdefault(name, attention.reasons.get(name, cost.reason or WATCHED))
+                    else:
+                        total.update(units)
+                        if less.get(phase):
+                            total[_attention_unit(cost, phase)] -= times[phase] * less[phase]
+            unknown += sum(times[phase] * calls for phase, calls in cost.unknown_calls.items())
+            unknown += times["hidden"] + times["late"]
+            if times["hidden"]:
                 reasons["a call of the model failed, or gave no tensor: its backward pass is not seen"] = None
-            if each.late:
+            if times["late"]:
                 reasons[LATE] = None
             if cost.reason:
                 reasons[cost.reason] = None
-        known = {name: dict(by_unit) for name, by_unit in less.items() if name not in attention_reasons}
-        return StepFlop(
-            dict(products), recompute_flop, unknown, tuple(reasons), known, attention_reasons, has_attention
-        )
+        known = {name: dict(total) for name, total in by_unit.items() if name not in attention_reasons}
+        return StepFlop(known, recompute_flop, unknown, tuple(reasons), attention_reasons, has_attention)
 
     def _count(self, key: CallKey, module: torch.nn.Module, args: Any, kwargs: Any) -> CallCost:
         def traced() -> Trace:
@@ -255,21 +247,19 @@ class CallCosts:
             return _unknown(f"not counted: {one_line(str(fault), 200)}")
 
     def _cost(self, trace: Trace, key: CallKey) -> CallCost:
-        products: Counter[tuple[str, str, str]] = Counter()
+        amounts: collections.defaultdict[str, Counter[tuple[str, str]]] = collections.defaultdict(Counter)
         unknown: Counter[str] = Counter()
         for operation in trace.operations:
             phase = "forward" if operation.phase == "loss" else operation.phase
             unknown[phase] += registry.bucket_of(operation.name) == "not_understood"
-            flop = registry.model_flop(operation)
-            if not flop:
-                continue
-            dtype = dtype_name(key.autocast) if key.autocast else operation.input_dtypes[0]
-            products[phase, operation.kind, self.unit_of(operation.kind, dtype)] += flop
+            if flop := registry.model_flop(operation):
+                dtype = dtype_name(key.autocast) if key.autocast else operation.input_dtypes[0]
+                amounts[phase][operation.kind, dtype] += flop
         names = sorted(registry.not_understood(trace.operations))
         lines = "; ".join(map(registry.registration, names))
         reason = f"no rule for {', '.join(names)}; one is given by {lines}" if names else ""
         return CallCost(
-            dict(products),
+            {phase: self.by_unit(products) for phase, products in amounts.items()},
             {phase: calls for phase, calls in unknown.items() if calls},
             reason or (DREW if DREW in trace.notes else ""),
             attention=attention_flop(trace.operations),
@@ -290,7 +280,7 @@ class CallCosts:
 
 def _attention_unit(cost: CallCost, phase: str) -> str:
     """The unit that runs the attention of a phase; where it runs as plain products, that of most of those."""
-    units = {(kind == "attention", flop): unit for (each, kind, unit), flop in cost.products.items() if each == phase}
+    units = {(kind == "attention", flop): unit for (kind, unit), flop in cost.of(phase).items()}
     return units[max(units)] if units else ""
 
 
@@ -309,3 +299,66 @@ def _by_chance(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
             if numpy is not None:
                 numpy.seed(seed)
             yield traced()
+
+
+_STATE = "__composable_api_state_key"
+"""How the names of attributes begin in which torch's parallel wrappers keep their state of a module."""
+
+
+def split_parameter(model: torch.nn.Module) -> str:
+    """The name of a parameter that tensor parallelism splits, "" if none: a rank then runs a part of each layer."""
+    is_sharded = any(_kind(module) is not type(module) for module in model.modules())
+    for name, parameter in model.named_parameters():
+        splits = sum(each.is_shard() for each in getattr(parameter, "placements", ()))
+        if splits > is_sharded:
+            return name
+    return ""
+
+
+def unsharded(model: torch.nn.Module) -> torch.nn.Module:
+    """A model that FSDP2 shards as the one that each rank runs on its own batch: a copy of its modules with whole
+    parameters and buffers on meta, without FSDP's hooks. Other attributes are shared with the model, which is given
+    itself where it is not sharded."""
+    if all(_kind(module) is type(module) for module in model.modules()):
+        return model
+    copies: dict[int, Any] = {}
+
+    def whole(tensor: torch.Tensor | None) -> Any:
+        if tensor is not None and id(tensor) not in copies:
+            size = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            copies[id(tensor)] = torch.nn.Parameter(size, tensor.requires_grad) if is_parameter else size
+        return copies.get(id(tensor))
+
+    def copied(module: torch.nn.Module | None) -> Any:
+        if module is None or id(module) in copies:
+            return copies.get(id(module))
+        copy = copies[id(module)] = object.__new__(_kind(module))
+        held = vars(copy)
+        held.update({key: value for key, value in vars(module).items() if not key.startswith(_STATE)})
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_buffers"):
+                held[name] = {key: whole(tensor) for key, tensor in value.items()}
+            elif name == "_modules":
+                held[name] = {key: copied(child) for key, child in value.items()}
+            elif name.endswith("_hooks"):
+                held[name] = OrderedDict((key, hook) for key, hook in value.items() if not _is_torchs_own(hook))
+        return copy
+
+    return copied(model)  # type: ignore[no-any-return]
+
+
+def _kind(module: torch.nn.Module) -> type[torch.nn.Module]:
+    """The class of a module before FSDP2 put its own before it."""
+    sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
+    if not isinstance(module, sharded):
+        return type(module)
+    plain = (each for each in type(module).__mro__ if issubclass(each, torch.nn.Module))
+    return next(each for each in plain if not issubclass(each, sharded))
+
+
+def _is_torchs_own(hook: Any) -> bool:
+    """Whether distributed PyTorch registered this hook."""
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    return str(getattr(hook, "__module__", "")).startswith("torch.distributed")

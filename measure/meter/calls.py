@@ -15,7 +15,8 @@ import contextlib
 import dataclasses
 import enum
 import functools
-from collections import Counter
+import itertools
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +24,14 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from measure.meter.model_state import ModelState
 from measure.model.state_snapshot import tensors
 
 _graph_task = torch._C._current_graph_task_id
 _any_autocast = torch._C._is_any_autocast_enabled
 _transform = torch._C._functorch.maybe_current_level
+_trains: Any = operator.attrgetter("requires_grad")
+_mode: Any = operator.attrgetter("training")
+_chained = itertools.chain.from_iterable
 OUTSIDE = -1
 """`torch._C._current_graph_task_id()` where no backward pass runs."""
 
@@ -41,7 +44,7 @@ class CallKey:
     """A kind of call: what its count depends on. One object for each, which equals no other.
 
     module: path of the module that was called, "" for the model. autocast: dtype, or None where autocast is off.
-    version: number of the state that the model was in (`measure/meter/model_state.py`). samples: length of the first
+    version: number of the state that the model was in (`ModelState`). samples: length of the first
     dimension of the first input. owner: who is told of late backward passes and of faults.
     """
 
@@ -53,40 +56,25 @@ class CallKey:
     owner: Any = None
 
 
-@dataclass(slots=True)
-class Passes:
-    """How often the calls of one key ran. recomputed: forward passes inside of a backward pass. hidden: forward passes
-    that gave no tensor, so that their backward pass would not be seen. late: backward passes while no step was open.
-    steps: that have such calls."""
-
-    forward: int = 0
-    backward: int = 0
-    recomputed: int = 0
-    hidden: int = 0
-    late: int = 0
-    steps: int = 0
-
-    def add(self, other: Passes) -> None:
-        self.forward += other.forward
-        self.backward += other.backward
-        self.recomputed += other.recomputed
-        self.hidden += other.hidden
-        self.late += other.late
-        self.steps += other.steps
+Passes = dict[tuple[CallKey, str], int]
+"""(kind of call, what) → how often. what: a "forward" pass, a "backward" one; "again": forward passes inside of a
+backward pass; "hidden": forward passes that gave no tensor, so that their backward pass would not be seen; "late":
+backward passes while no step was open; "steps": that have such calls."""
 
 
 class Call:
     """One call in a step, and the hook on the tensors that it gave.
 
     A run of autograd's engine is one backward pass, however many of them it reaches. forward: False for a backward pass
-    of a call of an earlier step. is_over: whether its step has ended, so that a later backward pass is none of it.
+    of a call of an earlier step. again, hidden: as in `Passes`. is_over: whether its step has ended, so that a later
+    backward pass is none of it.
     """
 
-    __slots__ = ("_last", "backward", "forward", "hidden", "is_over", "key", "recomputed")
+    __slots__ = ("_last", "again", "backward", "forward", "hidden", "is_over", "key")
 
-    def __init__(self, key: CallKey, recomputed: bool = False) -> None:
+    def __init__(self, key: CallKey, again: bool = False) -> None:
         self.key = key
-        self.forward, self.recomputed = not recomputed, recomputed
+        self.forward, self.again = not again, again
         self.hidden = self.is_over = False
         self.backward, self._last = 0, OUTSIDE
 
@@ -103,15 +91,65 @@ class Call:
             self.key.owner.on_fault(fault)
 
 
+class ModelState:
+    """Numbers the states of a model. Equal numbers are states that look alike, while its modules are the same.
+
+    A look of a microsecond compares which modules and parameters there are, which parameters need a gradient, and the
+    mode of each module. Those of the last look are held, so that none of their addresses is used again meanwhile. Not
+    claimed: changes inside of a module (a method or a number that it reads, another size of the same parameter), which
+    only an observed step shows (`measure/meter/observations.py`).
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self._known: dict[Hashable, int] = {}
+        self._numbers = itertools.count(1)
+        self._modules: list[torch.nn.Module] = []
+        self._parameters: list[torch.Tensor] = []
+        self._held: list[dict[str, Any]] = []
+        self._addresses: list[int] | None = None
+        self._flags: list[bool] | None = None
+        self._sizes: Hashable = None
+        self._version = 0
+        self._collect_outside = torch.compiler.disable(self._collect)
+
+    def look(self) -> int:
+        """The number of the state that the model is in."""
+        if [*map(id, _chained(map(dict.values, self._held)))] != self._addresses:
+            self._collect_outside()
+        flags = [*map(_trains, self._parameters), *map(_mode, self._modules)]
+        if flags != self._flags:
+            self._flags = flags
+            key = self._sizes, tuple(flags)
+            self._version = self._known[key] = self._known.get(key) or next(self._numbers)
+        return self._version
+
+    def renumber(self) -> None:
+        """From here on the model is another one, though it looks the same."""
+        self._known.clear()
+        self._flags = None
+
+    def _collect(self) -> None:
+        modules = list(self._model.modules())
+        if list(map(id, modules)) != list(map(id, self._modules)):
+            self._known.clear()
+        self._modules = modules
+        self._held = [held for each in modules for held in (each._modules, each._parameters)]
+        self._addresses = [id(value) for held in self._held for value in held.values()]
+        self._parameters = [each for module in modules for each in module._parameters.values() if each is not None]
+        self._sizes = tuple([(each.shape, each.dtype) for each in self._parameters])
+        self._flags = None
+
+
 class ForwardCalls:
     """The calls of one model, from `attach` to `detach`.
 
     children: whether its direct children are watched, too, for a loop that calls them instead of the model; a call of a
     child inside of the model's own is part of that.
-    on_new: called with the key, the arguments and the keyword arguments of each call of a new kind.
-    on_fault: called with what went wrong in here; the model's own call goes on.
-    on_late: called with the key of a call of a step that has ended, for each backward pass of it while no step is open.
-    step: the `MeteredStep` where calls are noted. state: of the model, looked at in each call.
+    meter: its `meet` is called with the key, the arguments and the keyword arguments of each call of a new kind; `late`
+    with the key of a call of a step that has ended, for each backward pass of it while no step is open; `fail` with
+    what went wrong in here, and the model's own call goes on. step: the `MeteredStep` where calls are noted. state: of
+    the model, looked at in each call. modules: path → the modules whose calls are seen.
     """
 
     def __init__(
@@ -120,16 +158,13 @@ class ForwardCalls:
         device_type: str,
         step: Any,
         state: ModelState,
-        on_new: Callable[[CallKey, tuple[Any, ...], dict[str, Any]], None],
-        on_fault: Callable[[BaseException], None],
-        on_late: Callable[[CallKey], None],
-        children: bool = False,
+        meter: Any,
+        children: bool,
     ) -> None:
-        self._modules = [("", model), *(model.named_children() if children else ())]
+        self.modules = {"": model, **(dict(model.named_children()) if children else {})}
         self._device_type = device_type
-        self._on_new = torch.compiler.disable(on_new)
-        self.on_fault = torch.compiler.disable(on_fault)
-        self._on_late = torch.compiler.disable(on_late)
+        self._on_new, self._on_late = torch.compiler.disable(meter.meet), torch.compiler.disable(meter.late)
+        self.on_fault = torch.compiler.disable(meter.fail)
         self._known: dict[tuple[Hashable, ...], CallKey] = {}
         self._handles: list[Any] = []
         self._inside = 0
@@ -142,17 +177,12 @@ class ForwardCalls:
             return
         _never_compiled()
         self._inside = 0
-        if len(self._modules) > 1:
-            self._handles.append(self._modules[0][1].register_forward_pre_hook(Hook(self._enters)))
-        for path, module in self._modules:
+        if len(self.modules) > 1:
+            self._handles.append(self.modules[""].register_forward_pre_hook(Hook(self._enters)))
+        for path, module in self.modules.items():
             # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
             hook = Hook(self._hook_at(path))
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
-
-    @property
-    def watched_modules(self) -> list[torch.nn.Module]:
-        """The modules whose calls are seen."""
-        return [module for _, module in self._modules]
 
     def detach(self) -> None:
         """See none any more."""
@@ -227,7 +257,7 @@ class ForwardCalls:
         if not torch.is_grad_enabled() or call.key.inputs is TRANSFORMED:
             return
         given = (output,) if type(output) is torch.Tensor else {id(each): each for each in tensors(output)}.values()
-        call.hidden = not given and not call.recomputed and not path
+        call.hidden = not given and not call.again and not path
         for tensor in given:
             if tensor.requires_grad:
                 tensor.register_hook(call)
@@ -247,26 +277,35 @@ class Hook(functools.partial[Any]):
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
-def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
-    """The passes of a step's calls, added up by key."""
-    passes: dict[CallKey, Passes] = {}
+def passes_of(calls: Sequence[Call]) -> Passes:
+    """The passes of a step's calls, added up."""
+    passes: Passes = {}
     for call in calls:
-        total = passes.get(call.key)
-        if total is None:
-            total = passes[call.key] = Passes(steps=1)
-        total.backward += call.backward
-        total.hidden += call.hidden
-        total.recomputed += call.recomputed
-        total.forward += call.forward
+        key = call.key
+        passes[key, "steps"] = 1
+        for what, times in (
+            ("forward", call.forward),
+            ("backward", call.backward),
+            ("again", call.again),
+            ("hidden", call.hidden),
+        ):
+            if times:
+                passes[key, what] = passes.get((key, what), 0) + times
     return passes
+
+
+def add_passes(total: Passes, passes: Passes) -> None:
+    """Add passes to others."""
+    for place, times in passes.items():
+        total[place] = total.get(place, 0) + times
 
 
 def samples_of(calls: Sequence[Call]) -> int:
     """Samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
-    by_module: Counter[str] = Counter()
+    by_module: dict[str, int] = {}
     for call in calls:
         if call.forward:
-            by_module[call.key.module] += call.key.samples
+            by_module[call.key.module] = by_module.get(call.key.module, 0) + call.key.samples
     return max(by_module.values(), default=0)
 
 

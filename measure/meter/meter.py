@@ -33,16 +33,12 @@ from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
 from measure.ceiling import trials
 from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
-from measure.meter.call_costs import LATE, CallCosts
-from measure.meter.calls import CallKey, ForwardCalls
-from measure.meter.model_state import ModelState
-from measure.meter.observations import Observations
-from measure.meter.observed_costs import Verdict
+from measure.meter.call_costs import DENSE, LATE, CallCosts
+from measure.meter.calls import CallKey, ForwardCalls, ModelState, add_passes
+from measure.meter.observations import Observations, Verdict
 from measure.meter.step_times import (
     KEPT_CALLS,
     KEPT_STEPS,
-    CpuMarks,
-    CudaMarks,
     LoopEnergy,
     MeteredStep,
     StepTimes,
@@ -132,16 +128,14 @@ class UtilizationMeter:
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
-        self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
+        self._times = StepTimes(clock_for(device))
         trained = (each for each in self._inner.parameters() if each.requires_grad and not each.is_inference())
         self._step = MeteredStep(self, self._times, next(trained, torch.empty(0)))
         self._state = ModelState(self._inner)
-        self._calls = ForwardCalls(
-            model, device.type, self._step, self._state, self._meet, self.fail, self._late, chosen.children
-        )
+        self._calls = ForwardCalls(model, device.type, self._step, self._state, self, chosen.children)
         self._observations = Observations(
             model,
-            self._calls.watched_modules,
+            list(self._calls.modules.values()),
             self._step,
             self._costs,
             lambda fault: self._fault(
@@ -154,6 +148,7 @@ class UtilizationMeter:
         self._energy = LoopEnergy(str(device)) if chosen.energy else None
         if self._energy and not self._warm_up:
             self._energy.start()
+        self._version = 0  # of the newest state of the model
         self._faults: dict[str, None] = {}
         self._broken = False
         self._own_peak = chosen.ceilings is None and chosen.peak_flop_per_s is None and device.type == "cpu"
@@ -205,7 +200,7 @@ class UtilizationMeter:
             self._observations.window(self._step.number)
             self._step.left = 0
             window, self._open = self._open[-1], [self._run, Stretch()]
-            figures = self._summary(window, self._energy.since_window() if self._energy else None)
+            figures = self._summary(window, self._energy.mean_power(of_window=True) if self._energy else None)
         return figures or self._no_summary()
 
     def summary(self) -> MeterSummary:
@@ -214,7 +209,7 @@ class UtilizationMeter:
         with self._guarded():
             self._take(wait=True)
             self._costs.count_waiting(all_of_them=True)
-            figures = self._summary(self._run, self._energy.since_start() if self._energy else None)
+            figures = self._summary(self._run, self._energy.mean_power() if self._energy else None)
         return figures or self._no_summary()
 
     def close(self) -> None:
@@ -230,17 +225,18 @@ class UtilizationMeter:
     def __exit__(self, *fault: object) -> None:
         self.close()
 
-    def _meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call of a kind that was not seen before."""
         self._step.left = 0
-        self._observations.meet(key, self._step.number)
-        self._costs.expect(key, args, kwargs)
+        is_new_state, self._version = key.version > self._version, max(key.version, self._version)
+        self._observations.meet(key, is_new_state, self._step.number)
+        self._costs.expect(key, args, kwargs, is_new_state)
 
-    def _late(self, key: CallKey) -> None:
+    def late(self, key: CallKey) -> None:
         """A backward pass of a step that has ended, while no step is open."""
         self._fault(LATE)
         for stretch in self._open:
-            stretch.add_late(key)
+            add_passes(stretch.blocks[-1].passes, {(key, "late"): 1})
 
     def prepare_step(self) -> bool:
         """Before the first step, before one that is observed, and after one that was never ended. Whether to begin."""
@@ -249,8 +245,7 @@ class UtilizationMeter:
             return False
         if self.is_open:
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
-        if self._observations.at_next_step(self._step.number):
-            self._observations.begin(self._step.number)
+        self._observations.begin(self._step.number)
         return True
 
     def end_step(self, start: Any, end: Any) -> None:
@@ -262,7 +257,7 @@ class UtilizationMeter:
         work, is_longer = self._observations.end()
         pending.append((start, end, calls, step.items, is_longer))
         if self._costs.waiting:
-            pending.append(self._costs.count_waiting(keys=[each.key for each in calls] if work else ()))
+            pending.append(self._costs.count_waiting({each.key for each in calls} if work else ()))
         verdict = self._observations.judge(work, step.number) if work else None
         if verdict is not None:
             pending.append(verdict)
@@ -297,8 +292,8 @@ class UtilizationMeter:
 
     def _summary(self, stretch: Stretch, energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
-        keys = {key for block in stretch.blocks for key in (*block.passes, *block.observed_passes)}
-        units = self._costs.flop(all_of(self._run.blocks).passes).by_unit
+        keys = {key for block in stretch.blocks for key, _ in (*block.passes, *block.observed_passes)}
+        units = self._costs.flop(all_of(self._run.blocks).passes).by_unit[DENSE]
         if (
             self._own_peak
             and trials.OWN_PEAK_S
@@ -339,7 +334,8 @@ class UtilizationMeter:
         unchanged, number, whole = self._step.unchanged, self._step.number, all_of(stretch.blocks)
         if number > unchanged >= number - unchanged:
             return (f"{unchanged} of {number} {MICRO_BATCHES}",)
-        passes = sum(each.backward for key, each in whole.passes.items() if not key.module) / (whole.steps or 1)
+        backward = [n for (key, what), n in whole.passes.items() if what == "backward" and not key.module]
+        passes = sum(backward) / (whole.steps or 1)
         note = f"a step has {passes:.3g} backward passes of the model: its numbers are of all of them"
         return (note,) if passes > 1 else ()
 

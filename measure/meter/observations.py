@@ -1,31 +1,31 @@
-"""Which steps of a loop are observed, and what comes of it.
+"""Which steps of a loop are observed, and whether they ran what was counted of their calls.
 
-Observed are the first two steps, those after a change that a look shows (`measure/meter/model_state.py`), after new
-sizes of inputs, steps drawn at random, and the last one before a window that is as long as the one before. An observed
-step runs under a dispatch mode (`observed_step.py`) and is held against the counts of its calls (`observed_costs.py`).
-Random draws and windows take a thousandth of the loop's time, or 3 µs of each step.
+Observed are the first two steps, those after a change that a look shows (`ModelState`), after new sizes of inputs,
+steps drawn at random, and the last one before a window that is as long as the one before. An observed step runs under
+a dispatch mode (`observed_step.py`). The first observation of a kind of call corrects its count: what ran is what such
+a call costs. Every later one has to see the same, or the model is not the one that was counted.
 
 Not claimed: anything of the steps between two observations but that both saw the same.
 """
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from measure.meter.call_costs import CallCosts
+from measure.meter.call_costs import CallCost, CallCosts
 from measure.meter.calls import CallKey
-from measure.meter.observed_costs import ObservedCosts, Unsteady, Verdict
-from measure.meter.observed_step import ObservedWork, StepObserver
-from measure.meter.step_times import MeteredStep
+from measure.meter.observed_step import Amounts, ObservedWork, StepObserver
 
 FIRST = 2
 """Steps that are observed at the beginning, and after a change that no look showed."""
 
 BUDGET_RATIO, BUDGET_S = 0.001, 3e-6
-"""Share of a step, or seconds of each step, for observations; whichever is more."""
+"""Share of a step, or seconds of each step, for random draws and windows; whichever is more."""
 
 SOONEST = 64
 """Steps before the first random observation in the mean; each later one is twice as far, up to what the budget says."""
@@ -39,10 +39,177 @@ APART = 8
 MAX_FAILED = 4
 """Observations in a row that saw only a part of their step, after which there are no more."""
 
+OTHER_KERNELS = ("attention", "recurrent")
+"""Kinds whose kernels on a GPU are others than on the CPU, and may calculate gradients that nobody asked for. There an
+observation is compared with the first one, and corrects no count."""
+
 OPAQUE = "what compiled and scripted code and copies of DataParallel run cannot be observed"
 IN_PART = (
     "a part of each step runs where it cannot be observed: in a thread, or under a dispatch mode of the loop's own"
 )
+DIFFERS = "an observed step ran other products than were counted of its calls"
+
+
+class Unsteady(Exception):
+    """There is no count; the message says why."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an observed step says. seen: the kinds of calls that it ran; differing: those of them that ran something
+    else than in the steps before. reason: what differs. has_changed: whether they were observed before, so that the
+    model is another one now."""
+
+    seen: frozenset[CallKey]
+    differing: frozenset[CallKey] = frozenset()
+    reason: str = ""
+    has_changed: bool = False
+
+
+@dataclass
+class _Ran:
+    """What the calls of one key ran in one phase. times: how often the phase ran. shares: of each call by itself."""
+
+    amounts: Amounts = field(default_factory=Counter)
+    times: int = 0
+    shares: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each call ran as much as the others, for each time."""
+        return all(flop * self.times == times * self.amounts.total() for flop, times in self.shares)
+
+
+Place = tuple[CallKey, str]
+"""A kind of call, and a phase of its cost."""
+
+
+class ObservedCosts:
+    """Holds observed steps against the counts of calls, and corrects those.
+
+    other_kernels: whether the device has kernels of its own for OTHER_KERNELS.
+    outside_flop: the most that ran outside of the model's calls in a step. replaced: calls that are counted as they
+    ran; parts: those that have no other count.
+    """
+
+    def __init__(self, costs: CallCosts, other_kernels: bool) -> None:
+        self._costs = costs
+        self._other_kernels = other_kernels
+        self._observed: set[Place] = set()
+        self._first: dict[Place, int] = {}
+        self.outside_flop = 0
+        self.replaced: set[CallKey] = set()
+        self.parts: set[CallKey] = set()
+
+    def judge(self, work: ObservedWork, is_new: Callable[[CallKey], bool]) -> Verdict | None:
+        """What a step says of its calls; None where a call has no count to hold it against. is_new: whether a kind of
+        call is so new that no step before can have been counted wrongly. Raises Unsteady."""
+        costs, ran = self._costs.cost_by_key, _by_place(work)
+        seen = frozenset(key for key, _ in ran)
+        if not ran or any(key not in costs or (costs[key].unknown_calls and not costs[key].must_run) for key in seen):
+            return None
+        self.outside_flop = max(self.outside_flop, work.outside_flop)
+        for (key, phase), each in ran.items():
+            self._costs.use_units(key, phase, each.amounts)
+        if self._other_kernels and any(kind in OTHER_KERNELS for each in ran.values() for kind, _ in each.amounts):
+            flop = {place: each.amounts.total() for place, each in ran.items() if each.times}
+            differing = frozenset(
+                place[0] for place in flop if self._first.setdefault(place, flop[place]) != flop[place]
+            )
+            return Verdict(seen, differing, DIFFERS if differing else "", bool(differing))
+        if self._is_as_counted(ran, work):
+            self._observed |= {place for place, each in ran.items() if each.times}
+            self._costs.observed |= seen
+            return Verdict(seen)
+        self._add_elsewhere(ran, work)
+        before = {key for key, _ in self._observed}
+        reasons: dict[CallKey, str] = {}
+        corrected: dict[CallKey, CallCost] = {}
+        for key in dict.fromkeys(key for key, _ in ran):
+            cost, reason = self._corrected(key, ran)
+            if cost is not None:
+                corrected[key] = cost
+                was_right = is_new(key) or key in before or self._costs.must_be_observed(key, costs[key])
+                reason = "" if was_right else DIFFERS
+            if reason:
+                reasons[key] = reason
+        has_changed = any(reason != DIFFERS for reason in reasons.values())
+        if not has_changed:
+            for key in corrected:
+                (self.parts if costs[key].must_run else self.replaced).add(key)
+            costs |= corrected
+            self._costs.observed |= seen
+            self._costs.only_observed = bool(self.replaced)
+        return Verdict(seen, frozenset(reasons), next(iter(reasons.values()), ""), has_changed)
+
+    def _is_as_counted(self, ran: Mapping[Place, _Ran], work: ObservedWork) -> bool:
+        costs = self._costs.cost_by_key
+        if any(costs[key].must_run for key, _ in ran):
+            return False
+        expected = {(key, phase): costs[key].flop(phase) * each.times for (key, phase), each in ran.items()}
+        same = {place: each.amounts.total() == expected[place] for place, each in ran.items()}
+        if all(same.values()) and all(each.is_even for each in ran.values()):
+            return bool(work.outside_flop) or not work.elsewhere
+        everything = sum(each.amounts.total() for each in ran.values()) + work.elsewhere.total()
+        same_calls = all(is_same for (_, phase), is_same in same.items() if phase in ("forward", "again"))
+        return same_calls and not work.outside_flop and everything == sum(expected.values())
+
+    def _add_elsewhere(self, ran: Mapping[Place, _Ran], work: ObservedWork) -> None:
+        """What nodes of no call ran belongs to the only call that has a backward pass, if nothing else ran."""
+        if not work.elsewhere:
+            return
+        owners = [each for (_, phase), each in ran.items() if phase == "backward" and each.times]
+        if work.outside_flop or len(owners) != 1:
+            raise Unsteady(
+                "a step ran products in its backward passes that belong to no call of the model, as gradients of "
+                "gradients do, and calls that did not run what was counted of them"
+            )
+        owners[0].amounts.update(work.elsewhere)
+        owners[0].shares.clear()
+
+    def _corrected(self, key: CallKey, ran: Mapping[Place, _Ran]) -> tuple[CallCost | None, str]:
+        """What a call costs as it ran, None where that is what was counted; and what differs from an observation
+        before. Raises Unsteady."""
+        before = self._costs.cost_by_key[key]
+        products = {} if before.must_run else dict(before.products)
+        differs = before.must_run
+        for place, each in ran.items():
+            if place[0] is not key:
+                continue
+            phase, expected = place[1], before.flop(place[1])
+            if before.must_run or each.amounts.total() != expected * each.times or not each.is_even:
+                if not each.times:
+                    raise Unsteady(
+                        "a backward pass ran through the model that began at none of the tensors that it gave"
+                    )
+                if not each.is_even or any(flop % each.times for flop in each.amounts.values()):
+                    raise Unsteady(f"equal calls of the model ran different products in one step ({phase})")
+                flop = each.amounts.total() // each.times
+                if place in self._observed:
+                    return None, f"equal calls of the model ran {expected:,} and {flop:,} FLOP ({phase})"
+                if before.must_run or flop != expected:
+                    differs = True
+                    one_pass = {what: flop // each.times for what, flop in each.amounts.items()}
+                    products[phase] = self._costs.by_unit(one_pass)
+            self._observed.add(place)
+        return CallCost(products, reason="" if before.must_run else before.reason) if differs else None, ""
+
+
+def _by_place(work: ObservedWork) -> dict[Place, _Ran]:
+    """Key and phase → what its calls ran."""
+    ran: defaultdict[Place, _Ran] = defaultdict(_Ran)
+    for each in work.calls:
+        for phase, amounts, times in (
+            ("again" if each.call.again else "forward", each.forward, 1),
+            ("backward", each.backward, each.passes),
+            ("recompute", each.recompute, each.passes),
+        ):
+            if times or amounts:
+                phase_ran = ran[each.call.key, phase]
+                phase_ran.amounts.update(amounts)
+                phase_ran.times += times
+                phase_ran.shares.append((amounts.total(), times))
+    return dict(ran)
 
 
 class Observations:
@@ -55,12 +222,12 @@ class Observations:
         self,
         model: torch.nn.Module,
         modules: Sequence[torch.nn.Module],
-        open_step: MeteredStep,
+        open_step: Any,
         costs: CallCosts,
         on_fault: Callable[[BaseException], None],
     ) -> None:
         self._modules = modules
-        self._open_step = open_step
+        self._open_step = open_step  # a `MeteredStep`
         self._costs = costs
         self._on_fault = on_fault
         device = next((each.device.type for each in model.parameters()), "cpu")
@@ -75,7 +242,6 @@ class Observations:
         self._first = FIRST
         self._wanted = self._failed = self._unexplained = self._observed = 0
         self._is_new = self._is_new_state = False
-        self._versions: set[int] = set()
         self._window = self._before = self._period = 0
         self._cost_s = 0.0
         self._began_s = time.perf_counter()
@@ -84,16 +250,11 @@ class Observations:
         is_opaque = any(each._compiled_call_impl or isinstance(each, opaque) for each in model.modules())
         self.reason = OPAQUE if is_opaque else ""
 
-    def at_next_step(self, number: int) -> bool:
-        """Whether there is anything to do at the next step, after so many."""
-        return self._left is not None or (self._next <= number + 1 and not self.reason)
-
-    def meet(self, key: CallKey, number: int) -> None:
-        """A call of a kind that was not seen before, in the step after so many."""
+    def meet(self, key: CallKey, is_new_state: bool, number: int) -> None:
+        """A call of a kind that was not seen before, in the step after so many. is_new_state: of the model."""
         self._first_seen[key] = number + 1
         self._is_new = True
-        self._is_new_state |= key.version not in self._versions
-        self._versions.add(key.version)
+        self._is_new_state |= is_new_state
 
     def begin(self, number: int) -> None:
         """The next step begins, after so many: observe it, if it is due."""
@@ -156,9 +317,9 @@ class Observations:
         last_of_window = self._window + self._period
         if number < last_of_window and self._period >= self._affordable(number):
             self._next = min(self._next, last_of_window)
-        if self.at_next_step(number):
+        if self._left is not None:
             return 0
-        return 1 << 30 if self.reason else self._next - number - 1
+        return 1 << 30 if self.reason else max(0, self._next - number - 1)
 
     def request(self, number: int) -> None:
         """The next step, after so many, is to be observed."""

@@ -14,8 +14,7 @@ from __future__ import annotations
 import collections
 import math
 import numbers
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -23,8 +22,9 @@ from typing import Any
 import torch
 
 from measure.device.telemetry import open_device
-from measure.meter.calls import Call, CallKey, Passes, passes_of, samples_of
-from measure.meter.observed_costs import Verdict
+from measure.meter.calls import Call, Passes, add_passes, passes_of, samples_of
+from measure.meter.observations import Verdict
+from measure.timing.clocks import Clock
 from results.errors import Unavailable
 from results.records.cell import Telemetry
 
@@ -57,7 +57,7 @@ class MeteredStep:
         self._weight, self._updated, self.unchanged = weight, weight._version, 0
         self._owner = owner
         self._pending = times.pending
-        self.mark = times.marks.mark
+        self.mark = times.clock.event
         self.left = self.number = 0
         self.inputs: tuple[Any, ...] = ()
         self.items: float | None = None
@@ -97,49 +97,9 @@ class MeteredStep:
             self._owner.fail(fault)
 
 
-class CpuMarks:
-    """Work on a CPU is done when the call returns: host time is all there is. Times in s."""
-
-    mark = staticmethod(time.perf_counter)
-
-    def is_complete(self, _mark: float, wait: bool) -> bool:
-        return True
-
-    def between_s(self, start: float, end: float) -> float:
-        return end - start
-
-    def free(self, mark: float) -> None:
-        """Nothing to give back."""
-
-
-class CudaMarks:
-    """Events on the current stream of a CUDA device, used again after they were read. Resolution 0.5 µs."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._free: list[Any] = []
-
-    def mark(self) -> Any:
-        event: Any = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event
-
-    def is_complete(self, mark: Any, wait: bool) -> bool:
-        """Whether the device has come to this mark. wait: until it has: the only wait of the meter, never in a loop."""
-        if wait:
-            mark.synchronize()
-        return bool(mark.query())
-
-    def between_s(self, start: Any, end: Any) -> float:
-        return float(start.elapsed_time(end)) / 1000  # elapsed_time is in ms
-
-    def free(self, mark: Any) -> None:
-        self._free.append(mark)
-
-
-@dataclass(slots=True)
+@dataclass
 class StepBlock:
-    """Steps in a row, added up. passes: key → its passes. items: samples, or what the caller counts instead.
+    """Steps in a row, added up. items: samples, or what the caller counts instead.
 
     unseen: steps in which no pass of the model was seen. given: steps whose items the caller gave. without_items:
     steps whose items are not known; `items` has those of the others. observed, observed_passes: steps whose time was
@@ -150,12 +110,12 @@ class StepBlock:
     time_s: float = 0.0
     outside_s: float = 0.0
     items: float = 0.0
-    passes: dict[CallKey, Passes] = field(default_factory=dict)
     unseen: int = 0
     given: int = 0
     without_items: int = 0
     observed: int = 0
-    observed_passes: dict[CallKey, Passes] = field(default_factory=dict)
+    passes: Passes = field(default_factory=dict)
+    observed_passes: Passes = field(default_factory=dict)
 
     @property
     def known_items(self) -> float | None:
@@ -163,83 +123,59 @@ class StepBlock:
         return None if self.without_items or self.given not in (0, self.steps) else self.items
 
     def add(self, other: StepBlock) -> None:
-        self.steps += other.steps
-        self.time_s += other.time_s
-        self.outside_s += other.outside_s
-        self.items += other.items
-        self.unseen += other.unseen
-        self.given += other.given
-        self.without_items += other.without_items
-        self.observed += other.observed
-        add_passes(self.passes, other.passes)
-        add_passes(self.observed_passes, other.observed_passes)
-
-
-def add_passes(total: dict[CallKey, Passes], passes: Mapping[CallKey, Passes]) -> None:
-    """Add passes to others, key by key."""
-    for key, each in passes.items():
-        if key not in total:
-            total[key] = Passes()
-        total[key].add(each)
+        sums = vars(self)
+        for name, value in vars(other).items():
+            if type(value) is dict:
+                add_passes(sums[name], value)
+            elif value:
+                sums[name] += value
 
 
 class Stretch:
     """Any number of steps, added up in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last.
 
-    lost_steps: those whose FLOP are not known any more; lost: what passes they had; why_lost: the reason.
+    blocks: in order. lost_steps: those whose FLOP are not known any more; lost: what passes they had; why_lost: the
+    reason.
     """
 
     def __init__(self) -> None:
-        self._blocks: list[StepBlock] = []
+        self.blocks = [StepBlock()]
         self._length = 1
-        self._early = StepBlock()  # observed steps before any other, and passes outside of steps
-        self._since: dict[CallKey, Passes] = {}  # since each kind of call was last observed
+        self._since: Passes = {}  # since each kind of call was last observed
         self.lost_steps = 0
-        self.lost: dict[CallKey, Passes] = {}
+        self.lost: Passes = {}
         self.why_lost = ""
-
-    @property
-    def blocks(self) -> list[StepBlock]:
-        """In order. Observed steps before any other are a block of their own only as long as there is no other."""
-        return self._blocks or ([self._early] if self._early.observed else [])
 
     def add(self, step: StepBlock) -> None:
         """A step that has completed."""
-        add_passes(self._since, step.passes)
-        add_passes(self._since, step.observed_passes)
-        latest = self._blocks[-1] if self._blocks else self._early
-        if not step.steps or 0 < latest.steps < self._length:
-            latest.add(step)
-            return
-        if len(self._blocks) == MAX_BLOCKS:
-            for first, second in zip(self._blocks[::2], self._blocks[1::2], strict=True):
-                first.add(second)
-            self._blocks = self._blocks[::2]
-            self._length *= 2
-        fresh, self._early = self._early, StepBlock()
-        fresh.add(step)
-        self._blocks.append(fresh)
-
-    def add_late(self, key: CallKey) -> None:
-        """A backward pass of a step that has ended: of the block that is last, or will be the first."""
-        add_passes((self._blocks[-1] if self._blocks else self._early).passes, {key: Passes(late=1)})
+        add_passes(self._since, step.passes or step.observed_passes)
+        if step.steps and self.blocks[-1].steps == self._length:
+            if len(self.blocks) == MAX_BLOCKS:
+                for first, second in zip(self.blocks[::2], self.blocks[1::2], strict=True):
+                    first.add(second)
+                self.blocks = self.blocks[::2]
+                self._length *= 2
+            self.blocks.append(StepBlock())
+        self.blocks[-1].add(step)
 
     def observed(self, verdict: Verdict) -> None:
         """The last step was observed."""
-        lost = {key: self._since.get(key, Passes()) for key in verdict.differing}
-        for key in verdict.seen:
-            self._since.pop(key, None)
+        lost: Passes = {}
+        for place in [place for place in self._since if place[0] in verdict.seen]:
+            times = self._since.pop(place)
+            if place[0] in verdict.differing:
+                lost[place] = times
         add_passes(self.lost, lost)
         self.why_lost = verdict.reason or self.why_lost
-        self.lost_steps += max((since.steps for since in lost.values()), default=0)
+        self.lost_steps += max((times for (_, what), times in lost.items() if what == "steps"), default=0)
 
 
 class StepTimes:
     """Gives the marked steps that the device has completed. pending: those that wait, verdicts on observed ones, and
     seconds after the last step that are not the loop's."""
 
-    def __init__(self, marks: CpuMarks | CudaMarks) -> None:
-        self.marks = marks
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.pending: collections.deque[Marked | Verdict | float] = collections.deque()
         self._before: Any = None  # the end of the step before the next one to be completed
         self._excluded_s = self._outside_s = 0.0
@@ -252,21 +188,17 @@ class StepTimes:
         """
         while self.pending:
             marked = self.pending[0]
-            if isinstance(marked, tuple) and not self.marks.is_complete(marked[1], wait):
+            if isinstance(marked, tuple) and not self.clock.has_passed(marked[1], wait):
                 return
             self.pending.popleft()
             if isinstance(marked, float):
                 self._excluded_s += marked
-            elif isinstance(marked, Verdict):
-                yield marked
             else:
-                yield self._block(*marked)
-                self.marks.free(marked[0])
+                yield marked if isinstance(marked, Verdict) else self._block(*marked)
 
     def _block(self, start: Any, end: Any, calls: list[Call], given: float | None, is_observed: bool) -> StepBlock:
         if self._before is not None:
-            self._outside_s += max(0.0, self.marks.between_s(self._before, start) - self._excluded_s)
-            self.marks.free(self._before)
+            self._outside_s += max(0.0, self._between_s(self._before, start) - self._excluded_s)
         self._before, self._excluded_s = end, 0.0
         passes = passes_of(calls)
         unseen = int(not passes)
@@ -276,9 +208,14 @@ class StepTimes:
         items: Any = samples_of(calls) if given is None else given
         known = isinstance(items, numbers.Real) and 0 <= float(items) < math.inf and bool(given is not None or items)
         return StepBlock(
-            1, self.marks.between_s(start, end), outside_s, items if known else 0.0, passes, unseen,
-            int(given is not None), int(not known),
+            1, self._between_s(start, end), outside_s, items if known else 0.0, unseen, int(given is not None),
+            int(not known), passes=passes,
         )  # fmt: skip
+
+    def _between_s(self, start: Any, end: Any) -> float:
+        """Seconds between two marks, of the host where the device has no time of its own."""
+        device_s = self.clock.between_s(start, end)
+        return float(end - start) if device_s is None else device_s
 
 
 def all_of(blocks: Iterable[StepBlock]) -> StepBlock:
@@ -297,7 +234,7 @@ class LoopEnergy:
 
     def __init__(self, device: str) -> None:
         self._telemetry: Any = None
-        self._reason = ""
+        self._reason = "no energy: no step was completed after the warm-up"
         self._start: Telemetry | None = None
         self._window: Telemetry | None = None
         self._final: Telemetry | None = None
@@ -310,14 +247,18 @@ class LoopEnergy:
         """The first step that counts begins."""
         self._start = self._window = self._read()
 
-    def since_start(self) -> tuple[float | None, str]:
-        """Mean power in W, and why there is none."""
-        return self._between(self._start, self._read())
-
-    def since_window(self) -> tuple[float | None, str]:
-        """Mean power since the last call in W, and why there is none."""
-        before, self._window = self._window, self._read()
-        return self._between(before, self._window)
+    def mean_power(self, of_window: bool = False) -> tuple[float | None, str]:
+        """W since the start, or since the last call for a window; and why that is not known."""
+        before, now = self._window if of_window else self._start, self._read()
+        if of_window:
+            self._window = now
+        if now is None or before is None or not now.time_s > before.time_s:
+            return None, self._reason
+        if now.energy_j is not None and before.energy_j is not None:
+            power_w = (now.energy_j - before.energy_j) / (now.time_s - before.time_s)
+            if math.isfinite(power_w) and power_w >= 0:
+                return power_w, ""
+        return None, "no energy: the device has no energy counter that goes on"
 
     def close(self) -> None:
         """Read once more, and let go of the device."""
@@ -325,16 +266,6 @@ class LoopEnergy:
             self._final = self._read()
             self._telemetry.close()
             self._telemetry = None
-
-    def _between(self, before: Telemetry | None, now: Telemetry | None) -> tuple[float | None, str]:
-        if now is None or before is None or not now.time_s > before.time_s:
-            return None, self._reason or "no energy: no step was completed after the warm-up"
-        if now.energy_j is None or before.energy_j is None:
-            return None, "no energy: the device has no energy counter that goes on"
-        power_w = (now.energy_j - before.energy_j) / (now.time_s - before.time_s)
-        if not (math.isfinite(power_w) and power_w >= 0):  # `not` refuses nan
-            return None, "no energy: the device has no energy counter that goes on"
-        return power_w, ""
 
     def _read(self) -> Telemetry | None:
         if self._telemetry is None:

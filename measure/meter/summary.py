@@ -13,9 +13,9 @@ from typing import Any
 from analysis.operators.attention_conventions import BY_RULE
 from analysis.stats.summary import summarise
 from analysis.utilization.denominators import Denominator
-from measure.meter.call_costs import CallCosts, StepFlop
-from measure.meter.calls import CallKey, Passes
-from measure.meter.step_times import StepBlock, Stretch, add_passes, all_of
+from measure.meter.call_costs import DENSE, CallCosts, StepFlop
+from measure.meter.calls import add_passes
+from measure.meter.step_times import StepBlock, Stretch, all_of
 from results.errors import Unavailable
 
 CONVENTION: Mapping[str, str] = {
@@ -192,9 +192,8 @@ def summary(
         return MeterSummary(steps=0, device=place.device, device_name=place.device_name, warnings=(*warnings, reason))
     row: dict[str, Any] = {"steps": whole.steps + whole.observed, "lost_steps": stretch.lost_steps}
     row["counting_s"] = costs.counting_s
-    passes: dict[CallKey, Passes] = {}
-    for some in (whole.passes, whole.observed_passes):
-        add_passes(passes, some)
+    passes = dict(whole.passes)
+    add_passes(passes, whole.observed_passes)
     counts, reasons = _counts(stretch, whole, costs.flop(passes), costs)
     if blocks:
         time_s, outside_s, items = whole.time_s, whole.outside_s, whole.known_items
@@ -231,16 +230,16 @@ def _items_reasons(whole: StepBlock) -> list[str]:
 
 def _counts(stretch: Stretch, whole: StepBlock, flop: StepFlop, costs: CallCosts) -> tuple[dict[str, Any], list[str]]:
     """FLOP of the mean step, and why something of it is absent. flop: of all steps."""
-    steps, total = whole.steps + whole.observed, sum(flop.by_unit.values())
+    steps, total = whole.steps + whole.observed, sum(flop.by_unit[DENSE].values())
     unseen = whole.unseen if total else 0  # a graph that is replayed without its inputs
     unknown = flop.unknown_calls + unseen + stretch.lost_steps
     reasons = list(flop.reasons)
     if unseen:
         reasons.append(f"no forward pass of the model was seen in {unseen} of {steps} steps: give step() their inputs")
     if stretch.lost_steps:
-        total -= sum(costs.flop(stretch.lost).by_unit.values())
+        total -= sum(costs.flop(stretch.lost).by_unit[DENSE].values())
         reasons.append(f"{stretch.lost_steps} steps have no FLOP: {stretch.why_lost}")
-    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(flop.by_unit))}
+    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(flop.by_unit[DENSE]))}
     row["at_least_flop_per_step"] = total / steps if total else None
     if not total and not unknown:
         reasons.append("no forward pass of the model was seen inside of a step: is it the model that is called?")
@@ -250,7 +249,7 @@ def _counts(stretch: Stretch, whole: StepBlock, flop: StepFlop, costs: CallCosts
     row["recompute_flop_per_step"] = flop.recompute_flop / steps
     row |= {"attention_reasons": flop.attention_reasons, "has_attention": flop.has_attention}
     for name in BY_RULE:
-        if (units := flop.by_convention(name)) is not None:
+        if (units := flop.by_unit.get(name)) is not None:
             row[f"{name}_flop_per_step"] = sum(units.values()) / steps
     return row, reasons
 
@@ -259,7 +258,8 @@ def _rates(
     blocks: Sequence[StepBlock], costs: CallCosts, flop: StepFlop, place: LoopDevice, time_s: float
 ) -> tuple[dict[str, Any], list[str]]:
     """FLOP over time and over peaks, and why something of it is absent. flop: of all blocks."""
-    by_unit, total = flop.by_unit, sum(flop.by_unit.values())
+    by_unit = flop.by_unit[DENSE]
+    total = sum(by_unit.values())
     row: dict[str, Any] = {"model_flop_per_s": total / time_s}
     with contextlib.suppress(Unavailable):  # a ceiling is an extra: most loops have none
         ceiling = place.ceiling.peak(by_unit)
@@ -273,12 +273,12 @@ def _rates(
         ratios = [
             sum(flop / place.peak.peak_by_unit[unit] for unit, flop in units.items() if flop) / block.time_s
             for block in blocks
-            for units in [costs.flop(block.passes).by_unit]
+            for units in [costs.flop(block.passes).by_unit[DENSE]]
         ]
         interval = summarise(ratios, [block.time_s for block in blocks])
         row |= {"utilization_low_ratio": interval.low, "utilization_high_ratio": interval.high}
         for name in BY_RULE:
-            if (units := flop.by_convention(name)) is not None:
+            if (units := flop.by_unit.get(name)) is not None:
                 row[f"{name}_utilization_ratio"] = sum(units.values()) / time_s / place.peak.peak(units)
         row |= _of_one_unit(by_unit, time_s, place.peak)
     except Unavailable as reason:

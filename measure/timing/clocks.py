@@ -22,6 +22,10 @@ class Clock:
         """A point in the device's own order of work; on a device without one, a host time."""
         return time.monotonic()
 
+    def has_passed(self, event: Any, wait: bool) -> bool:
+        """Whether the device has come to this point. wait: until it has."""
+        return True
+
     def between_s(self, start: Any, end: Any) -> float | None:
         """Device seconds between two events that have completed; None if the device has no time of its own."""
         return None
@@ -45,6 +49,11 @@ class CudaClock(Clock):
         point: Any = self._cuda.Event(enable_timing=True)
         point.record(self._cuda.current_stream(self.device))
         return point
+
+    def has_passed(self, event: Any, wait: bool) -> bool:
+        if wait:
+            event.synchronize()
+        return bool(event.query())
 
     def between_s(self, start: Any, end: Any) -> float | None:
         return float(start.elapsed_time(end)) / 1000  # elapsed_time is in ms

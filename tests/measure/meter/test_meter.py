@@ -331,11 +331,11 @@ def test_memory_is_flat_and_the_mean_stays_exact():
     blocks = Stretch()
     key = calls.CallKey("", (), None, 0)
     for number in range(5000):
-        blocks.add(StepBlock(1, float(number), 0.5, 2, {key: calls.Passes(1, 1)}))
+        blocks.add(StepBlock(1, float(number), 0.5, 2, passes={(key, "backward"): 1}))
     assert len(blocks.blocks) <= 512
     assert sum(block.steps for block in blocks.blocks) == 5000
     assert sum(block.time_s for block in blocks.blocks) == sum(range(5000))
-    assert sum(block.passes[key].backward for block in blocks.blocks) == 5000
+    assert sum(block.passes[key, "backward"] for block in blocks.blocks) == 5000
     assert len({block.steps for block in blocks.blocks[:-1]}) == 1
 
 
