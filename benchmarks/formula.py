@@ -72,8 +72,8 @@ class Timing:
 
 def analysed(model: str, clock: Callable[[], float]) -> Timing:
     """One analysis in this process, which should be a new one."""
-    from analysis.formula import derive, totals
-    from analysis.formula.evaluate import rows
+    from analysis.formula import derive
+    from analysis.formula.expressions import rows
     from runners.formula_points import Subject, axes, sampler
     from runners.workers.any_model import get
 
@@ -83,7 +83,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     looked_at = sampler(subject)
     where = axes(subject, SYMBOLS[model], looked_at)
     derived = derive.formulas(looked_at, where)
-    whole = totals.totals(derived)
+    whole = derive.totals(derived)
     seconds = clock() - begun
     asked = [{axis.symbol: axis.at(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]
     begun = clock()

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.devices.memory import Memory
 from analysis.footprint.device_memory import BatchFit, Reserved, Workspace
 from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
-from analysis.formula.constraints import amount
+from analysis.formula.requests import amount
 from reports.shared.layout import Cell, Column, Part, TextTable, csv_of, csv_text, strong
 from reports.shared.numbers import percent
 from results.records.counts import Operation

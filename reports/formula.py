@@ -10,13 +10,12 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.catamount.graph_terms import Term
-from analysis.formula.constraints import amount
-from analysis.formula.evaluate import value
-from analysis.formula.expressions import plain, pretty, shortest
+from analysis.formula.derive import OF_ATTENTION, PART, QUANTITIES
+from analysis.formula.expressions import plain, pretty, shortest, value
 from analysis.formula.interpolate import point_text
+from analysis.formula.requests import amount
 from analysis.formula.sampling import Axis
 from analysis.formula.solve import Solution
-from analysis.formula.totals import OF_ATTENTION, PART, QUANTITIES
 from reports.shared.layout import Column, Part, Prose, TextTable, csv_text, strong
 
 MOST_LINES = 4

@@ -245,7 +245,7 @@ def _notes(options: Namespace, found: Any) -> list[str]:
 
 def too_large(model: str, fitted: MemoryFit) -> str:
     """That not even the smallest batch fits, in one line."""
-    from analysis.formula.constraints import amount
+    from analysis.formula.requests import amount
 
     least, available = fitted.least_batch, fitted.fit.available_bytes
     needed = amount(fitted.fit.needed[least], "B")

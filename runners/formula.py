@@ -157,7 +157,7 @@ class StepFormulas:
 
         Raises ValueError for a name that is no symbol of the formulas, or a size below 1.
         """
-        from analysis.formula.evaluate import value
+        from analysis.formula.expressions import value
 
         point = {**self.own_sizes, **sizes}
         return {name: value(formula, point, self.own_sizes) for name, formula in self.formulas.items()}

@@ -1,24 +1,32 @@
-"""The cost of a step as formulas: the operation table with sizes that are expressions, through the same counting rules.
+"""What a step costs, as formulas: from operation tables at a few points to exact expressions of sympy.
 
-`formulas` takes what makes a table at a point (`sample_at`), and gives every count by phase, kind, module and operation
-as a polynomial in the symbols and their rounded quotients. Symbols that only change sizes come from the forms of those
-sizes, and the rules of `analysis/operators/registry.py` (or another table) do the counting on expressions. Symbols that
-change the operations themselves (layers, an unrolled loop) come from interpolation between such counts, exactly. Either
-way the result must equal the count of whole numbers at points that had no part in it, or `Unfitted` is raised.
+`formulas` gives every count by phase, kind, module and operation as a polynomial in the symbols and their rounded
+quotients. Symbols that only change sizes come from the forms of those sizes, on which the rules of
+`analysis/operators/registry.py` (or another table) count; symbols that change the operations themselves (layers, an
+unrolled loop) from interpolation between such counts, exactly. Either way the result must equal the count of whole
+numbers at points that had no part in it, or `Unfitted` is raised. `totals` and `parts` are the answers: what has no
+formula is None there, `unknown` says why, and `at_least` has what is known of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import sympy
+
+from analysis.catamount.graph_terms import Term
 from analysis.footprint.live_bytes import unsized
 from analysis.formula.interpolate import Fitter, Form, Point, interpolated, plus, value_of
 from analysis.formula.sampling import Axis, CountKey, Sampler, Sizes, SizeSample, Unfitted, derive, place_of
-from analysis.formula.symbolic_table import OWN, Convention, Counts, Key, counts_of
+from analysis.formula.symbolic_table import FOOTPRINT, LESS, OWN, UNKNOWN, Convention, Counts, Key, counts_of
 from analysis.operators import registry
+from analysis.operators.attention_conventions import BY_RULE
+
+Expr = Any
 
 STRUCTURE_POINTS = 2
 """Points along a symbol that changes the operations, beside its base, at first."""
@@ -29,6 +37,61 @@ STRUCTURE_LONGEST = 12
 STRUCTURE_DEGREE = 3
 """Degree of a count in one symbol that changes the operations."""
 
+KEPT = ("weight", "buffer", "optimizer_state", "input", "activation")
+"""Roles of storages that are alive when the backward pass begins."""
+
+QUANTITIES = {
+    "parameters": "parameters",
+    "model_flop": "model FLOP",
+    "causal_flop": "model FLOP, causal",
+    "mask_exact_flop": "model FLOP, mask-exact",
+    "all_flop": "all FLOP",
+    "bytes_accessed": "bytes accessed",
+    "operational_intensity": "FLOP / byte",
+    "total_footprint_bytes": "total footprint, bytes",
+    "kept_bytes": "kept for backward, bytes",
+    "eager_footprint_bytes": "eager footprint, bytes",
+    "minimal_footprint_bytes": "minimal footprint, bytes",
+    "io_bytes": "input and output, bytes",
+}
+"""Name → what it is called in a table (docs/formula.md has what each is)."""
+
+COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
+"""What there is of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
+
+FLOP = ("model_flop", "all_flop")
+
+OF_ATTENTION = {f"{name}_flop": name for name in BY_RULE}
+"""Quantity → convention of attention; all others count attention dense (docs/conventions.md)."""
+
+SIZED = ("bytes_accessed", "total_footprint_bytes", "kept_bytes")
+"""What lacks a storage whose size is not known, which a step keeps for its backward pass."""
+
+UNSIZED = "what oneDNN's LSTM keeps for its backward pass has no known size"
+
+PART = (*COSTS, "operational_intensity")
+"""Quantities of a part: its costs, and all FLOP ÷ bytes accessed."""
+
+BY: Mapping[str, Callable[[CountKey], str]] = {
+    "phase": lambda place: place.phase,
+    "kind": lambda place: place.kind or "not understood",
+    "module": lambda place: place.module or "(the model itself)",
+    "operation": lambda place: f"{place.module or '(the model itself)'} {place.name} ({place.phase})",
+}
+
+_PARTS = {
+    "all_flop": ("model_flop", "other_flop"),
+    "bytes_accessed": ("read_bytes", "written_bytes"),
+}
+
+_OF_TERMS = {
+    "parameters": "parameters",
+    "flop": "all_flop",
+    "bytes": "bytes_accessed",
+    "footprint": "total_footprint_bytes",
+}
+"""Quantity of a term → of the whole step."""
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -36,6 +99,7 @@ class Derived:
     which a form was fitted to. axes: of the symbols that change sizes; structural: of those that change operations.
     without: places whose other FLOP are of no known form, though all their sizes are: `OPEN` alone may be so. levels:
     the tables whose sizes are forms, each with its values of the structural symbols; the last was only checked against.
+    unsized: places of the operations that read or write a storage whose size is not known.
     """
 
     counts: Counts
@@ -52,23 +116,33 @@ class Derived:
         """The sum of a quantity over the places that are kept."""
         return plus(form for (place, of), form in self.counts.items() if of == quantity and keep(place))
 
+    def cost(self, name: str, keep: Callable[[Any], bool]) -> Expr:
+        """The expression of a cost of the operations at the places that are kept."""
+        return expression(plus(self.total(part, keep) for part in _PARTS.get(name, (name,))))
+
+
+class Level(NamedTuple):
+    """Counts at a point of the structural symbols, as forms in the others, and where they were checked."""
+
+    fixed: Point
+    sizes: Sizes
+    counts: Counts
+    checked: tuple[Point, ...]
+
 
 def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = OWN) -> Derived:
     """The formulas of a step in the symbols of all axes. Raises Unfitted where they are of no known form."""
-    seen: dict[tuple[tuple[str, int], ...], SizeSample] = {}
+    looked_at = cache(lambda point: sample_at(dict(point)))
 
     def sampled(point: Point) -> SizeSample:
-        key = tuple(sorted(point.items()))
-        if key not in seen:
-            seen[key] = sample_at(dict(key))
-        return seen[key]
+        return looked_at(tuple(sorted(point.items())))
 
     base = {axis.symbol: axis.base for axis in axes}
-    structure = sampled(base).structure
+    first = sampled(base)
     structural = tuple(
         axis
         for axis in axes
-        if any(sampled({**base, axis.symbol: axis.at(steps)}).structure != structure for steps in (1, 2))
+        if any(sampled({**base, axis.symbol: axis.at(steps)}).structure != first.structure for steps in (1, 2))
     )
     sized = tuple(axis for axis in axes if axis not in structural)
     levels: dict[tuple[int, ...], Level] = {}
@@ -83,41 +157,28 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
             without.update(open_keys)
         return levels[key]
 
-    first = level({axis.symbol: axis.base for axis in structural})
-    counts, checked = first.counts, first.checked
+    _, _, counts, checked = level({axis.symbol: axis.base for axis in structural})
     if structural:
         counts, late = _through(structural, level, without)
         checked += level(late).checked
+    samples = [] if convention.made else [sample for each in levels.values() for sample in each.sizes.samples]
     return Derived(
         counts,
         sized,
         structural,
         checked,
-        len(seen),
-        registry.not_understood(sampled(base).operations, convention.rules),
+        looked_at.cache_info().currsize,
+        registry.not_understood(first.operations, convention.rules),
         frozenset(without),
         tuple((fixed, sizes) for fixed, sizes, *_ in levels.values()),
-        frozenset() if convention.made else _unsized(seen.values(), merged=bool(structural)),
+        frozenset(
+            place_of(operation, bool(structural))
+            for sample in samples
+            if (lacking := unsized(sample.operations, sample.storages))
+            for operation in sample.operations
+            if lacking.intersection((*operation.reads, *operation.writes))
+        ),
     )
-
-
-def _unsized(samples: Iterable[SizeSample], merged: bool) -> frozenset[CountKey]:
-    """Places of the operations that read or write a storage whose size is not known."""
-    places: set[CountKey] = set()
-    for sample in samples:
-        lacking = unsized(sample.operations, sample.storages)
-        touching = (each for each in sample.operations if lacking.intersection((*each.reads, *each.writes)))
-        places.update(place_of(each, merged) for each in touching)
-    return frozenset(places)
-
-
-class Level(NamedTuple):
-    """Counts at a point of the structural symbols, as forms in the others, and where they were checked."""
-
-    fixed: Point
-    sizes: Sizes
-    counts: Counts
-    checked: tuple[Point, ...]
 
 
 def _through(
@@ -158,6 +219,101 @@ def partly_at(form: Form, point: Point) -> Form:
     parts = []
     for monomial, coefficient in form.items():
         free = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
-        given = {pair: Fraction(1) for pair in [tuple(pair for pair in monomial if pair not in free)]}
-        parts.append({free: coefficient * value_of(given, point)})
+        given = tuple((atom, power) for atom, power in monomial if atom.symbol in point)
+        parts.append({free: value_of({given: coefficient}, point)})
     return plus(parts)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def expression(form: Form) -> Expr:
+    """A form in sympy's terms."""
+    return sympy.Add(
+        *(
+            sympy.Rational(c.numerator, c.denominator) * sympy.Mul(*(atom.expression() ** n for atom, n in monomial))
+            for monomial, c in form.items()
+        )
+    )
+
+
+def totals(
+    derived: Derived, terms: Iterable[Term] = (), peaks: Mapping[str, Expr] = MappingProxyType({})
+) -> dict[str, Expr]:
+    """Every quantity of the whole step, in the order of `QUANTITIES`. peaks: the footprints that have a formula."""
+    whole = _known_sums(derived)
+    for term in terms:
+        whole[_OF_TERMS[term.quantity]] += term.expression
+    whole.update(dict.fromkeys(unknown(derived)))
+    whole = {**whole, "operational_intensity": _intensity(whole), **peaks}
+    return {name: whole.get(name) for name in QUANTITIES}
+
+
+def unknown(derived: Derived) -> dict[str, str]:
+    """Quantity without a formula, the peaks apart → why."""
+    why = {}
+    if derived.without:
+        places = ", ".join(sorted({str(place) for place, _ in derived.without}))
+        why["all_flop"] = f"those of {places} follow none (unequal windows)"
+    if derived.unsized:
+        why.update(dict.fromkeys(SIZED, UNSIZED))
+    if derived.not_understood:
+        why.update(dict.fromkeys((*FLOP, *OF_ATTENTION), f"no rule understands {', '.join(derived.not_understood)}"))
+    if reason := why.get("all_flop", why.get("bytes_accessed")):
+        why["operational_intensity"] = reason
+    return why
+
+
+def at_least(derived: Derived) -> dict[str, Expr]:
+    """FLOP of the operations that a rule understands, and bytes of the storages of known size, where there are
+    others; else nothing."""
+    names = (FLOP if derived.not_understood else ()) + (SIZED if derived.unsized else ())
+    known = _known_sums(derived) if names else {}
+    return {name: known[name] for name in names}
+
+
+def _known_sums(derived: Derived) -> dict[str, Expr]:
+    """Every quantity that is a sum, of all that is known."""
+
+    def of_operation(place: Any) -> bool:
+        return isinstance(place, CountKey)
+
+    roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
+    sums = {
+        "parameters": expression(derived.total("parameters")),
+        **{name: derived.cost(name, of_operation) for name in COSTS[:3]},
+        "total_footprint_bytes": expression(derived.total(FOOTPRINT)),
+        "kept_bytes": expression(plus(form for role, form in roles.items() if role in KEPT)),
+        "io_bytes": expression(roles.get("input", {})),
+    }
+    for name, convention in OF_ATTENTION.items():
+        is_unknown = derived.total(f"{convention}{UNKNOWN}", of_operation)
+        sums[name] = None if is_unknown else sums["model_flop"] - derived.cost(f"{convention}{LESS}", of_operation)
+    return sums
+
+
+def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
+    """Costs by phase, kind, module or operation, in order of the step."""
+    grouped: dict[str, dict[CountKey, None]] = {}
+    for place, _ in derived.counts:
+        if isinstance(place, CountKey):
+            grouped.setdefault(BY[by](place), {})[place] = None
+    open_places = {place for place, _ in derived.without}
+    costs_of = {}
+    for name, places in grouped.items():
+        costs = {cost: derived.cost(cost, places.__contains__) for cost in COSTS}
+        if not open_places.isdisjoint(places):
+            costs["all_flop"] = None
+        if not all(place.kind for place in places):  # not understood
+            costs.update(dict.fromkeys(FLOP))
+        if not derived.unsized.isdisjoint(places):
+            costs.update(dict.fromkeys(("bytes_accessed", "made_bytes")))
+        costs_of[name] = {**costs, "operational_intensity": _intensity(costs)}
+    return costs_of
+
+
+def _intensity(costs: Mapping[str, Expr]) -> Expr:
+    """FLOP per byte; 0 of what moves nothing; None without a formula of the FLOP or the bytes."""
+    if costs["all_flop"] is None or costs["bytes_accessed"] is None:
+        return None
+    return costs["all_flop"] / costs["bytes_accessed"] if costs["bytes_accessed"] != 0 else sympy.Integer(0)

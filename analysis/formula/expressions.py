@@ -1,27 +1,23 @@
-"""The project's symbols, and formulas as plain text: written so that sympy reads them, read without running them.
+"""Formulas: their symbols, their text and their exact values.
 
-A symbol is a positive whole number (a batch, a width, a length). A formula is an exact sympy expression in symbols:
+A symbol is a positive whole number (a batch, a width, a length), a formula an exact sympy expression in symbols:
 rational coefficients, sums, products, whole powers, floor, ceiling, Max, Min and Mod. `plain` writes one, leading terms
-first, the same text each time; `parse` reads it back to an equal expression with the project's symbols, and so does
-sympy: `sympy.sympify(text, locals={name: symbol(name)})`. (Without locals sympy makes symbols that assume nothing, and
-takes names such as `degree`, `field` or `S` for things of its own.)
-
-Text is parsed as Python's syntax has it, and never evaluated as Python. Not claimed: no functions but those five, no
-floating point (0.5 is one half), and no simplification.
-
-A formula as a person reads it: in the form whose text is shortest, as `24·batch·hidden²·layers + 8·hidden + 2`.
-
-Terms of the highest degree come first; thousands are parted by commas, roundings are ⌊ ⌋ and ⌈ ⌉. The text is for
-people: `plain` writes what a program reads.
+first; `parse` reads it back, as Python's syntax has it, and evaluates nothing as Python. `pretty` of `shortest` is for
+people: `24·batch·hidden²·layers + 8·hidden + 2`. `value` and `compiled` calculate in ints and Fractions of any size.
+Not claimed: no logarithm, no root, no floating point (0.5 is one half).
 """
 
 import ast
+import functools
 import keyword
+import math
+import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
 from itertools import accumulate
+from numbers import Integral
 from typing import Any
 
 import sympy
@@ -235,3 +231,115 @@ class _Text(StrPrinter):  # type: ignore[misc]
 
     def _print_Max(self, expr: Expr) -> str:
         return f"max({', '.join(sorted(map(self._print, expr.args)))})"
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+Exact = int | Fraction
+Point = Mapping[str, int]
+"""Name of a symbol → its value, a whole number of at least 1."""
+
+
+def value(expression: Expr, point: Point, symbols: Collection[str] | None = None) -> Exact:
+    """The expression's value at a point: an int where it is whole, else a Fraction.
+
+    symbols: names that the point may have (None: those of the expression). Raises ValueError, in one line, for a symbol
+    without value, a name that is none of the symbols, a value that is no positive whole number, a division by zero.
+    """
+    wanted, function = compiled(sympy.sympify(expression))
+    here = checked_point(point, wanted, symbols)
+    try:
+        return function(*(here[name] for name in wanted))
+    except ZeroDivisionError as fault:
+        text = ", ".join(f"{name}={here[name]}" for name in wanted)
+        raise ValueError(f"expected a point at which nothing is divided by 0, got {text}") from fault
+
+
+def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
+    """A row a point: its symbols, then each formula's value there. A formula may need fewer symbols than there are.
+
+    Raises ValueError as `value` does, and for a formula that has the name of a symbol.
+    """
+    listed = list(points)
+    if shared := set(formulas).intersection(*map(set, listed[:1])):
+        raise ValueError(f"expected formulas that are not called as symbols are, got {', '.join(sorted(shared))}")
+    return [{**point, **{name: value(form, point, point) for name, form in formulas.items()}} for point in listed]
+
+
+def partly(expression: Expr, point: Point) -> Expr:
+    """The expression with these symbols replaced by numbers, the others kept; maxima are left as they are written."""
+    here = {symbol(name): sympy.Integer(number) for name, number in point.items()}
+    return _replaced(sympy.sympify(expression), here)
+
+
+def checked_point(
+    point: Mapping[str, Any], wanted: Iterable[str], symbols: Collection[str] | None = None
+) -> dict[str, int]:
+    """The point with its values as ints. Raises ValueError as `value` does."""
+    needed = list(wanted)
+    valid = sorted({*(symbols or ()), *needed})
+    if strangers := [name for name in point if name not in valid]:
+        raise ValueError(unknown_name("symbol", strangers[0], valid))
+    if missing := [name for name in needed if name not in point]:
+        given = ", ".join(point) or "none"
+        raise ValueError(f"expected a value for each of {', '.join(needed)}, got {given}: no {', '.join(missing)}")
+    for name, number in point.items():
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+            raise ValueError(f"expected a whole number of at least 1 for {name}, got {number!r}")
+    return {name: int(number) for name, number in point.items()}
+
+
+@functools.lru_cache(maxsize=4096)
+def compiled(expression: Expr) -> tuple[list[str], Callable[..., Exact]]:
+    """Names of its symbols, and the expression as a function of their values in that order."""
+    wanted = names(expression)
+    places = {name: f"s{number}" for number, name in enumerate(wanted)}
+    code = f"lambda {', '.join(places.values())}: {_code(expression, places)}"
+    function = eval(code, {**_SCOPE, "__builtins__": {}})
+
+    def exact(*values: int) -> Exact:
+        number = function(*values)
+        return number.numerator if number.denominator == 1 else number  # type: ignore[no-any-return]
+
+    return wanted, exact
+
+
+_SCOPE: Mapping[str, Callable[..., Any]] = {
+    "Add": lambda *terms: sum(terms),
+    "Mul": lambda *factors: math.prod(factors),
+    "Max": max,
+    "Min": min,
+    "Abs": abs,
+    "Mod": operator.mod,
+    "floor": math.floor,
+    "ceiling": math.ceil,
+    "Fraction": Fraction,
+}
+"""Names in a compiled formula: sympy's, with exact functions of ints and Fractions."""
+
+
+def _code(expression: Expr, places: Mapping[str, str]) -> str:
+    """Python's text of a formula, by the names of _SCOPE."""
+    if isinstance(expression, sympy.Symbol):
+        return places[expression.name]
+    if isinstance(expression, sympy.Rational):
+        return f"({expression.p})" if expression.q == 1 else f"Fraction({expression.p}, {expression.q})"
+    if isinstance(expression, sympy.Pow):
+        if not expression.exp.is_Integer:
+            raise ValueError(f"expected whole powers, got {expression}")
+        power = f"{_code(expression.base, places)} ** {abs(int(expression.exp))}"
+        return f"({power})" if expression.exp > 0 else f"Fraction(1, {power})"
+    name = expression.func.__name__
+    if name not in _SCOPE:
+        raise ValueError(f"expected a formula with an exact value, got {name} in {expression}")
+    return f"{name}({', '.join(_code(argument, places) for argument in expression.args)})"
+
+
+def _replaced(expression: Expr, here: Mapping[Expr, Expr]) -> Expr:
+    if not expression.has(sympy.Max, sympy.Min):
+        return expression.xreplace(here)
+    arguments = [_replaced(argument, here) for argument in expression.args]
+    if isinstance(expression, sympy.Max | sympy.Min):
+        return expression.func(*arguments, evaluate=False)  # comparing symbolic arguments is slow
+    return expression.func(*arguments)

@@ -20,10 +20,9 @@ from sympy.polys.rings import ring
 
 from analysis.footprint.live_bytes import BEFORE, peak_bytes, reuse_gradients
 from analysis.footprint.minimum import Graph, graph, minimal
-from analysis.formula.derive import STRUCTURE_DEGREE, Derived, partly_at
+from analysis.formula.derive import STRUCTURE_DEGREE, Derived, Expr, expression, partly_at
 from analysis.formula.interpolate import Atom, Fitter, Form, Monomial, Point, interpolated, point_text, value_of
 from analysis.formula.sampling import CountKey, SizeSample, place_of
-from analysis.formula.totals import Expr, expression
 from results.records.counts import Operation
 
 BATCH = "batch"

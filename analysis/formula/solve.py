@@ -1,6 +1,6 @@
 """The whole number at which a model just fits: the largest batch within a memory, the smallest beyond a ridge point.
 
-`solve` answers a request (`analysis.formula.constraints`) at fixed values of the other symbols. `proof` says
+`solve` answers a request (`analysis.formula.requests`) at fixed values of the other symbols. `proof` says
 how far the answer is known: by "roots" and "monotone" for every whole number, by "searched" up to `searched_to` only.
 
 Where the relation holds up to a number, the answer is the largest for which it does, for `>=` as for `<=`; where it
@@ -26,9 +26,8 @@ from dataclasses import dataclass
 
 import sympy
 
-from analysis.formula.constraints import Candidates, Constraint, amount
-from analysis.formula.evaluate import Exact, Point, checked_point, compiled, partly, value
-from analysis.formula.expressions import Expr, names, symbol
+from analysis.formula.expressions import Exact, Expr, Point, checked_point, compiled, names, partly, symbol, value
+from analysis.formula.requests import Candidates, Constraint, amount
 
 HOLDS: Mapping[str, Callable[[Exact, int], bool]] = {
     "<=": operator.le,

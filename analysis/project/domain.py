@@ -42,8 +42,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from analysis.formula.evaluate import compiled
-from analysis.formula.expressions import names, parse, unknown_name
+from analysis.formula.expressions import compiled, names, parse, unknown_name
 
 FOLDER = Path(__file__).with_name("domains")
 ORDER = ("word_lm", "char_lm", "nmt", "speech", "image")
@@ -253,7 +252,7 @@ AT_LEAST = "at_least_"
 
 @dataclass(frozen=True)
 class Formulas:
-    """Quantities of a model's training step (`analysis/formula/totals.py`) as expressions in its sizes and
+    """Quantities of a model's training step (`analysis/formula/derive.py`) as expressions in its sizes and
     the batch.
 
     sizes: the value of each size where nobody gives another. element_bytes: of a number in the step that was counted.

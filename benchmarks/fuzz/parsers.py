@@ -100,7 +100,7 @@ def _formula(path: Path) -> None:
 
 
 def _point(path: Path) -> None:
-    from analysis.formula.evaluate import axes
+    from analysis.formula.requests import axes
 
     axes(tables.text_of(path))
 

@@ -222,7 +222,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
 
 def plan_lines(auto: Mapping[str, Any]) -> list[str]:
     """What was planned, a line a model and precision."""
-    from analysis.formula.constraints import amount
+    from analysis.formula.requests import amount
 
     free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
     lines = []

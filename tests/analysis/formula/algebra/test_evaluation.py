@@ -12,8 +12,7 @@ import pytest
 import sympy
 from hypothesis import assume, given, settings
 
-from analysis.formula.evaluate import partly, rows, value
-from analysis.formula.expressions import parse, plain, pretty, shortest, symbol
+from analysis.formula.expressions import parse, partly, plain, pretty, rows, shortest, symbol, value
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, formulas, points
 
 B, H, S = SYMBOLS
@@ -87,7 +86,7 @@ def test_rows() -> None:
         ({"batch": 1, "hidden": 2, "seq": 3}, "unknown symbol: expected batch or hidden, got 'seq'"),
         ({"batch": 0, "hidden": 1}, "expected a whole number of at least 1 for batch, got 0"),
         ({"batch": True, "hidden": 1}, "expected a whole number of at least 1 for batch, got True"),
-        ({"batch": 1.0, "hidden": 1}, "expected a whole number for batch, got 1.0"),
+        ({"batch": 1.0, "hidden": 1}, "expected a whole number of at least 1 for batch, got 1.0"),
         ({"batch": 5, "hidden": 3}, "expected a point at which nothing is divided by 0, got batch=5, hidden=3"),
     ],
 )

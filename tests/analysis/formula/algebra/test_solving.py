@@ -10,11 +10,9 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.constraints import Candidates, request
-from analysis.formula.evaluate import value
-from analysis.formula.expressions import parse, plain, symbol
+from analysis.formula.expressions import parse, plain, symbol, value
+from analysis.formula.requests import Candidates, Rates, rates, request, time_bound
 from analysis.formula.solve import HOLDS, NoSolution, Runs, Solution, crossing, direction, runs, solve
-from analysis.formula.totals import Rates, rates, time_bound
 from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas
 
 B, H, S = SYMBOLS

@@ -9,10 +9,10 @@ import sympy
 from analysis.footprint.live_bytes import footprint
 from analysis.footprint.minimum import minimal
 from analysis.formula import derive
-from analysis.formula.evaluate import value as value_at
+from analysis.formula.derive import expression
 from analysis.formula.expressions import names, symbol
+from analysis.formula.expressions import value as value_at
 from analysis.formula.footprint import QUANTITIES, Footprints, footprints, value
-from analysis.formula.totals import expression
 from runners.formula_points import Subject, axes, sampler
 from runners.workers.any_model import get
 

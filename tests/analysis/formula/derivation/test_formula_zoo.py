@@ -9,9 +9,8 @@ import random
 import pytest
 import sympy
 
-from analysis.formula.derive import formulas
-from analysis.formula.evaluate import value
-from analysis.formula.totals import parts, totals
+from analysis.formula.derive import formulas, parts, totals
+from analysis.formula.expressions import value
 from analysis.operators import registry
 from analysis.operators.cost import numel
 from runners.formula_points import Subject, axes, sampler

@@ -11,11 +11,10 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from analysis.formula.derive import formulas
+from analysis.formula.derive import expression, formulas, totals
 from analysis.formula.interpolate import value_of
 from analysis.formula.sampling import Axis, SizeSample, Unfitted
 from analysis.formula.symbolic_table import Convention
-from analysis.formula.totals import expression, totals
 from analysis.operators import registry
 from results.records.counts import Operation, Storage
 from runners.formula_points import NotBuilt, Subject, axes, sampler

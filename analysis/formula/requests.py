@@ -1,18 +1,23 @@
-"""What to solve for, as text: `footprint <= 32 GiB for batch`, `intensity >= ridge for hidden multiple of 64`.
+"""What is asked of formulas, as text: `footprint <= 32 GiB for batch`, `hidden=512:8192:512,batch=1,2,4`.
 
-Each side is a formula of quantities (the caller's names for formulas), symbols and numbers, which may carry a unit;
-`for` names the unknown and may say which whole numbers it can be. Units become B, FLOP and s here, exactly. Where the
-caller says in what its quantities are, a bound in another unit is refused. Nothing here solves
-(`analysis.formula.solve`).
+A request has a formula of quantities, symbols and numbers on each side, which may carry a unit; `for` names the unknown
+and may say which whole numbers it can be. Units become B, FLOP and s, exactly; a bound in another unit than its
+quantity is refused. Points and sweeps are values of symbols, whole numbers of at least 1: `first:last:step` holds its
+last value if a step meets it, `first:last:*factor` multiplies. `Rates` are a device's, for the least time of a
+formula's work, max(FLOP ÷ peak, bytes ÷ bandwidth), as if both overlapped perfectly. Nothing here solves.
 """
 
+import itertools
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from analysis.formula.evaluate import span
-from analysis.formula.expressions import Expr, names, parse, symbol, unknown_name
+import sympy
+
+from analysis.devices import peaks
+from analysis.formula.expressions import Expr, names, parse, rational, symbol, unknown_name
 
 _DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -168,3 +173,124 @@ def _check_units(side: str, other: str, measures: Mapping[str, str]) -> None:
         if unit in UNITS and UNITS[unit][0] not in ("", measures[side]):
             fitting = ", ".join(known for known, (measure, _) in UNITS.items() if measure == measures[side])
             raise ValueError(f"expected {side} in {fitting or 'plain numbers'}, got {unit!r}")
+
+
+# --- points and sweeps -----------------------------------------------------------------------------------------------
+
+
+MOST_POINTS = 1_000_000
+"""A sweep over more points than these is refused."""
+
+_WHOLE = re.compile(r"[0-9](_?[0-9])*")
+
+
+def parse_point(text: str) -> dict[str, int]:
+    """`hidden=2004,batch=64` as a point. Raises ValueError for anything else, and for a symbol with several values."""
+    values = axes(text)
+    for name, several in values.items():
+        if len(several) != 1:
+            raise ValueError(f"expected one value for {name}, got {len(several)}: {_listed(several)}")
+    return {name: only for name, (only,) in values.items()}
+
+
+def axes(text: str) -> dict[str, tuple[int, ...]]:
+    """`hidden=512:2048:512,batch=1,2,4` as each symbol's values, in the order written.
+
+    A comma parts values of one symbol as well as symbols: what has no `=` belongs to the symbol before it. Raises
+    ValueError, in one line, for a piece that is neither, a symbol twice, and a value twice.
+    """
+    values: dict[str, list[int]] = {}
+    name = ""
+    for piece in text.split(","):
+        label, equals, rest = piece.rpartition("=")
+        if equals:
+            name = label.strip()
+            if not name.isidentifier() or name in values:
+                wanted = "each symbol once" if name in values else "a symbol's name before ="
+                raise ValueError(f"expected {wanted}, got {piece.strip()!r} in {text!r}")
+            values[name] = []
+        elif not name:
+            raise ValueError(f"expected NAME=VALUE, NAME=A,B,C or NAME=FIRST:LAST:STEP, got {piece.strip()!r}")
+        values[name] += span(rest.strip())
+    for name, several in values.items():
+        if len(set(several)) != len(several):
+            raise ValueError(f"expected each value of {name} once, got {_listed(several)}")
+    return {name: tuple(several) for name, several in values.items()}
+
+
+def span(text: str) -> Sequence[int]:
+    """The values of `7`, `1:5`, `512:8192:512` or `1:1024:*2`. Raises ValueError for anything else."""
+    pieces = text.split(":")
+    if len(pieces) == 1:
+        return (_digits_of(text, text),)
+    first, last = _digits_of(pieces[0], text), _digits_of(pieces[1], text)
+    if len(pieces) > 3 or last < first:
+        raise ValueError(f"expected FIRST:LAST or FIRST:LAST:STEP with FIRST ≤ LAST, got {text!r}")
+    step = pieces[2].strip() if len(pieces) == 3 else "1"
+    if not step.startswith("*"):
+        values = range(first, last + 1, _digits_of(step, text))
+        if values[MOST_POINTS:]:  # len() of a range has no more digits than a size_t
+            raise ValueError(f"expected at most {MOST_POINTS:,} values, got more in {text!r}")
+        return values
+    factor = _digits_of(step[1:], text)
+    if factor < 2:
+        raise ValueError(f"expected a factor of at least 2, got {text!r}")
+    return [*itertools.takewhile(lambda number: number <= last, (first * factor**i for i in itertools.count()))]
+
+
+def points(over: Mapping[str, Sequence[int]], fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Every combination of the axes' values beside the fixed ones; the last axis moves fastest.
+
+    Raises ValueError for more than MOST_POINTS combinations.
+    """
+    if (count := math.prod(map(len, over.values()))) > MOST_POINTS:
+        raise ValueError(f"expected at most {MOST_POINTS:,} points, got {count:,}")
+    return ({**fixed, **dict(zip(over, combination, strict=True))} for combination in itertools.product(*over.values()))
+
+
+def _digits_of(text: str, inside: str) -> int:
+    digits = text.strip()
+    if not _WHOLE.fullmatch(digits) or int(digits) < 1:
+        raise ValueError(f"expected whole numbers of at least 1, got {digits!r} in {inside!r}")
+    return int(digits)
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values[:5])) + (", …" if len(values) > 5 else "")
+
+
+# --- a device --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rates:
+    """FLOP/s and bytes/s of a device, with where they come from."""
+
+    peak_flop_per_s: float
+    bandwidth_bytes_per_s: float
+    source: str
+
+    @property
+    def ridge(self) -> Fraction:
+        """FLOP per byte at which arithmetic and memory take as long."""
+        return Fraction(self.peak_flop_per_s) / Fraction(self.bandwidth_bytes_per_s)
+
+
+def time_bound(flop: Expr, nbytes: Expr, device: Rates) -> Expr:
+    """The least time in seconds, as a maximum of two formulas."""
+    arithmetic = sympy.sympify(flop) / rational(device.peak_flop_per_s)
+    memory = sympy.sympify(nbytes) / rational(device.bandwidth_bytes_per_s)
+    return sympy.Max(arithmetic, memory, evaluate=False)  # comparing the formulas of a model takes minutes
+
+
+def rates(device_name: str, unit: str) -> Rates:
+    """Datasheet rates of a device by the name its driver prints. unit: "fp32", "bf16", … (analysis.devices.precisions).
+
+    Raises ValueError for a device or a unit without figures, naming the nearest.
+    """
+    device = peaks.device_called(device_name)
+    if unit not in device.peaks:
+        raise ValueError(f"{device.name}: {unknown_name('unit', unit, device.peaks)}")
+    if device.bandwidth_bytes_per_s is None:
+        raise ValueError(f"{device.name}: its sheet prints no bandwidth")
+    return Rates(device.peaks[unit], device.bandwidth_bytes_per_s, device.source)
