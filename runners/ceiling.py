@@ -1,6 +1,8 @@
 """`python -m runners.ceiling`: what can this device really do in products, convolutions, copies and launches?
 
-A worker times one kernel after another within a budget; the parent imports no torch and keeps every row that came.
+A worker times one kernel after another within a budget (`measure/ceiling/machine.py`); the parent imports no torch and
+keeps every row that came. What a profile needs comes first, then copies in memory and launches, then the wider sweep,
+then copies within caches, so that a small budget loses the least.
 Exit codes: 0 every unit, memory and launches have a number; 1 some have none, or a worker died; 2 the caller's mistake;
 3 a file could not be written; 130 Ctrl-C, after the rows measured by then were reported.
 
@@ -13,18 +15,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
+from measure.ceiling.trials import CACHE, ESSENTIAL, SPENT, Move, Trial, titled
 from reports.shared.layout import to_csv
 from results.records.cell import Ceiling
 from results.records.rows import read_rows
 from results.store.layout import CEILINGS
 from results.text_files import csv_table, read_text
-from runners.ceiling_tasks import search
 from runners.cli import output
 from runners.cli.arguments import number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
@@ -34,7 +36,7 @@ from runners.cli.progress import passing
 from runners.report import show_rows
 from runners.workers import devices
 from runners.workers.devices import Place, ProbeResult, place_of
-from runners.workers.pool import Worker, WorkerFault, prepare
+from runners.workers.pool import Stopwatch, Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:
     from analysis.devices.ceilings import CollectiveRate
@@ -170,6 +172,51 @@ def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | No
     return (None,)
 
 
+PLAN_TIMEOUT_S = 300.0
+
+
+def search(
+    worker: Any, blank: Ceiling, precisions: Sequence[str], threads: Sequence[int | None], budget_s: float
+) -> Iterator[Ceiling]:
+    """Rows in the order tried; of what the worker could not give, with the reason. blank: what all have in common.
+    budget_s: from when plans are made."""
+    jobs: list[tuple[int, Ceiling, Trial | Move | str]] = []
+    for count in threads:
+        base = replace(blank, threads=count)
+        for name in precisions:
+            row, policy = replace(base, precision=name), PRECISIONS[name]
+            passing(f"planning {name}")
+            plan = worker.call("measure.ceiling.machine:plan", row, timeout_s=PLAN_TIMEOUT_S)
+            if isinstance(plan, WorkerFault):
+                kinds = (titled(row, Trial(kind, (0, 0, 0)), policy) for kind in ("matmul", "convolution"))
+                yield from (_failed(replace(kind, shape=""), plan) for kind in kinds)
+                continue
+            jobs += [(2 if i >= ESSENTIAL else 0, titled(row, trial, policy), trial) for i, trial in enumerate(plan)]
+        others = worker.call("measure.ceiling.machine:copies_and_views", blank.device, timeout_s=PLAN_TIMEOUT_S)
+        if isinstance(others, WorkerFault):
+            yield from (_failed(replace(base, operation=operation), others) for operation in ("copy", "call"))
+            continue
+        jobs += [(1, replace(base, operation=view), view) for view in others[1]]
+        for move in others[0]:
+            row = replace(base, operation=move.operation, shape=move.shape, family=move.family)
+            jobs.append((3 if move.family == CACHE else 1, row, move))
+    watch = Stopwatch()
+    for i, (_, row, subject) in enumerate(sorted(jobs, key=lambda job: job[0])):
+        share_s = (budget_s - watch.elapsed_s) / (len(jobs) - i)
+        of_threads = f", {row.threads} threads" if row.threads else ""
+        title = " ".join(f"{row.precision} {row.operation} {row.shape}".split())
+        passing(f"{i + 1} of {len(jobs)}: {title}{of_threads}")
+        answer: Any = WorkerFault("unavailable", SPENT)
+        if share_s > 0:
+            limit_s = 10 * share_s + PLAN_TIMEOUT_S
+            answer = worker.call("measure.ceiling.machine:timed", row, subject, share_s, timeout_s=limit_s)
+        yield _failed(row, answer) if isinstance(answer, WorkerFault) else answer
+
+
+def _failed(blank: Ceiling, fault: WorkerFault) -> Ceiling:
+    return replace(blank, status=fault.status, reason=fault.reason)
+
+
 SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
 """Bytes of a buffer: 4 KiB, 16 KiB, … 64 MiB."""
 
@@ -216,7 +263,7 @@ def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | Wo
     )
     passing(f"timing collectives between {place.world} ranks")
     found: list[CollectiveRate] | WorkerFault = worker.call(
-        "runners.ceiling_tasks:collectives", member, SIZES, timeout_s=COLLECTIVES_S
+        "measure.parallel.real_group:collective_rates", member, SIZES, timeout_s=COLLECTIVES_S
     )
     return found
 

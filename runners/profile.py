@@ -339,7 +339,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
         passing("looking for the machine's ceilings")
         budget_s = options.ceiling_budget
         answer = worker.call(
-            "runners.ceiling_tasks:quick", probed.device, (options.precision,), budget_s,
+            "measure.ceiling.machine:measure_machine", probed.device, (options.precision,), budget_s,
             timeout_s=10 * budget_s + devices.PROBE_TIMEOUT_S,
         )  # fmt: skip
         if isinstance(answer, WorkerFault):

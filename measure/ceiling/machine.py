@@ -11,7 +11,8 @@ kernels between them; where the host is slower than the device, that is the host
 long torch takes to hand one over, on a CPU to do it. Both are the least that an operation of a step takes.
 
 `measure_machine` takes a short list of kernels, one size of copies, and launches, for the process that measures, before
-it builds a model. `runners.ceiling` looks longer and finds more; a profile takes its ceilings.csv instead.
+it builds a model. `runners.ceiling` looks longer and finds more (`plan`, `copies_and_views`, `timed`); a profile takes
+its ceilings.csv instead.
 
 Not claimed: the rate of the memory's own interface; what a kernel costs inside a CUDA graph, or an operation under
 autograd or Python modules, which are more; the best of the device by a short list.
@@ -26,9 +27,9 @@ import torch
 
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.ceilings import Bench, Call, bench_of, ceilings_by_precision, with_times
-from measure.ceiling.trials import CACHE, MEMORY, Move, moves
+from measure.ceiling.trials import CACHE, ESSENTIAL, FP8, MEMORY, Move, Trial, moves, sweep
 from measure.device import environment
-from measure.timing.clocks import Clock
+from measure.timing.clocks import clock_for
 from results.records.cell import Ceiling
 
 BLOCK_BYTES = 1 << 28
@@ -98,11 +99,6 @@ MOST_BLOCKS = 20
 LAUNCH, CALL = "launch", "call"
 
 
-def launch_views(device: str) -> tuple[str, ...]:
-    """The views that a device has."""
-    return (LAUNCH, CALL) if device.startswith("cuda") else (CALL,)
-
-
 def launch_row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceiling:
     """`blank` with the time of one launch or call, in its share of the time that the bench has left."""
     blank = replace(blank, operation=operation, shape=f"{IN_A_ROW} times add_ on one element")
@@ -143,7 +139,7 @@ COPIES = 2
 """A copy and a triad of the smallest operands that no cache holds."""
 
 
-def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget_s: float) -> list[Ceiling]:
+def measure_machine(device: str, precisions: Sequence[str], budget_s: float) -> list[Ceiling]:
     """Rows for `analysis.profile.roofline.machine_of`: products and convolutions of these precisions and of fp32,
     copies, launches.
 
@@ -151,7 +147,7 @@ def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget
     """
     facts = environment.device_facts(device)
     names = [name for name in PRECISIONS if name in {*precisions, ALWAYS}]
-    rows = ceilings_by_precision(device, names, clock, budget_s * PARTS_OF_BUDGET["products"])
+    rows = ceilings_by_precision(device, names, clock_for(device), budget_s * PARTS_OF_BUDGET["products"])
     rows += copies_and_launches(device, budget_s)
     threads = torch.get_num_threads() if device.startswith("cpu") else None
     return [replace(row, threads=threads, device_name=str(facts["name"] or "")) for row in rows]
@@ -159,13 +155,45 @@ def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget
 
 def copies_and_launches(device: str, budget_s: float) -> list[Ceiling]:
     """A copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the budget."""
-    memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
+    copies, views = copies_and_views(device)
+    beyond = [move for move in copies if move.family == MEMORY][:COPIES]
     blank = Ceiling(sitting="", device=device, precision="", unit="", operation="", shape="")
     with bench_of(device, PRECISIONS[ALWAYS], None, budget_s * PARTS_OF_BUDGET["copies"]) as bench:
-        planned = moves(bench.device.type, last_cache_bytes(device), memory_bytes)
-        beyond = [move for move in planned if move.family == MEMORY][:COPIES]
         rows = [move_row(bench, blank, move, len(beyond) - i) for i, move in enumerate(beyond)]
-        views = launch_views(device)
         bench.deadline_s = bench.clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]
         rows += [launch_row(bench, blank, view, len(views) - i) for i, view in enumerate(views)]
     return rows
+
+
+PROBE_S = 60.0
+
+
+def plan(blank: Ceiling) -> list[Trial]:
+    """Products and convolutions to try in the blank's precision, the likeliest to be best first.
+
+    A device with fp8 units gets a product in them beside those of bf16. Both libraries have started when it returns.
+    Raises Unavailable for a precision that the device lacks, ValueError where its flags do not take.
+    """
+    with bench_of(blank.device, PRECISIONS[blank.precision], blank.threads, PROBE_S) as bench:
+        trials = sweep(bench.device.type, bench.probe())
+        is_cuda = bench.device.type == "cuda"
+        if blank.precision == "amp-bf16" and is_cuda and torch.cuda.get_device_capability(bench.device) >= (8, 9):
+            trials.insert(ESSENTIAL, replace(trials[0], unit=FP8))
+        return trials
+
+
+def copies_and_views(device: str) -> tuple[list[Move], tuple[str, ...]]:
+    """Copies and triads to try on this device, and from where launches are timed."""
+    memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
+    kind = device.partition(":")[0]
+    return moves(kind, last_cache_bytes(device), memory_bytes), (LAUNCH, CALL) if kind == "cuda" else (CALL,)
+
+
+def timed(blank: Ceiling, subject: Trial | Move | str, share_s: float) -> Ceiling:
+    """The row of one product or convolution, of one copy or triad, or of launches from one view."""
+    with bench_of(blank.device, PRECISIONS[blank.precision or ALWAYS], blank.threads, share_s) as bench:
+        if isinstance(subject, Trial):
+            return bench.explained(bench.row(blank, subject, 1), subject)
+        if isinstance(subject, Move):
+            return move_row(bench, blank, subject, 1)
+        return launch_row(bench, blank, subject, 1)

@@ -216,6 +216,8 @@ Call = Callable[[], Any]
 def collective_rates(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRate]:
     """A row for each collective and size, the same on all ranks. sizes: bytes of the buffer, rounded up to
     elements that ranks can share. A collective that the backend does not have is a row with the reason."""
+    if member.device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(member.device))
     clock = clock_for(member.device)
     with rank_group(member) as group:
         return [_rate(member, group, clock, operation, size) for operation in COLLECTIVES for size in sizes]

@@ -81,7 +81,7 @@ def test_what_a_profile_needs_within_seconds(monkeypatch):
     monkeypatch.setattr("measure.ceiling.ceilings.PROBE_SIDE", {"cpu": 64})
     monkeypatch.setattr("measure.ceiling.trials.MOST_IMAGES", 1)
     monkeypatch.setattr("measure.ceiling.machine.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
-    rows = measure_machine("cpu", ("fp32", "tf32"), Clock(), 60.0)  # all have their 20 calls long before
+    rows = measure_machine("cpu", ("fp32", "tf32"), 60.0)  # all have their 20 calls long before
     by_status = {row.precision: row.status for row in rows if row.operation == "matmul"}
     assert by_status == {"fp32": "ok", "tf32": "unavailable"}
     assert [row.operation for row in rows if not row.precision] == ["copy", "copy", "call"]
@@ -97,7 +97,7 @@ def test_a_gpus_machine_comes_in_seconds():
         pytest.skip("no CUDA device")
     clock = CudaClock("cuda")
     begun_s = clock.wall_s()
-    rows = measure_machine("cuda", ("amp-fp16",), clock, 6.0)
+    rows = measure_machine("cuda", ("amp-fp16",), 6.0)
     assert clock.wall_s() - begun_s < 25
     found = machine_of(rows, "cuda", rows[0].device_name)
     assert found.peak_by_unit["fp16"] > found.peak_by_unit["fp32"] > 1e12

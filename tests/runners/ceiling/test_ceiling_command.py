@@ -13,7 +13,7 @@ from analysis.profile.roofline import machine_of
 from measure.ceiling.trials import Move, Trial, moves, sweep
 from results.records.cell import Ceiling
 from runners import ceiling as ceiling_command
-from runners.ceiling_tasks import search
+from runners.ceiling import search
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import WorkerFault
 from tests.support.fakes.commands import refused, running

@@ -57,7 +57,7 @@ class Scripted:
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
         name = task.partition(":")[2]
         self.asked.append((name, arguments))
-        answer = self.answers.get(name, {"probe": PROBED, "quick": [], "profile": PROFILE}[name])
+        answer = self.answers.get(name, {"probe": PROBED, "measure_machine": [], "profile": PROFILE}[name])
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -276,7 +276,7 @@ def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
 def test_without_ceilings_there_is_a_profile_and_a_warning(
     worker: type[Scripted], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worker.answers = {"quick": WorkerFault("crashed", "the worker died")}
+    worker.answers = {"measure_machine": WorkerFault("crashed", "the worker died")}
     assert command.main(["resnet18"]) == 0
     told = capsys.readouterr()
     assert told.err == "warning: no ceilings: the worker died\n"
@@ -287,4 +287,4 @@ def test_defaults_and_a_search_for_ceilings(worker: type[Scripted]) -> None:
     assert command.main(["resnet18", "--ceiling-budget", "7"]) == 0
     request = request_of(worker)
     assert [request[name] for name in ("steps", "warm_up", "compare_steps", "batch_size")] == [5, 2, 4, 1]
-    assert worker.asked[1] == ("quick", ("cpu", ("fp32",), 7.0))
+    assert worker.asked[1] == ("measure_machine", ("cpu", ("fp32",), 7.0))

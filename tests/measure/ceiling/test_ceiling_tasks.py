@@ -1,15 +1,14 @@
-"""What the worker of `runners.ceiling` does for one row: flags and threads, on this CPU."""
+"""What a worker does for one row of `runners.ceiling`: flags and threads, on this CPU."""
 
 import pytest
 import torch
 
 from measure.ceiling.ceilings import Bench
-from measure.ceiling.machine import launch_views
+from measure.ceiling.machine import copies_and_views, timed
 from measure.ceiling.trials import Move, Trial
 from measure.device import apply_precision as precision
 from measure.timing.clocks import clock_for
 from results.records.cell import Ceiling
-from runners import ceiling_tasks
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +24,7 @@ def blank(precision: str = "fp32", threads: int | None = None) -> Ceiling:
 
 @pytest.mark.parametrize("unit", ["", "fp8"])
 def test_a_kernels_row(unit):
-    row = ceiling_tasks.timed(blank(), Trial("matmul", (64, 64, 64), unit=unit), 5.0)
+    row = timed(blank(), Trial("matmul", (64, 64, 64), unit=unit), 5.0)
     assert row.flop == 2 * 64**3
     assert (row.shape, row.status) == ("kept", "ok")
 
@@ -36,26 +35,28 @@ def test_a_product_in_fp8_is_that_of_its_rounded_operands():
     assert set(bench.prepared(Trial("matmul", (16, 32, 64), unit="fp8"))().flatten().tolist()) == {64.0}
 
 
-def test_copies_and_launches_are_rows():
-    copied = ceiling_tasks.timed(blank(""), Move("triad", 1 << 20, "memory"), 1.0)
+def test_copies_and_launches_are_rows(monkeypatch):
+    copied = timed(blank(""), Move("triad", 1 << 20, "memory"), 1.0)
     assert (copied.operation, copied.moved_bytes, copied.status) == ("triad", 3 << 20, "ok")
-    assert ceiling_tasks.timed(blank(""), "call", 1.0).best_s > 0
-    copies, views = ceiling_tasks.copies_and_views("cpu")
+    assert timed(blank(""), "call", 1.0).best_s > 0
+    copies, views = copies_and_views("cpu")
     assert views == ("call",)
-    assert launch_views("cuda:1") == ("launch", "call")
     assert {move.family for move in copies} == {"memory", "cache"}
+    monkeypatch.setattr("measure.device.environment.device_facts", lambda _: {"memory_bytes": 1 << 36})
+    monkeypatch.setattr("measure.ceiling.machine.last_cache_bytes", lambda _: 1 << 25)
+    assert copies_and_views("cuda:1")[1] == ("launch", "call")
 
 
 def test_flags_that_do_not_take_are_refused(monkeypatch):
     monkeypatch.setattr(precision, "check", lambda *_: ["a: expected b, found c"])
     with pytest.raises(ValueError, match="a: expected b, found c"):
-        ceiling_tasks.timed(blank(), Trial("matmul", (8, 8, 8)), 1.0)
+        timed(blank(), Trial("matmul", (8, 8, 8)), 1.0)
 
 
 def test_each_row_has_its_number_of_threads(threads: int):
-    ceiling_tasks.timed(blank(threads=threads + 1), Trial("matmul", (8, 8, 8)), 1.0)
+    timed(blank(threads=threads + 1), Trial("matmul", (8, 8, 8)), 1.0)
     assert torch.get_num_threads() == threads + 1
-    ceiling_tasks.timed(blank("", threads), "call", 1.0)
+    timed(blank("", threads), "call", 1.0)
     assert torch.get_num_threads() == threads
-    ceiling_tasks.timed(blank(""), Move("copy", 1 << 20, "memory"), 1.0)
+    timed(blank(""), Move("copy", 1 << 20, "memory"), 1.0)
     assert torch.get_num_threads() == threads  # None leaves it alone
