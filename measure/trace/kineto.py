@@ -31,22 +31,28 @@ import pandas as pd
 
 from analysis.trace.calls import named
 from measure.trace.json_events import HOW_TO_RECORD, MORE, events, to_ns
-from measure.trace.kernels import NAMED, ON_HOST, Collective, collective_of, device_names, lacks, with_launches
 from measure.trace.nesting import ints
 from measure.trace.recording import (
     LAUNCH_PLACES,
+    NAMED,
+    ON_HOST,
+    Collective,
     Recording,
     calls_in_order,
     calls_table,
+    collective_of,
+    device_names,
     flows_table,
     gaps_table,
     kernels_in_order,
     kernels_table,
+    lacks,
     objects,
     ranges_in_order,
     ranges_table,
     sizes_of,
     table,
+    with_launches,
 )
 from results.process import collector_off
 from results.text_files import counted

@@ -1,34 +1,50 @@
 """An SQLite export of Nsight Systems as a `Recording`: of 2021 to 2026, whole or trimmed to a few tables.
 
 NVTX ranges of torch's emit_nvtx become calls, those of PyProf give the calls inside their arguments, and ours (the
-domain "flopledger") become ranges. Kernels, copies and fills come with their launch: the runtime's or driver's call of
-the same process with the same correlation number. Times are ns since the session began, one clock for host and device;
-a process is its number with that of the virtual machine before it.
+domain "flopledger") and all others become ranges. One that is open when the capture ends, ends with it. Kernels, copies
+and fills come with their launch: the runtime's or driver's call of the same process with the same correlation number.
+Times are ns since the session began, one clock for host and device.
 
-A table that is not there has no rows, and a column that is not there is unknown in every row. A gzipped export, as a
-sweep keeps it, is unpacked into memory. A view or a virtual table is a program, which may have no end: only plain
-tables are read. What columns calculate is stopped at `database_seconds`, and no value is longer than `event_bytes`
-(results/limits.py).
+A table that is not there has no rows, and a column that is not there is unknown in every row. A view or a virtual table
+is a program, which may have no end: only plain tables are read. What columns calculate is stopped at
+`database_seconds`, and no value is longer than `event_bytes` (results/limits.py). Texts are never evaluated.
 
-Not claimed: what a call's dtypes, strides and groups are, since emit_nvtx writes sizes of tensors only; and, of kernels
-replayed by a CUDA graph, which calls the graph was captured from (link "graph").
+Not claimed: dtypes, strides and groups of a call, since emit_nvtx writes sizes of tensors only; which calls launched
+the kernels of a CUDA graph (link "graph"); that hand-made ranges are operator calls, which they are taken for where the
+export has none of torch's.
 """
 
-import functools
+import json
 import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from measure.trace.kernels import collective_of, device_names, lacks, with_launches
-from measure.trace.nvtx_ranges import calls_and_ranges, process_of, thread_of
-from measure.trace.recording import Recording, kernels_in_order, kernels_table, objects
+from measure.trace.kineto import ANNOTATION
+from measure.trace.nesting import NODE, OPERATOR
+from measure.trace.pyprof_arguments import Arguments, call_name, literal, of_marker, operator
+from measure.trace.recording import (
+    Recording,
+    calls_in_order,
+    calls_table,
+    collective_of,
+    device_names,
+    kernels_in_order,
+    kernels_table,
+    lacks,
+    objects,
+    ranges_in_order,
+    ranges_table,
+    sizes_of,
+    with_launches,
+)
 from results.text_files import beyond, check_regular, limit, unpack
 
 HOW_TO_RECORD = (
@@ -104,7 +120,7 @@ class Tables:
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         """Raises ValueError for a view or a virtual table that has a table's name."""
         self._connection = connection
-        connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit("event_bytes"))
         end_s = time.monotonic() + limit("database_seconds")
@@ -140,19 +156,12 @@ def _recording(path: str, tables: Tables) -> Recording:
     kernels = pd.concat([_works(tables, kind, strings) for kind in WORKS], ignore_index=True)
     if not len(kernels):
         raise ValueError(f"{path}: its CUPTI tables hold no kernels; {HOW_TO_RECORD}")
-    calls_made = tables.frame(ACTIVITY + "RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId"))
-    calls_made = calls_made[
-        calls_made["correlationId"].isin(kernels["correlation"]) & (calls_made["correlationId"] > 0)
-    ]
-    launches = pd.DataFrame(
-        {
-            "name": [strings.get(number, "") for number in calls_made["nameId"].tolist()],
-            "process": process_of(calls_made["globalTid"]),
-            "thread": thread_of(calls_made["globalTid"]),
-            "correlation": calls_made["correlationId"],
-            "start_ns": calls_made["start"],
-            "time_ns": calls_made["end"] - calls_made["start"],
-        }
+    runtime = tables.frame(ACTIVITY + "RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId"))
+    runtime = runtime[runtime["correlationId"].isin(kernels["correlation"]) & (runtime["correlationId"] > 0)]
+    launches = runtime.rename(columns={"correlationId": "correlation", "start": "start_ns"}).assign(
+        name=[strings.get(number, "") for number in runtime["nameId"].tolist()],
+        time_ns=runtime["end"] - runtime["start"],
+        **_places(runtime["globalTid"]),
     )
     kernels, doubles = with_launches(kernels, launches)
     kernels = kernels_in_order(kernels_table(**kernels))
@@ -191,13 +200,12 @@ def _works(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFram
     sizes = {"grid": ("gridX", "gridY", "gridZ"), "block": ("blockX", "blockY", "blockZ")}
     numbers = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
     rows = tables.frame(ACTIVITY + kind, (*numbers, *sizes["grid"], *sizes["block"]), NAMED_BY[kind])
-    named = rows[[*NAMED_BY[kind]]].itertuples(index=False, name=None) if kind == "KERNEL" else ()
     if kind == "KERNEL":
+        named = rows[[*NAMED_BY[kind]]].itertuples(index=False, name=None)
         names = [next(filter(None, (v if isinstance(v, str) else strings.get(v) for v in row)), "") for row in named]
-    elif kind == "MEMCPY":
-        names = [f"Memcpy {COPIES.get(number, 'of unknown kind')}" for number in rows["copyKind"]]
     else:
-        names = ["Memset"] * len(rows)
+        copied = rows["copyKind"] if kind == "MEMCPY" else ()
+        names = [f"Memcpy {COPIES.get(number, 'of unknown kind')}" for number in copied] or ["Memset"] * len(rows)
     collectives = {name: collective_of(name, {}) if kind == "KERNEL" else None for name in set(names)}
     columns: dict[str, Any] = {
         "name": objects(names),
@@ -207,7 +215,7 @@ def _works(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFram
         "time_ns": np.maximum(rows["end"] - rows["start"], 0),
         "device": rows["deviceId"],
         "stream": rows["streamId"],
-        "process": process_of(rows["globalPid"]),
+        "process": _places(rows["globalPid"])["process"],
         "correlation": np.where(rows["correlationId"] > 0, rows["correlationId"], -1),
         "graph": rows["graphNodeId"] > 0,
     }
@@ -230,3 +238,154 @@ def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, without_
     no_calls = f"no NVTX ranges, so no kernel finds its call; {HOW_TO_RECORD}"
     no_values = "no dtypes and no concrete inputs (emit_nvtx writes none)"
     yield from lacks(calls, kernels, doubles, no_calls, "emit_nvtx(record_shapes=True)", no_values)
+
+
+# --- NVTX ranges -----------------------------------------------------------------------------------------------------
+
+PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
+"""Values of NVTX_EVENTS.eventType."""
+
+THREADS = 1 << 24
+"""Numbers of threads in a global id; the process and the virtual machine stand above."""
+
+BARE = ("detach", "detach_")
+"""Operators whose ranges are a bare name, which before PyTorch 1.11 nothing else distinguished from hand-made ones."""
+
+CALL, RANGE, COPY, BY_HAND, NOTHING = "call", "range", "copy", "by hand", "nothing"
+"""What a range is: an operator call, any other range, emit_nvtx's copy of one of ours, one that anybody may have
+pushed, or a marker of PyProf that is no function."""
+
+SEQUENCE, STASHED, OP_ID = ", seq = ", ", stashed seq=", ", op_id = "
+"""What emit_nvtx writes before a number; "stashed" before PyTorch 1.5 (torch/csrc/autograd/profiler_legacy)."""
+
+
+def parse(text: str) -> tuple[str, int, int, str | None]:
+    """Name, numbers of the node and of the call, and sizes that a range's text has; -1 and None for what it does not
+    say. A text that fits no format is a name as it stands."""
+    if ", " not in text:
+        return text, -1, -1, None
+    name, separator, sizes = text.partition(", input_op_ids = ")[0].partition(", sizes = ")
+    numbers: dict[str, int] = {}
+    for key in (OP_ID, SEQUENCE, STASHED):
+        before, is_there, digits = name.rpartition(key)
+        if is_there and digits.isdecimal():
+            name, numbers[key] = before, int(digits)
+    node = numbers.get(SEQUENCE, numbers.get(STASHED, -1))
+    return name, node, numbers.get(OP_ID, -1), sizes if separator else None
+
+
+def _places(global_id: pd.Series) -> dict[str, pd.Series]:
+    """The process, its virtual machine above it, and the thread in global ids; -1 for none."""
+    numbers = {"process": global_id // THREADS, "thread": global_id % THREADS}
+    return {name: values.where(global_id >= 0, -1) for name, values in numbers.items()}
+
+
+@cache
+def parse_sizes(text: str) -> tuple[Any, ...] | None:
+    """ "[[32, 3], []]" → ((32, 3), ()); None for what is no list of sizes."""
+    try:
+        return sizes_of(json.loads(text))
+    except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, lists within lists
+        return None
+
+
+_Marker = tuple[str, str, Arguments]
+
+
+def calls_and_ranges(
+    events: pd.DataFrame, strings: Mapping[int, str], end_ns: int
+) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+    """Calls and ranges in the order of start, the outer first, and how many ranges have no end.
+
+    events: start, end, eventType, textId, globalTid, domainId (-1: not recorded), text. strings: the export's table of
+    texts. end_ns: when the capture ended, and with it a range that is open.
+    """
+    texts = events["text"].where(events["text"].notna(), events["textId"].map(strings).fillna(""))
+    created = events["eventType"] == DOMAIN_CREATE
+    domains = dict(zip(events["domainId"][created].tolist(), texts[created], strict=True))
+    pushed = (events["start"] >= 0) & events["eventType"].isin((PUSH_POP, START_END, -1))
+    events, texts = events[pushed], texts[pushed]
+    rows = [
+        (RANGE, f"{domains.get(domain) or f'domain {domain}'}.{text}" if domain > 0 else text, -1, -1, None, None)
+        if domain > 0 or kind == START_END
+        else _pushed(text)
+        for text, kind, domain in zip(texts, events["eventType"].tolist(), events["domainId"].tolist(), strict=True)
+    ]
+    end = events["end"].where(events["end"] >= 0, np.maximum(end_ns, events["start"]))
+    columns = ("kind", "name", "sequence_nr", "external_id", "input_shapes", "marker")
+    parts = zip(*rows, strict=True) if rows else [()] * len(columns)
+    classified = pd.DataFrame({name: objects(list(part)) for name, part in zip(columns, parts, strict=True)}).assign(
+        start_ns=events["start"].to_numpy(),
+        time_ns=(end - events["start"]).clip(lower=0).to_numpy(),
+        **{name: values.to_numpy() for name, values in _places(events["globalTid"]).items()},
+    )
+    ranges, calls = classified[classified["kind"] == RANGE], classified[classified["kind"] == CALL]
+    copies = classified[(classified["kind"] == COPY) & ~classified["name"].isin(set(ranges["name"]))]
+    by_hand = classified[classified["kind"] == BY_HAND]
+    others = pd.concat([ranges, copies, by_hand if len(calls) else by_hand[:0]])
+    calls = calls_table(**_with_arguments(calls if len(calls) else by_hand).drop(columns="kind"))
+    ranges = ranges_table(**others[["name", "start_ns", "time_ns", "thread", "process"]])
+    return calls_in_order(calls), ranges_in_order(ranges), int((events["end"] < 0).sum())
+
+
+def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
+    """What a range is, its name, numbers of node and call, sizes, and what PyProf says of it."""
+    if text.startswith("{'"):
+        marker = _marker_of(text)
+        return (NOTHING, "", -1, -1, None, None) if marker is None else (CALL, marker[1], -1, -1, None, marker)
+    name, sequence_nr, op_id, sizes = parse(text)
+    kind, name = _kind(name)
+    if kind == BY_HAND and (sequence_nr >= 0 or op_id >= 0 or sizes is not None):
+        kind = CALL
+    return kind, name, sequence_nr, op_id, None if sizes is None else parse_sizes(sizes), None
+
+
+@cache
+def _kind(name: str) -> tuple[str, str]:
+    """What a range of a name is where its text says no more, and one object for all equal names."""
+    if name.startswith("flopledger."):
+        return COPY, name
+    if ANNOTATION.match(name):
+        return RANGE, name
+    is_call = name in BARE or OPERATOR.fullmatch(name) or NODE.fullmatch(name)
+    return (CALL if is_call else BY_HAND), name
+
+
+@cache
+def _marker_of(text: str) -> _Marker | None:
+    """The function that a marker says was called, the name of the call that it is, and its arguments; None for other
+    markers: where in the program, how a module prints."""
+    marker = literal(text)
+    if marker is None or not {"op", "args"} <= marker.keys():
+        return None
+    function = str(marker["op"])
+    try:
+        return function, call_name(str(marker.get("mod", "")), function), of_marker(marker)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _with_arguments(calls: pd.DataFrame) -> pd.DataFrame:
+    """The calls, the arguments of each marker given to the call of the same function right in it; such a marker goes.
+
+    A marker without such a call is a call itself: PyProf was there without emit_nvtx, or the function has no operator
+    of its name. PyProf and torch differ on what works in place.
+    """
+    calls = calls.sort_values(
+        ["process", "thread", "start_ns", "time_ns"], ascending=[True, True, True, False], kind="stable"
+    ).reset_index(drop=True)
+    markers = calls.pop("marker")
+    lane, end = list(zip(calls["process"], calls["thread"], strict=True)), calls["start_ns"] + calls["time_ns"]
+    dtypes, values = objects([None] * len(calls)), objects([None] * len(calls))
+    shapes, gone = calls["input_shapes"].to_numpy(object).copy(), []
+    for row in np.flatnonzero(markers.notna()).tolist():
+        (function, _, arguments), inner = markers[row], row + 1
+        inside = inner < len(calls) and lane[inner] == lane[row] and end[inner] <= end[row]
+        own_name = operator(function).removesuffix("_")
+        if inside and calls["name"][inner].partition("::")[2].removesuffix("_") == own_name:
+            gone.append(row)
+            row = inner
+        if shapes[row] is None:
+            shapes[row] = arguments.shapes
+        dtypes[row], values[row] = arguments.dtypes, arguments.values
+    return calls.assign(input_shapes=shapes, input_dtypes=dtypes, concrete_inputs=values).drop(index=gone)

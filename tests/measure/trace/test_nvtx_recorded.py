@@ -18,7 +18,7 @@ from analysis.operators.registry import cost
 from analysis.trace.operations import is_product
 from cleaning.trace.clean import clean_recording
 from measure.trace.attribute import OWN, OWN_STEP, last_step
-from measure.trace.nvtx_ranges import parse
+from measure.trace.nsys import parse
 from results.records.cell import Cell
 from results.records.counts import Operation
 from runners.cli.model_options import read_recording
@@ -78,7 +78,7 @@ def export(events: Events) -> Export:
         elif kind == "pop" and stack:
             text, start, holds_product = stack.pop()
             made.push(text, start, ns, thread % (1 << 24))
-            mine = is_product(parse(text).name)
+            mine = is_product(parse(text)[0])
             if mine and not holds_product:
                 products.append((start, ns, thread % (1 << 24)))
             if stack:

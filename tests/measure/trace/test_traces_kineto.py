@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from measure.trace import json_events, kineto
-from measure.trace.kernels import with_launches
+from measure.trace.recording import with_launches
 from measure.trace.read import READERS, detect
 from measure.trace.recording import CALL_COLUMNS, KERNEL_COLUMNS
 from tests.measure.trace.made_up_files import cuda_trace, event, write

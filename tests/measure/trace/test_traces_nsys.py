@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from measure.trace import nsys, nvtx_ranges
+from measure.trace import nsys
 from measure.trace.attribute import attribute
 from measure.trace.pyprof_arguments import literal
 from measure.trace.read import detect
@@ -106,8 +106,7 @@ def test_a_range_without_an_end_ends_with_the_capture(tmp_path: Path, kernel_end
     ],
 )
 def test_emit_nvtx_names_are_taken_apart(text: str, expected: tuple[Any, ...]) -> None:
-    found = nvtx_ranges.parse(text)
-    assert (found.name, found.sequence_nr, found.op_id, found.sizes) == expected
+    assert nsys.parse(text) == expected
 
 
 def marker(op: str, *arguments: dict[str, Any], mod: str = "torch.nn.functional") -> str:
