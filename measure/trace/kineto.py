@@ -99,9 +99,6 @@ NOT_READ = frozenset(
 PLAIN = 2
 """A version of `marshal` in which equal values are equal bytes, and 1 is not true."""
 
-LISTED = 3
-"""Names of kernels without a usable duration that are listed."""
-
 LONGEST_S = 86_400.0
 """A kernel that lasts longer than a day has no usable duration: Kineto has written 236 years."""
 
@@ -193,9 +190,9 @@ class _Rows:
         self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
         self.end_ns = -1
-        reads = (str, sizes_of, _types, _values, _grid, NAMED.match)
+        reads = (sizes_of, _types, _values, _grid, NAMED.match, _is_annotation)
         self._known: dict[Any, dict[str | bytes, Any]] = {read: {} for read in reads}
-        self._call_names: dict[str, str | None] = {}
+        self._names: dict[str, str] = {}
         self._numbers: dict[Any, int] = {}
         kernel = self._kernel
         takes = {"call": self._call, "range": self._range, "frame": self._frame, "launch": self._launch}
@@ -208,7 +205,10 @@ class _Rows:
         if event.get("ph") == "X":
             take = self._takes.get(category) or self._takes.get(str(category).lower())  # type: ignore[arg-type]
             if take is not None:
-                take(event, event.get("args") or {})
+                name = event.get("name", "")
+                if type(name) is not str:
+                    raise TypeError(f"expected a name, got {name!r}")
+                take(event, event.get("args") or {}, self._names.setdefault(name, name))  # one object for equal names
             elif category == WINDOW:
                 self.begins = True
             elif str(category).lower() not in NOT_READ:
@@ -217,15 +217,11 @@ class _Rows:
             self.ends = True
             self.end_ns = to_ns(event.get("ts"))
         elif category == "fwdbwd" and event.get("ph") in self.flows:
-            at = (self._number(event.get("pid")), self._number(event.get("tid")), to_ns(event.get("ts")))
-            self.flows[event["ph"]][event.get("id")] = at
+            self.flows[event["ph"]][event.get("id")] = self._place(event)[:3]
 
-    def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        name = _name(event)
-        if name not in self._call_names:  # to the one object for it; None: it is that of an annotation
-            self._call_names[name] = None if ANNOTATION.match(name) or ON_HOST.match(name) else name
-        if (own_name := self._call_names[name]) is None:
-            self._range(event, args)
+    def _call(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
+        if self._once(_is_annotation, name):
+            self._range(event, args, name)
             return
         thread = args.get("Fwd thread id")
         backward = _int(args.get("Sequence number")), max(_int(thread), 0) if thread else 0
@@ -233,10 +229,9 @@ class _Rows:
         dims = args.get("Input Dims")
         dims = args.get("Input dims") if dims is None else dims
         once, kinds, values = self._once, args.get("Input type"), args.get("Concrete Inputs")
-        self.calls.objects.extend((own_name, once(sizes_of, dims), once(_types, kinds), once(_values, values)))
+        self.calls.objects.extend((name, once(sizes_of, dims), once(_types, kinds), once(_values, values)))
 
-    def _range(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        name = self._once(str, _name(event))
+    def _range(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
         self.ranges.numbers.extend(self._place(event) + _numbers(args))
         self.ranges.objects.extend((name, self._collective(name, args) if ON_HOST.match(name) else None))
 
@@ -244,18 +239,17 @@ class _Rows:
         dims, kinds = args.get("Input Dims"), args.get("Input type")
         return collective_of(name, args, self._once(sizes_of, dims), self._once(_types, kinds))
 
-    def _frame(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        if (name := _name(event)).startswith(MODULE_FRAME):
+    def _frame(self, event: dict[str, Any], _args: dict[str, Any], name: str) -> None:
+        if name.startswith(MODULE_FRAME):
             self.frames.numbers.extend(self._place(event))
-            self.frames.objects.append(self._once(str, name))
+            self.frames.objects.append(name)
 
-    def _launch(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+    def _launch(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
         if "correlation" in args:
             self.launches.numbers.extend((*self._place(event), _int(args["correlation"])))
-            self.launches.objects.append(self._once(str, _name(event)))
+            self.launches.objects.append(name)
 
-    def _kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        name = self._once(str, _name(event))
+    def _kernel(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
         device, stream = _int(args.get("device", event.get("pid"))), _int(args.get("stream"))
         start_ns, time_ns = _start_ns(event), to_ns(event.get("dur"))
         usable = 0 <= time_ns <= LONGEST_S * 1e9
@@ -266,19 +260,16 @@ class _Rows:
         self.kernels.objects.extend((name, CATEGORIES[str(event["cat"]).lower()], grid, block, collective))
 
     def _place(self, event: dict[str, Any]) -> tuple[int, int, int, int]:
-        process, thread = event.get("pid"), event.get("tid")
-        start_ns, time_ns = to_ns(event.get("ts")), to_ns(event.get("dur"))
+        process, thread, time_ns = event.get("pid"), event.get("tid"), to_ns(event.get("dur"))
         return (
             process if type(process) is int else self._number(process),
             thread if type(thread) is int else self._number(thread),
-            start_ns if start_ns >= 0 else _start_ns(event),
+            _start_ns(event),
             time_ns if time_ns > 0 else 0,
         )
 
     def _number(self, value: Any) -> int:
         """A process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
-        if type(value) is int:
-            return value
         if value not in self._numbers:
             number = _int(value)
             self._numbers[value] = number if number >= 0 else -2 - len(self._numbers)
@@ -321,11 +312,8 @@ def _grid(value: Any) -> Any:
     return _tuples(value) if isinstance(value, list) else None
 
 
-def _name(event: Mapping[str, Any]) -> str:
-    name = event.get("name", "")
-    if not isinstance(name, str):
-        raise TypeError(f"expected a name, got {name!r}")
-    return name
+def _is_annotation(name: str) -> bool:
+    return bool(ANNOTATION.match(name) or ON_HOST.match(name))
 
 
 def _start_ns(event: Mapping[str, Any]) -> int:
@@ -381,7 +369,7 @@ def _recording(path: str, rows: _Rows, header: Mapping[str, Any]) -> Recording:
         calls=calls,
         kernels=kernels,
         device_name=device_names(kernels, {entry.get("id"): str(entry.get("name", "")) for entry in devices}),
-        problems=(*_problems(calls, kernels, doubles, len(lost)), *_unread(rows, header)),
+        problems=tuple(_problems(calls, kernels, doubles, len(lost), rows.unread, bool(header.get(MORE)))),
         ranges=ranges_in_order(ranges_table(**ranges)),
         flows=flows_table(**flows),
         lost_launches=table(LAUNCH_PLACES, **lost[[*LAUNCH_PLACES]]),
@@ -434,23 +422,16 @@ def _gaps_between_threads(events: pd.DataFrame, most: int) -> pd.DataFrame:
     return gaps_table(count=lost[wide], before_ns=start_ns[:-1][wide], after_ns=start_ns[1:][wide])
 
 
-def _unread(rows: _Rows, header: Mapping[str, Any]) -> Iterator[str]:
-    """What the file holds that is not read."""
-    if header.get(MORE):
-        yield "the file goes on behind its first document: only that was read"
-    for category, count in rows.unread.items():
-        if count:
-            yield f"not read: {counted(count, 'event')} of category {_line(category)[:40]}"
-
-
-def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> Iterator[str]:
+def _problems(
+    calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int, unread: Mapping[str, int], goes_on: bool
+) -> Iterator[str]:
     if lost:
         yield f"launches of kernels of which none was recorded: {lost}; the calls that made them have no time"
     if not len(kernels):
         yield "no kernels: operator calls take their place"
     untimed = kernels["name"][kernels["untimed"] > 0].map(_line)
     if len(untimed):
-        names = ", ".join(name[:40] for name in dict.fromkeys(untimed[:LISTED]))
+        names = ", ".join(name[:40] for name in dict.fromkeys(untimed[:3]))
         yield (
             f"no usable duration: {len(untimed)} of the kernels, copies and fills ({names}); no time, rate or busy "
             "share that they touch is known"
@@ -458,3 +439,8 @@ def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: in
     no_values = "no concrete inputs (torch 2.0 and earlier record none)"
     no_calls = "no operator calls: record with ProfilerActivity.CPU, too"
     yield from lacks(calls, kernels, doubles, no_calls, "record_shapes=True", no_values)
+    if goes_on:
+        yield "the file goes on behind its first document: only that was read"
+    for category, count in unread.items():
+        if count:
+            yield f"not read: {counted(count, 'event')} of category {_line(category)[:40]}"

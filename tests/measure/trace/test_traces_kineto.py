@@ -13,9 +13,8 @@ import pandas as pd
 import pytest
 
 from measure.trace import json_events, kineto
-from measure.trace.recording import with_launches
 from measure.trace.read import READERS, detect
-from measure.trace.recording import CALL_COLUMNS, KERNEL_COLUMNS
+from measure.trace.recording import CALL_COLUMNS, KERNEL_COLUMNS, with_launches
 from tests.measure.trace.made_up_files import cuda_trace, event, write
 
 DATA = Path(__file__).parents[2] / "data"
