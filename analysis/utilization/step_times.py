@@ -30,7 +30,7 @@ Not claimed: that a neighbour slows down one kernel as it does a step. Pure.
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -76,24 +76,6 @@ def block_summary(blocks: Sequence[Sample], rule: str = LAG1) -> Summary:
     return summarise(block_means_s(blocks), [block.steps for block in blocks], rule=rule)
 
 
-@dataclass(frozen=True)
-class StepBlocks:
-    """Blocks of steps, of one or more: seconds a step of each by one clock, the steps of each, and their summary."""
-
-    blocks: Sequence[Sample]
-    means_s: Sequence[float]
-    steps: Sequence[int]
-    summary: Summary
-
-
-def step_blocks(blocks: Sequence[Sample], rule: str = LAG1) -> StepBlocks | None:
-    """Summarises these blocks; None without any. rule: of the interval (`Run.interval_rule`)."""
-    if not blocks:
-        return None
-    means_s, steps = block_means_s(blocks), [block.steps for block in blocks]
-    return StepBlocks(blocks, means_s, steps, summarise(means_s, steps, rule=rule))
-
-
 def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:
     """How far two processors were apart in these blocks: the median of their times of a cache line, where there are
     any."""
@@ -111,33 +93,31 @@ def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> list[Sample
     return [s for s in samples if s.part == part and s.phase == phase and not s.work and s.steps > 0]
 
 
-def step_times(run: Run, samples: Sequence[Sample], whole: StepBlocks | None = None) -> list[StepTime]:
+def step_times(run: Run, samples: Sequence[Sample], summary: Summary | None = None) -> list[StepTime]:
     """The rows of one cell: the whole step first, then its phases in their order. Empty for a cell without blocks.
 
-    samples: of this attempt alone. whole: `step_blocks` of its whole steps, where that is known.
+    samples: of this attempt alone. summary: `block_summary` of its whole steps, where that is known.
     """
-    rows = []
-    if whole := whole or step_blocks(whole_steps(samples), run.interval_rule):
-        row = _row(run, "", whole, None)
-        others: dict[str, float | None] = {"core_round_trip_s": median_round_trip_s(whole.blocks)}
+    rule, rows = run.interval_rule, []
+    if whole := whole_steps(samples):
+        row = _row(run, "", whole, summary or block_summary(whole, rule), None)
+        others: dict[str, float | None] = {"core_round_trip_s": median_round_trip_s(whole)}
         disturbed, moved = (_own_blocks(samples, part, "") for part in ASIDE)
         if disturbed or moved:
-            all_s = block_summary([*whole.blocks, *disturbed, *moved]).mean
+            all_s = block_summary([*whole, *disturbed, *moved]).mean
             others |= {"disturbed_blocks": len(disturbed), "moved_blocks": len(moved), "all_mean_s": all_s}
         rows.append(changed(row, others))
-    marked = [sample for sample in samples if sample.part == "phase"]
-    of_phases = {phase: step_blocks(_own_blocks(marked, "phase", phase), run.interval_rule) for phase in PHASES}
-    timed = {phase: blocks for phase, blocks in of_phases.items() if blocks is not None}
-    total_s = sum(blocks.summary.mean for blocks in timed.values())
-    return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
+    blocks = {phase: own for phase in PHASES if (own := _own_blocks(samples, "phase", phase))}
+    timed = {phase: block_summary(own, rule) for phase, own in blocks.items()}
+    total_s = sum(summary.mean for summary in timed.values())
+    return rows + [_row(run, phase, blocks[phase], summary, total_s) for phase, summary in timed.items()]
 
 
-def _row(run: Run, phase: str, timed: StepBlocks, total_s: float | None) -> StepTime:
-    summary = timed.summary
+def _row(run: Run, phase: str, blocks: Sequence[Sample], summary: Summary, total_s: float | None) -> StepTime:
     return StepTime(
         **identity(run, StepTime),
         phase=phase,
-        clock=block_clock(timed.blocks),
+        clock=block_clock(blocks),
         mean_s=summary.mean,
         median_s=summary.median,
         p5_s=summary.p5,
@@ -146,7 +126,7 @@ def _row(run: Run, phase: str, timed: StepBlocks, total_s: float | None) -> Step
         high_s=summary.high,
         blocks=summary.n,
         effective_blocks=summary.effective_n,
-        steps=sum(timed.steps),
+        steps=sum(block.steps for block in blocks),
         drift_ratio=summary.drift_ratio,
         outliers=summary.outliers,
         share_ratio=summary.mean / total_s if total_s else None,
@@ -157,13 +137,6 @@ APART_RATIO = 2.0
 """Two neighbouring times of a cache line that differ by less are of one placement. Measured here: 84 to 117 ns between
 cores of one cache, on a busy machine, and 322 to 444 ns between others (docs/benchmarks.md). Now and then it was 49 ns:
 that of two hardware threads of one core, which may become a placement of its own."""
-
-
-def far_from_s(trips_s: Iterable[float]) -> float:
-    """The least time of a cache line of the far placement: above the widest gap. Infinite where there is one alone."""
-    gaps = [(after / before, after) for before, after in itertools.pairwise(sorted(trips_s))]
-    ratio, far_s = max(gaps, default=(1.0, math.inf))
-    return far_s if ratio >= APART_RATIO else math.inf
 
 
 def same_placement(one_s: float | None, other_s: float | None) -> bool:
@@ -178,8 +151,9 @@ def placements(blocks: Sequence[Sample]) -> list[int | None]:
     """The placement of each block, in order of time: 0 near, 1 far; None: moved within it, or unknown. All are 0 where
     there is one placement."""
     trips_s = [block.core_round_trip_s for block in blocks]
-    far_s = far_from_s(trip_s for trip_s in trips_s if trip_s)
-    if far_s == math.inf:
+    gaps = [(after / before, after) for before, after in itertools.pairwise(sorted(filter(None, trips_s)))]
+    ratio, far_s = max(gaps, default=(1.0, math.inf))  # the far placement begins above the widest gap
+    if ratio < APART_RATIO:
         return [0] * len(blocks)
     after_block = [int(trip_s >= far_s) if trip_s else None for trip_s in trips_s]
     return [now if now == before else None for before, now in itertools.pairwise([after_block[0], *after_block])]
@@ -188,8 +162,7 @@ def placements(blocks: Sequence[Sample]) -> list[int | None]:
 def in_one_placement(blocks: Sequence[Sample]) -> list[Sample]:
     """The undisturbed blocks of the placement that has most of them; of two that have as many, of the near one."""
     calm = [(block, place) for block, place in zip(blocks, placements(blocks), strict=True) if not is_disturbed(block)]
-    found = [place for _, place in calm]
-    most = max((0, 1), key=found.count)
+    most = max((0, 1), key=[place for _, place in calm].count)
     return [block for block, place in calm if place == most]
 
 

@@ -7,26 +7,24 @@ profiler. A ratio above 1 is kept and explained, never clamped, and an absent ha
 reason. Pure: raw records in, rows out.
 """
 
-import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
 from typing import Any
 
 from analysis.devices import telemetry
-from analysis.devices.precisions import TENSOR_UNITS
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
 from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
+from analysis.stats.summary import Summary
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
-from analysis.utilization.step_times import PairedCeiling, StepBlocks, paired_ceiling, step_blocks, whole_steps
-from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
+from analysis.utilization.step_times import PairedCeiling, block_means_s, block_summary, paired_ceiling, whole_steps
+from analysis.utilization.work_times import WORKS_OF_METHODS, variant, work_times
 from results.errors import Unavailable
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sample, Telemetry, identity
 from results.records.rows import MEASURED, WORKS, changed
-
-__all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "variant"]
 
 EXACT = "exact"
 """The method whose count is the step's own."""
@@ -64,8 +62,8 @@ class Measurement:
     works: work → its row of work_times.csv, of the works that the run's methods ask for.
     one_clock_hz: mean SM clock over the blocks of one sample, which have a window of their own.
     paired: the ceiling that was timed between the blocks. Then the window's energy is not that of steps alone, and
-    power_w is None. blocks: those of whole steps, which `time` is of. power_capped_ratio: share of the window's polls
-    in which the power limit held the clock.
+    power_w is None. summary: of the blocks of whole steps, which `time` is of. power_capped_ratio: share of the
+    window's polls in which the power limit held the clock.
     """
 
     run: Run
@@ -76,56 +74,34 @@ class Measurement:
     works: Mapping[str, WorkTime] = field(default_factory=dict)
     one_clock_hz: float | None = None
     paired: PairedCeiling | None = None
-    blocks: StepBlocks | None = None
+    summary: Summary | None = None
     power_capped_ratio: float | None = None
 
-    @functools.cached_property
-    def blank(self) -> Utilization:
-        """A row that says which cell it is of, and nothing more."""
-        return Utilization(
-            **identity(self.run, Utilization),
-            variant=variant(self.run),
-            method="",
-            numerator_source="",
-            denominator="",
-            status="",
-        )
 
-
-def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetry]) -> Measurement:
-    """Summarises one cell's own samples and telemetry; those of other cells are left out.
-
-    Energy is what the run row says, else what the readings give for its window.
-    """
-    cell_id, attempt = run.cell_id, run.attempt
-    timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == (cell_id, attempt)]
-    own = [reading for reading in readings if (reading.cell_id, reading.attempt) == (cell_id, attempt)]
-    blocks = step_blocks(whole_steps(timed), run.interval_rule)
-    time = None
-    if blocks is not None:
-        summary, drift = blocks.summary, _drift(blocks.means_s, blocks.summary.drift_ratio)
-        time = MeanStepTime(summary.mean, summary.low, summary.high, sum(blocks.steps), drift)
-    works = {row.work: row for row in work_times(run, timed)}
-    one_clock_hz = _clock_of(blocks_of(timed, "one"), own)
-    paired = paired_ceiling(timed, run.interval_rule)
+def measurement(run: Run, samples: Sequence[Sample], readings: Sequence[Telemetry]) -> Measurement:
+    """Summarises one cell's own samples and telemetry. Energy is what the run row says, else what the readings give for
+    its window."""
+    time, summary, blocks = None, None, whole_steps(samples)
+    if blocks:
+        summary = block_summary(blocks, run.interval_rule)
+        drift = _drift(block_means_s(blocks), summary.drift_ratio)
+        time = MeanStepTime(summary.mean, summary.low, summary.high, sum(block.steps for block in blocks), drift)
+    paired = paired_ceiling(samples, run.interval_rule)
+    known: dict[str, Any] = {"works": {row.work: row for row in work_times(run, samples)}}
+    if one := [s for s in samples if s.work == "one" and s.part == "measure" and not s.phase and s.steps > 0]:
+        ends_s = min(block.start_s for block in one), max(block.start_s + block.wall_s for block in one)
+        known["one_clock_hz"] = telemetry.mean_sm_clock_hz(readings, *ends_s)
     start_s, end_s = run.window_start_s, run.window_end_s
-    if start_s is None or end_s is None or not end_s > start_s:
-        return Measurement(run, time, works=works, one_clock_hz=one_clock_hz, paired=paired, blocks=blocks)
-    clock_hz = telemetry.mean_sm_clock_hz(own, start_s, end_s)
-    energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(own, start_s, end_s).joules
-    power_w = None if energy_j is None or paired is not None else energy_j / (end_s - start_s)
-    shares = telemetry.event_shares(own, start_s, end_s)
-    capped = None if shares is None else shares.get("sw_power_cap", 0.0)
-    notes = limits_seen(shares or {})
-    return Measurement(run, time, clock_hz, power_w, notes, works, one_clock_hz, paired, blocks, capped)
-
-
-def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float | None:
-    """Mean SM clock from the first block's start to the last one's end; None without blocks or readings around them."""
-    if not blocks:
-        return None
-    end_s = max(block.start_s + block.wall_s for block in blocks)
-    return telemetry.mean_sm_clock_hz(readings, min(block.start_s for block in blocks), end_s)
+    if start_s is not None and end_s is not None and end_s > start_s:
+        energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(readings, start_s, end_s).joules
+        shares = telemetry.event_shares(readings, start_s, end_s)
+        known |= {
+            "clock_hz": telemetry.mean_sm_clock_hz(readings, start_s, end_s),
+            "power_w": None if energy_j is None or paired is not None else energy_j / (end_s - start_s),
+            "notes": limits_seen(shares or {}),
+            "power_capped_ratio": None if shares is None else shares.get("sw_power_cap", 0.0),
+        }
+    return Measurement(run, time, paired=paired, summary=summary, **known)
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
@@ -162,48 +138,36 @@ def rows(
 
     of_one: the denominators of the method one, whose sample was timed at a clock of its own; None: the same.
     """
-    numerators = list(numerators)
+    numerators, run = list(numerators), measured.run
     exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
     paired = [Denominator(PAIRED)] if measured.paired is not None else []
+    cell = {**identity(run, Utilization), "variant": variant(run), "power_capped_ratio": measured.power_capped_ratio}
+    blank = Utilization(**cell, method="", numerator_source="", denominator="")
     table: list[Utilization] = []
     for over in numerators:
-        own = denominators if over.method != "one" or of_one is None else of_one
-        table += _rows_of(measured, over, [*own, *paired], exact)
+        time, *_ = standing = _standing(measured, over.method)
+        names = CONVENTIONS[1:] if over.less else ()
+        others = {name: by_unit for name in names if (by_unit := over.by_convention(name)) is not None}
+        row: dict[str, Any] = {f"{name}_flop": sum(by_unit.values()) for name, by_unit in others.items()}
+        row |= {name: getattr(over, name) for name in _OF_NUMERATOR} | {"numerator_source": over.source}
+        row |= {} if time is None else _rates(measured, over.method, time)
+        shared, marks = changed(blank, row), (*_cell_marks(measured, over.method), *over.warnings)
+        for under in (*(denominators if over.method != "one" or of_one is None else of_one), *paired):
+            status, reason, own = _fraction(measured, over, under, standing)
+            own |= {"denominator": under.name, "status": status, "reason": reason}
+            own["warnings"] = marks + _surprises(measured, own, over, under, exact)
+            for name in BY_RULE if others else ():  # what a kernel computes is no model FLOP, and is divided by no peak
+                if name in others:
+                    _, _, other = _fraction(measured, replace(over, flop_by_unit=others[name]), under, standing)
+                    own[f"{name}_utilization_ratio"] = other.get("utilization_ratio")
+            table.append(changed(shared, own))
     return table
 
 
-def _rows_of(
-    measured: Measurement, over: Numerator, denominators: Iterable[Denominator], exact: Numerator | None
-) -> Iterator[Utilization]:
-    """One numerator over each denominator; what these rows share is put together once."""
-    time, *_ = standing = _standing(measured, over.method)
-    names = CONVENTIONS[1:] if over.less else ()
-    others = {name: by_unit for name in names if (by_unit := over.by_convention(name)) is not None}
-    row: dict[str, Any] = {
-        "method": over.method,
-        "numerator_source": over.source,
-        "model_flop": over.model_flop,
-        "all_flop": over.all_flop,
-        "at_least_flop": over.at_least_flop,
-        "unknown_calls": over.unknown_calls,
-        "unknown_time_ratio": over.unknown_time_ratio,
-        "attention": over.attention,
-        "power_capped_ratio": measured.power_capped_ratio,
-    }
-    row |= {f"{name}_flop": sum(by_unit.values()) for name, by_unit in others.items()}
-    if time is not None:
-        row |= _rates(measured, over.method, time)
-    shared, marks = changed(measured.blank, row), (*_cell_marks(measured, over.method), *over.warnings)
-    for under in denominators:
-        status, reason, own = _fraction(measured, over, under, standing)
-        own["denominator"], own["status"], own["reason"] = under.name, status, reason
-        own["warnings"] = marks + _surprises(measured, own, over, under, exact)
-        for name in BY_RULE if others else ():  # what a kernel computes is no model FLOP, and is divided by no peak
-            if name in others:
-                _, _, other = _fraction(measured, replace(over, flop_by_unit=others[name]), under, standing)
-                own[f"{name}_utilization_ratio"] = other.get("utilization_ratio")
-        yield changed(shared, own)
-
+_OF_NUMERATOR = (
+    *("method", "model_flop", "all_flop", "at_least_flop", "unknown_calls", "unknown_time_ratio", "attention"),
+)
+"""Columns of a row that are fields of its numerator."""
 
 Standing = tuple[MeanStepTime | None, str, str]
 """The time that belongs to a numerator, of a cell that was measured; status and reason of a row over it."""
@@ -267,37 +231,37 @@ def _fraction(
     Over the ceiling that was timed beside the steps the interval is that of the ratio, and the peak is the one that
     gives the ratio with the cell's step time.
     """
-    (time, *stands), flop, paired = standing, over.model_flop, measured.paired
+    (time, status, reason), flop, by_unit = standing, over.model_flop, over.flop_by_unit
+    if under.name == PAIRED and over.method in PROFILED_METHODS and measured.run.status in MEASURED:
+        return "unavailable", "a ceiling was timed beside the cell's own steps alone", {}
+    paired, absent = measured.paired if under.name == PAIRED else None, ""
     known: dict[str, Any] = {}
-    peak, absent = None, ""
-    if under.name != PAIRED:
+    if paired is None:
         try:
-            peak = under.peak(over.flop_by_unit)
-            known = {"peak_flop_per_s": peak, "peak_source": under.source(over.flop_by_unit)}
+            known = {"peak_flop_per_s": under.peak(by_unit), "peak_source": under.source(by_unit)}
         except Unavailable as fault:
             absent = str(fault)
-    elif measured.run.status in MEASURED and (paired is None or over.method in PROFILED_METHODS):
-        return "unavailable", "a ceiling was timed beside the cell's own steps alone", {}
     if time is None:
-        return stands[0], stands[1], known
+        return status, reason, known
     if flop is None:
         return "unavailable", over.reason, known
     known["achieved_flop_per_s"] = flop / time.mean_s
-    if under.name == PAIRED and paired is not None:
+    if paired is not None:
         try:
-            ratio = paired.utilization(over.flop_by_unit)
+            ratio = paired.utilization(by_unit)
         except Unavailable as fault:
             return "unavailable", str(fault), known
         known |= {"peak_flop_per_s": flop / (time.mean_s * ratio.ratio), "utilization_ratio": ratio.ratio}
-        known |= {"peak_source": paired.source(over.flop_by_unit)}
+        known |= {"peak_source": paired.source(by_unit)}
         known |= {"utilization_low_ratio": ratio.low, "utilization_high_ratio": ratio.high}
-    elif peak is None:
+    elif absent:
         return "unavailable", absent, known
     else:
+        peak = known["peak_flop_per_s"]
         known["utilization_ratio"] = flop / (time.mean_s * peak)
         known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
         known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s else None
-    return stands[0], stands[1], known
+    return status, reason, known
 
 
 def _surprises(
@@ -324,3 +288,87 @@ def _surprises(
     if tensor:
         return (f"above_one: {ratio:.3g} on {', '.join(tensor)} is an error in numerator or denominator",)
     return (f"above_one: {ratio:.3g} without tensor units: a fast algorithm such as Winograd, or an error",)
+
+
+# --- the 2021 post ----------------------------------------------------------------------------------------------------
+
+FLOP_PER_MULTIPLY_ADD = 2
+
+UNIT = "fp32"
+"""The unit whose peak the post divides by."""
+
+POST2021_PEAKS = ("datasheet", "user", "ceiling")
+"""The first of these that has a peak for UNIT is divided by."""
+
+POST2021_METHODS = ("theory", "one", "batch", "epoch", "exact")
+
+CONVENTION = "convention: post2021: a multiply-add is 1, over the fp32 peak whatever the precision"
+
+
+def post2021_rows(measured: Measurement, numerators: Iterable[Numerator], peak: Denominator) -> list[Utilization]:
+    """utilization_post2021.csv of one cell: each method over one peak, `fp32_peak` of the cell's denominators.
+
+    The arithmetic of the 2021 post, so that its 0.3 to 0.75 can be compared with something: a multiply-add counts as 1
+    and the peak is the fp32 one of the CUDA cores, whatever the precision policy lets run elsewhere. The method
+    `theory` is three times fvcore's native total, unconverted, normalisation included. Not claimed: that these
+    fractions are utilizations (`docs/results.md` says what is wrong with them). Times are those of `utilization.csv`.
+    """
+    return [
+        _with_warning(measured.run, row)
+        for row in rows(measured, post2021_numerators(numerators, measured.run), [peak])
+    ]
+
+
+def post2021_numerators(numerators: Iterable[Numerator], run: Run) -> list[Numerator]:
+    """The post's numerator of each method that the run was asked for, in the order of POST2021_METHODS."""
+    by_method: dict[str, list[Numerator]] = {method: [] for method in POST2021_METHODS}
+    native = Numerator("theory", "fvcore", reason="fvcore was not among the counters")
+    for numerator in numerators:
+        if numerator.method == "theory_as_published":
+            native = _on_fp32(numerator, 1, "theory")
+        elif numerator.method in by_method and numerator.method != "theory":
+            by_method[numerator.method].append(_on_fp32(numerator, FLOP_PER_MULTIPLY_ADD, numerator.method))
+    by_method["theory"] = [native] if "theory" in run.methods else []
+    return [numerator for same in by_method.values() for numerator in same]
+
+
+def fp32_peak(under: Sequence[Denominator]) -> Denominator:
+    """The fp32 peak by the first of POST2021_PEAKS; where it is not the datasheet's, its source says why."""
+    by_name = {denominator.name: denominator for denominator in under}
+    missing: list[str] = []
+    for name in (name for name in POST2021_PEAKS if name in by_name):
+        try:
+            known = by_name[name]
+            work = {UNIT: 1}
+            because = f" (not the datasheet's: {missing[0]})" if missing else ""
+            return Denominator(known.name, {UNIT: known.peak(work)}, {UNIT: known.source(work) + because})
+        except Unavailable as fault:
+            missing.append(str(fault))
+    return Denominator(POST2021_PEAKS[0], reason=f"no {UNIT} peak: {'; '.join(missing)}")
+
+
+def _on_fp32(numerator: Numerator, divisor: int, method: str) -> Numerator:
+    """All of it on UNIT, divided. Model FLOP are pairs of a multiplication and an addition, so that nothing is lost."""
+    flop = numerator.model_flop
+    units = {} if flop is None else {UNIT: flop // divisor}
+    least = numerator.at_least_flop
+    marks = tuple(mark for mark in numerator.warnings if not mark.startswith("convention"))
+    return replace(
+        numerator,
+        method=method,
+        flop_by_unit=units,
+        all_flop=None,
+        at_least_flop=None if least is None else least // divisor,
+        warnings=(CONVENTION, *marks),
+    )
+
+
+def _with_warning(run: Run, row: Utilization) -> Utilization:
+    """A ratio above 1 on tensor units says nothing of an algorithm: they are faster than the peak divided by."""
+    policy = PRECISIONS[run.precision]
+    ran = {run.convolution_unit or policy.convolution_unit, run.matmul_unit or policy.matmul_unit}
+    if row.utilization_ratio is None or row.utilization_ratio <= 1 or not ran & set(TENSOR_UNITS):
+        return row
+    marks = tuple(mark for mark in row.warnings if not mark.startswith(("above_one", "ceiling_too_low")))
+    why = f"above_one: {', '.join(sorted(ran))} is faster than the fp32 peak, over which this is"
+    return replace(row, warnings=(*marks, why))

@@ -104,12 +104,6 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
     return [_row(run, work, plain.get(work), profiled.get(work), real if work == "epoch" else None) for work in wanted]
 
 
-def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
-    """The measured blocks of one work, without a profiler."""
-    names = ("", work) if work == "batch" else (work,)
-    return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
-
-
 def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
     """Work → its mean, of those that have blocks; the epoch from its full and its last batch, if it has those."""
     means = {}
@@ -162,7 +156,9 @@ def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: M
         if mean is not None:
             row |= {f"{prefix}time_s": mean.mean_s, f"{prefix}low_s": mean.low_s, f"{prefix}high_s": mean.high_s}
     row |= {"overhead_ratio": profiled.mean_s / plain.mean_s - 1} if profiled is not None else {}
-    row |= {"agrees": _overlap(plain, real)} if real is not None else {}
+    ends = [end for mean in (plain, real) if mean for end in (mean.low_s, mean.high_s) if end is not None]
+    if len(ends) == 4:
+        row |= {"agrees": ends[0] <= ends[3] and ends[2] <= ends[1]}
     return WorkTime(**row)
 
 
@@ -185,23 +181,13 @@ def _wide(run: Run, work: str) -> str:
     """Why a work's time did not converge; "" if it did. The cell tells the batch's, its warnings those of others."""
     if work == "epoch":
         return "; ".join(f"{part}: {why}" for part in epoch_parts(run) if (why := _wide(run, part)))
-    if work == "batch":
-        return _marked(run, "step_time") if run.status == "ok" else run.reason or run.status
-    return _marked(run, work)
-
-
-def _marked(run: Run, name: str) -> str:
-    return next((mark.removeprefix(f"{name}: ") for mark in run.warnings if mark.startswith(f"{name}: ")), "")
+    if work == "batch" and run.status != "ok":
+        return run.reason or run.status
+    start = "step_time: " if work == "batch" else f"{work}: "
+    return next((mark.removeprefix(start) for mark in run.warnings if mark.startswith(start)), "")
 
 
 def _why_not(run: Run, work: str) -> str:
     """What the run says about a work, of an epoch also about the batches that make it."""
     parts = ("epoch", "batch", "last") if work == "epoch" else (work,)
     return next((str(run.unprofiled[part]) for part in parts if run.unprofiled.get(part)), "")
-
-
-def _overlap(a: Mean, b: Mean) -> bool | None:
-    """Whether two intervals have a point in common; None where one has none."""
-    if a.low_s is None or a.high_s is None or b.low_s is None or b.high_s is None:
-        return None
-    return a.low_s <= b.high_s and b.low_s <= a.high_s

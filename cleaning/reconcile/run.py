@@ -21,7 +21,7 @@ from analysis.operators.cost import NEEDS
 from analysis.operators.registry import unneeded_flop
 from analysis.parallel.rank_grid import parse_plan
 from analysis.profile.roofline import machine_of
-from analysis.utilization import post2021, windows
+from analysis.utilization import windows
 from analysis.utilization.denominators import (
     Denominator,
     SessionPeaks,
@@ -44,7 +44,7 @@ from analysis.utilization.numerators import (
     theory_as_published,
 )
 from analysis.utilization.step_times import step_times
-from analysis.utilization.utilization import Measurement, measurement, rows
+from analysis.utilization.utilization import Measurement, fp32_peak, measurement, post2021_rows, rows
 from analysis.utilization.work_times import works_of
 from cleaning.counts import model_operators
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
@@ -306,7 +306,7 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
     if any(numerator.method == "one" for numerator in numerators):
         of_one = _denominators(measured, measured.one_clock_hz, raw)
     tables: Tables = {
-        "step_times": step_times(run, samples, measured.blocks),
+        "step_times": step_times(run, samples, measured.summary),
         "work_times": works,
         "cleaned_operations": profile.operations + recorded.operations,
         "profile_counts": profile.counts + recorded.counts,
@@ -319,7 +319,7 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
         ),
         "agreement": agreement(run, counts, of_table.flop_of_phase),
         "batch_laws": batch_laws(run, raw.data.by_cell(FlopCount).get(key, ())),
-        "post2021": post2021.rows(measured, numerators, post2021.fp32_peak(under)),
+        "post2021": post2021_rows(measured, numerators, fp32_peak(under)),
         "log": profile.log + recorded.log,
     }
     table = None if isinstance(counted, str) else counted

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet, user
 from analysis.utilization.numerators import Numerator
-from analysis.utilization.post2021 import fp32_peak
-from analysis.utilization.utilization import MeanStepTime, Measurement
+from analysis.utilization.utilization import MeanStepTime, Measurement, fp32_peak, post2021_rows
 from cleaning.reconcile.run import build
 from cleaning.reconcile.variants import Built
 from results.records.answers import Utilization
@@ -71,7 +69,7 @@ def test_theory_is_three_times_the_native_total_of_fvcore(built: Built) -> None:
 
 def one_row(numerator: Numerator, *under: Denominator, **more: object) -> Utilization:
     run = dataclasses.replace(RUN, methods=("exact",), **more)
-    (row,) = post2021.rows(Measurement(run, MeanStepTime(1.0, 0.9, 1.1, 10)), [numerator], post2021.fp32_peak(under))
+    (row,) = post2021_rows(Measurement(run, MeanStepTime(1.0, 0.9, 1.1, 10)), [numerator], fp32_peak(under))
     return row
 
 

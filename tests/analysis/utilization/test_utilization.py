@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from analysis.devices.telemetry import event_shares
-from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, datasheet, user
 from analysis.utilization.numerators import (
     Numerator,
@@ -24,6 +23,7 @@ from analysis.utilization.utilization import (
     Measurement,
     limits_seen,
     measurement,
+    post2021_numerators,
     rows,
 )
 from cleaning.counts import model_operators
@@ -222,10 +222,10 @@ def test_what_the_post_would_print_of_a_part_is_no_number() -> None:
     total = count("", 10, not_understood={"aten::scaled_dot_product_attention": 12})
     found = theory_as_published(cleaned(count("conv", 10), total), RUN)
     assert (found.model_flop, found.at_least_flop, found.unknown_calls) == (None, 30, 12)
-    (post,) = post2021.numerators([found], dataclasses.replace(RUN, methods=("theory",)))
+    (post,) = post2021_numerators([found], dataclasses.replace(RUN, methods=("theory",)))
     assert (post.model_flop, post.at_least_flop) == (None, 30)
     partial = Numerator("exact", "flopledger", reason="x", at_least_flop=60)
-    (exactly,) = post2021.numerators([partial], dataclasses.replace(RUN, methods=("exact",)))
+    (exactly,) = post2021_numerators([partial], dataclasses.replace(RUN, methods=("exact",)))
     assert exactly.at_least_flop == 30
     wiped = dataclasses.replace(count("", 10), native_value=None, flop=20)
     lost = theory_as_published((count("conv", 10, flop=20), wiped), RUN)
