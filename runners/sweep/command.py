@@ -61,7 +61,7 @@ from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
 
 if TYPE_CHECKING:
-    from runners.sweep.executors import Local, Remote
+    from runners.sweep.executors import Executor
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
 """Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
@@ -132,30 +132,30 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         executor.close()
 
 
-def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Local | Remote:
+def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
     """Where cells are measured. Raises ValueError where a cluster has no device for them."""
-    from runners.sweep.executors import Local, Remote
+    from runners.sweep.executors import Executor, LocalSlots
     from runners.sweep.findings import SlotSettings
+    from runners.sweep.session import Session
 
-    place = place_of(os.environ)
+    place, device = place_of(os.environ), str(chosen(options, stored, "device", "auto"))
+    settings = SlotSettings(device, options.cell_timeout, harness_version(), os.environ.get("OMP_NUM_THREADS", ""))
     if place is not None and chosen(options, stored, "parallel", ()):
-        from runners.sweep.rank_rows import RankExecutor
+        from runners.sweep.rank_rows import RankSession
 
-        return RankExecutor(options.cell_timeout, place)
+        return Executor(LocalSlots(RankSession(settings, place)))
     if options.executor == LOCAL:
-        return Local(options.cell_timeout)
+        return Executor(LocalSlots(Session(settings)))
     from runners.sweep.ray_slots import RaySlots
 
-    device, threads = str(chosen(options, stored, "device", "auto")), os.environ.get("OMP_NUM_THREADS", "")
-    settings = SlotSettings(device, options.cell_timeout, harness_version(), threads)
-    return Remote(RaySlots(settings, options.accelerator or ""), settings.version)
+    return Executor(RaySlots(settings, options.accelerator or ""))
 
 
 def _sweep_on(
-    executor: Local | Remote, options: argparse.Namespace, stored: dict[str, Any], resumed: Path | None, command: str
+    executor: Executor, options: argparse.Namespace, stored: dict[str, Any], resumed: Path | None, command: str
 ) -> int:
     """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
-    probed = executor.probe(str(chosen(options, stored, "device", "auto")))
+    probed = executor.probe()
     grids = [_checked(grid, probed) for grid in grids_of(options, stored, probed)]
     earlier = _earlier(grids, stored)
     check_unchanged(grids[0], earlier)
@@ -171,7 +171,7 @@ def _sweep_on(
     first = cell_of(grids[0], model, grids[0].batches_of(model, precision)[0], precision)
     is_here = options.executor == LOCAL and place_of(os.environ) is None
     if resumed is None and is_here and (threads := thread_probe.settings(first, probed)):
-        probed = executor.probe(probed.device)  # whose environment is that of the session
+        probed = executor.probe()  # whose environment is that of the session
         grids = [dataclasses.replace(grid, **threads) for grid in grids]
         earlier = _earlier(grids, stored)
         planned = union(grids[0], earlier)
@@ -183,7 +183,7 @@ def _sweep_on(
             say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
         if recorder := recorder or nsight.check(todo):
             say(recorder)
-        begun = executor.begin_session(store, probed) if todo else None
+        begun = executor.begin_session(store, harness_version()) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             commands, now = (*store.manifest.commands, command), as_options(grids[0], earlier)
             store.replace_manifest(dataclasses.replace(store.manifest, commands=commands, options=now))

@@ -8,6 +8,7 @@ then the cell is not measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -134,7 +135,8 @@ class SlotFacts:
 @dataclass(frozen=True)
 class Order:
     """One cell to be measured. attempt: its number in the run. traced: the run has the operation table of its step.
-    began_at: UTC by the clock of the process that keeps the run."""
+    began_at: UTC by the clock of the process that keeps the run. left_s: of the time budget, which so many cells
+    share."""
 
     cell: Cell
     attempt: int
@@ -142,6 +144,8 @@ class Order:
     torch_version: str
     began_at: str
     traced: bool = False
+    left_s: float = math.inf
+    sharing: int = 1
 
     def row(self, status: str = "", **known: Any) -> Run:
         """The attempt's row before anything is measured, with the units of its policy on this device."""
@@ -184,6 +188,7 @@ class CellResult:
     ceilings: list[Ceiling] = field(default_factory=list)
     tables: dict[str, OperationTable] = field(default_factory=dict)
     lines: Sequence[str] = ()  # to be told
+    lost: str = ""  # why its slot can measure nothing any more
 
     def learn(self, **fields: Any) -> None:
         """Adds to what is known of the attempt."""

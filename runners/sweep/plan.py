@@ -3,13 +3,12 @@
 Torch-free. A cell appears once; its place in the order of its repeat is decided by the seed.
 
 A cell takes what its protocol needs at least, and more: counting, the first step, in which algorithms are searched, and
-in a fresh process the context of the device and its libraries. How much more is learnt from cells before (`Budget`).
+in a fresh process the context of the device and its libraries. How much more is learnt from cells before.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +24,7 @@ from runners.cli.progress import passing
 from runners.sweep.models import digests
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
-from runners.workers.pool import Stopwatch, Worker, WorkerFault
+from runners.workers.pool import Worker, WorkerFault
 from workloads.catalogue.catalogue import ENTRIES, IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.catalogue.model_names import CLASSES
 
@@ -321,33 +320,6 @@ QUICK_CEILING_S = 2.5
 
 SPARE_RATIO = 1.2
 """How much longer than that the next cell is taken to need."""
-
-LEAST_SHARE = 3.0
-"""A cell may take this many times its shortest time from a time budget, whatever its share is."""
-
-
-class Budget:
-    """The time of a sweep, from now on. limit_s: None: no limit."""
-
-    def __init__(self, limit_s: float | None) -> None:
-        self._limit_s, self._stopwatch, self._longest_s = limit_s, Stopwatch(), 0.0
-
-    @property
-    def _left_s(self) -> float:
-        return math.inf if self._limit_s is None else self._limit_s - self._stopwatch.elapsed_s
-
-    def learn(self, took_s: float | None) -> None:
-        """One more cell has ended."""
-        self._longest_s = max(self._longest_s, took_s or 0.0)
-
-    def fits(self, least_s: float) -> bool:
-        """Whether a cell would end in time that takes its least or as long as the longest so far, and a fifth more."""
-        return self._left_s >= SPARE_RATIO * max(least_s, self._longest_s)
-
-    def share_s(self, waiting: int, least_s: float) -> float | None:
-        """What the next of so many cells may take: its share, but enough to settle in, and no more than there is."""
-        left_s = self._left_s
-        return None if self._limit_s is None else max(0.0, min(left_s, max(LEAST_SHARE * least_s, left_s / waiting)))
 
 
 def ceiling_key(cell: Cell) -> tuple[str, str, str]:

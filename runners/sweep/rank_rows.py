@@ -25,9 +25,8 @@ from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import join_blocks
 from measure.timing.stopping import total_s
 from results.errors import Inconsistent
-from results.records.cell import Ceiling, Cell, RankCollective, RankRow, RankSample, RankTelemetry, Run, Sample
-from runners.sweep.executors import Local
-from runners.sweep.findings import CellMeasurement, Order, Rows
+from results.records.cell import Ceiling, Cell, RankCollective, RankRow, RankSample, RankTelemetry, Sample
+from runners.sweep.findings import CellMeasurement, Order, Rows, SlotFacts, SlotSettings
 from runners.sweep.rank_peers import (
     Exchange,
     LostExchange,
@@ -37,7 +36,7 @@ from runners.sweep.rank_peers import (
     end_with_torchrun,
 )
 from runners.sweep.session import Session
-from runners.workers.devices import Place, ProbeResult, WindowEnergy
+from runners.workers.devices import Place, WindowEnergy
 from runners.workers.pool import WorkerFault
 
 if TYPE_CHECKING:
@@ -48,57 +47,37 @@ PATIENCE_S = 60.0
 """How much later than the limit of an order another rank's answer is waited for."""
 
 
-class RankExecutor(Local):
-    """The executor whose cells are trained by the ranks of torchrun, of which this process is the first."""
+class RankSession(Session):
+    """A session of the first of torchrun's ranks, which this process is."""
 
-    def __init__(self, cell_timeout_s: float, place: Place) -> None:
-        super().__init__(cell_timeout_s)
+    def __init__(self, settings: SlotSettings, place: Place) -> None:
+        super().__init__(settings)
         end_with_torchrun()
         self._exchange = Exchange(place)
-        self._peers: RankPeers | None = None
-
-    def probe(self, device: str) -> ProbeResult:
-        """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
-        probed = super().probe(device)
-        self._peers = RankPeers(self._exchange, probed)
-        self._exchange.put("start", probed.device)
-        self._peers.gather_facts()
-        return probed
-
-    def _session(self, *parts: Any) -> Session:
-        assert self._peers is not None  # `probe` came before
-        return RankSession(self._peers, *parts)
-
-    def _loss(self, run: Run) -> str:
-        """Why no other cell can be measured, as of `Local`, or a rank or torchrun is gone."""
-        if self._exchange.lost:
-            return "torchrun is gone"
-        if self._peers is None or not self._peers.lost:
-            return super()._loss(run)
-        names = ", ".join(f"rank {rank}" for rank in sorted(self._peers.lost))
-        return f"{names} gave no answer"
-
-    def close(self) -> None:
-        """Lets the other ranks end."""
-        with contextlib.suppress(LostExchange):
-            if self._peers is not None:
-                self._peers.order(None)
-
-
-class RankSession(Session):
-    """A session of the first rank. peers: the others."""
-
-    def __init__(self, peers: RankPeers, *parts: Any) -> None:
-        super().__init__(*parts)
-        self.peers = peers
+        self.peers: Any = None  # the other ranks, from `place` on
         self._of_ranks: dict[tuple[str, str], Ceilings] = {}
         self._energy_j: float | None = None
+
+    def place(self) -> SlotFacts:
+        """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
+        facts = super().place()
+        self._exchange.put("start", facts.probed.device)
+        self.peers = RankPeers(self._exchange, facts.probed)
+        self.peers.gather_facts()
+        return facts
+
+    def close(self) -> None:
+        """Lets the other ranks end, too."""
+        super().close()
+        with contextlib.suppress(LostExchange):
+            if self.peers is not None:
+                self.peers.order(None)
 
     def _train(self, cell: Cell, protocol: Protocol) -> CellMeasurement | WorkerFault:
         if not cell.parallel:
             return super()._train(cell, protocol)
         grid = parse_plan(cell.parallel)
-        answers = self._answers(RankOrder(cell, grid.world, self.cell_timeout_s, protocol))
+        answers = self._answers(RankOrder(cell, grid.world, self.settings.cell_timeout_s, protocol))
         if isinstance(answers, WorkerFault):
             return answers
         energies = [answer.energy_j for answer in answers.values() if answer.energy_j is not None]
@@ -117,7 +96,7 @@ class RankSession(Session):
             return WorkerFault("crashed", f"torchrun is gone, and the other ranks with it: {lost}")
 
     def _measure_ceilings(self, order: Order, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
-        cell, world = order.cell, self.peers.exchange.place.world
+        cell, world = order.cell, self._exchange.place.world
         answers = self._answers(RankOrder(cell, world, timeout_s, budget_s=budget_s, sitting=order.sitting))
         if isinstance(answers, WorkerFault):
             return answers
@@ -132,6 +111,12 @@ class RankSession(Session):
         if not cell.parallel:
             return super()._energy(cell, start_s, end_s)
         return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")
+
+    def _loss(self) -> str:
+        if self._exchange.lost:
+            return "torchrun is gone"
+        lost = ", ".join(f"rank {rank}" for rank in sorted(self.peers.lost))
+        return f"{lost} gave no answer" if lost else super()._loss()
 
 
 def _by_unit(rows: Sequence[Ceiling]) -> dict[str, float]:

@@ -24,8 +24,7 @@ from runners.cli.progress import Progress
 from runners.sweep.executors import Event
 from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
 from runners.sweep.session import Session
-from runners.workers.devices import ProbeResult, TelemetryWatch
-from runners.workers.pool import ask_once, prepare
+from runners.workers.pool import prepare
 
 SLOT = "runners.sweep.ray_slots:Slot"
 LOOK_S = 5.0
@@ -109,13 +108,13 @@ class RaySlots:
             refused = type(fault).__name__.startswith("RayTaskError") or isinstance(cause, (ValueError, OSError))
             self.dismiss(slot, refused)
             if refused:  # an exception of the slot's own
-                return Event(slot, reason=f"not used: {' '.join(str(cause or fault).split())}")
-            return Event(slot, reason=LOSSES.get(type(fault).__name__, type(fault).__name__))
-        return Event(slot, facts=answer) if isinstance(answer, SlotFacts) else Event(slot, result=answer)
+                return Event(slot, f"not used: {' '.join(str(cause or fault).split())}")
+            return Event(slot, LOSSES.get(type(fault).__name__, type(fault).__name__))
+        return Event(slot, answer)
 
-    def measure(self, slot: str, order: Order) -> None:
+    def measure(self, slot: str, order: Order, progress: Progress) -> None:
         """Hands a cell to a slot."""
-        self._waiting[self._actors[slot].measure.remote(order)] = slot
+        self._waiting[self._actors[slot].attempt.remote(order)] = slot
 
     def dismiss(self, slot: str, refused: bool = True) -> None:
         """Gives a slot back to Ray; one that is gone is forgotten. refused: nor is it asked for again."""
@@ -181,13 +180,8 @@ def _model(node: Mapping[str, Any]) -> str:
     return next((name.removeprefix(KIND) for name in sorted(node["Resources"]) if name.startswith(KIND)), "")
 
 
-class Slot:
-    """The device of this process. `place` first, once; then `measure` for each cell."""
-
-    def __init__(self, settings: SlotSettings) -> None:
-        self.settings = settings
-        self._session: Session | None = None
-        self._watch: TelemetryWatch | None = None
+class Slot(Session):
+    """The device of this process. `place` first, once; then `attempt` for each cell."""
 
     def place(self) -> SlotFacts:
         """What is here. Raises ValueError where nothing may be measured: another version of this program, a device that
@@ -200,27 +194,21 @@ class Slot:
         else:
             os.environ.pop("OMP_NUM_THREADS", None)
         prepare()
-        probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
-        if probed.device.startswith("cuda"):
+        facts = super().place()
+        device = facts.probed.device
+        if device.startswith("cuda"):
             check_single_device(os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._held = hold(
-            probed.properties.get("uuid_hash") or probed.device.partition(":")[0], Path(tempfile.gettempdir())
+            facts.probed.properties.get("uuid_hash") or device.partition(":")[0], Path(tempfile.gettempdir())
         )
-        self._watch = TelemetryWatch(probed.device)
-        preflight = self._watch.preflight()
-        if others := preflight.get("other_processes"):
+        if others := facts.preflight.get("other_processes"):
             raise ValueError(f"expected a device that nobody else uses, got one with {others} other processes")
-        self._watch.start()
-        return SlotFacts(socket.gethostname(), probed, preflight, self._watch.reason)
+        return facts
 
-    def measure(self, order: Order) -> CellResult:
+    def attempt(self, order: Order) -> CellResult:
         """One attempt at a cell. Raises OSError where this machine has no room for a process."""
-        if self._session is None:
-            assert self._watch is not None  # `place` came before
-            self._session = Session(self._watch, self.settings.cell_timeout_s, Progress(0))
         lines = io.StringIO()
-        self._session.progress = Progress(0, lines)
-        result = self._session.measure(order)
+        result = self.measure(order, Progress(0, lines))
         result.lines = lines.getvalue().splitlines()
         return result
 

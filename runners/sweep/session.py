@@ -4,14 +4,14 @@ A fault in one cell costs one row; only a store that cannot be written, the call
 started pass through. Which cells there are, and where results are kept, others decide (`executors`, `ray_slots`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import socket
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
-from results.errors import Inconsistent, StoreFault
+from results.errors import Inconsistent
 from results.records.cell import Ceiling, Cell
 from results.records.rows import MEASURED, changed
 from runners.cli.progress import Progress, title
@@ -22,66 +22,81 @@ from runners.sweep.findings import (
     CellResult,
     OperationTable,
     Order,
+    SlotFacts,
+    SlotSettings,
     WorkFindings,
     merge_findings,
     trace_id,
 )
 from runners.sweep.models import Counts
 from runners.sweep.plan import ceiling_budget_s, ceiling_key, protocol_s, reason_against, tasks, worker_key
-from runners.workers.devices import TelemetryWatch, WindowEnergy
-from runners.workers.pool import Stopwatch, Worker, WorkerFault, classify
+from runners.workers.devices import ProbeResult, TelemetryWatch, WindowEnergy
+from runners.workers.pool import Stopwatch, Worker, WorkerFault, ask_once, classify
 
 TRACE_TIMEOUT_S = 300.0
+
+LEAST_SHARE = 3.0
+"""A cell may take this many times its shortest time from a time budget, whatever its share is."""
 
 SHORTEST_CALL_S = 1.0
 """What a work's call is given at least; the worker itself leaves out what would not end in the cell's limit."""
 
 
-@dataclass
 class Session:
-    """The state of one session, whose workers, counts and ceilings stay from cell to cell."""
+    """The state of one session, whose workers, counts and ceilings stay from cell to cell. `place` first."""
 
-    watch: TelemetryWatch
-    cell_timeout_s: float
-    progress: Progress
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: SlotSettings) -> None:
+        self.settings = settings
+        self.watch: Any = None  # the device's `TelemetryWatch`, from `place` on
         self.measurer = Worker("measure")
         self.tracer = Worker("trace")
         self.recorder = Worker("record")
         self._key: tuple[Any, ...] | None = None
         self._result: CellResult  # of the cell that is under way, as far as it is known
+        self._progress: Progress
         self._counts = Counts()
         self._ceilings: dict[tuple[str, str, str], list[Ceiling]] = {}
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
-    def protocol_s(self, cell: Cell) -> float:
-        """Seconds that the cell's protocol takes here at least."""
-        return protocol_s(cell, ceiling_key(cell) in self._ceilings)
+    def place(self) -> SlotFacts:
+        """What is here, asked of a process of its own. Raises ValueError for a device that is not there."""
+        probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
+        self.close()
+        self.settings, self.watch = replace(self.settings, device=probed.device), TelemetryWatch(probed.device)
+        facts = SlotFacts(socket.gethostname(), probed, self.watch.preflight(), self.watch.reason)
+        self.watch.start()
+        return facts
 
-    def measure(self, order: Order, share_s: Callable[[float], float | None] = lambda least_s: None) -> CellResult:
-        """One attempt at a cell. share_s: the least that timing it takes → what it may take; None: no limit."""
-        self._result, stopwatch = CellResult(order.row()), Stopwatch()
+    def measure(self, order: Order, progress: Progress) -> CellResult:
+        """One attempt at a cell. Raises KeyboardInterrupt, or OSError where this machine has no room for a process."""
+        self._result, self._progress, stopwatch = CellResult(order.row()), progress, Stopwatch()
         try:
-            self._measure(order, share_s)
-        except (KeyboardInterrupt, StoreFault, OSError):  # OSError: no process started, and the next one would not
-            self.close()
+            self._measure(order, stopwatch)
+        except OSError:  # no process started, and the next one would not
             raise
         except Exception as fault:  # noqa: BLE001  the edge: what this cell alone meets costs its row
             self._result = replace(self._result, rows={}, profile=(), recordings={})
             self._result.learn(warnings=())
             self._fail(classify(fault))
         self._result.learn(duration_s=stopwatch.elapsed_s)
+        self._result.lost = self._loss()
         return self._result
 
-    def close(self) -> None:
-        """Ends the workers."""
-        self.measurer.stop()
-        self.tracer.stop()
-        self.recorder.stop()
+    def _loss(self) -> str:
+        """Why no other cell can be measured; "" if one can. Telemetry is asked once more after a cell that failed."""
+        lost = self.watch.loss(ask=self._result.run.status not in MEASURED)
+        return f"the device is lost ({lost})" if lost else ""
 
-    def _measure(self, order: Order, share_s: Callable[[float], float | None]) -> None:
-        """What becomes of one cell, in the attempt that is under way."""
+    def close(self) -> None:
+        """Ends the workers, and telemetry."""
+        for worker in (self.measurer, self.tracer, self.recorder):
+            worker.stop()
+        if self.watch is not None:
+            self.watch.close()
+
+    def _measure(self, order: Order, so_far: Stopwatch) -> None:
+        """What becomes of one cell, in the attempt that is under way; timing it takes its share of the time budget, but
+        enough to settle in, and no more than there is."""
         cell, result = order.cell, self._result
         if against := reason_against(cell):
             result.learn(status="invalid", reason=against)
@@ -89,24 +104,25 @@ class Session:
         if worker_key(cell) != self._key:
             self.measurer.stop()
             self._key = worker_key(cell)
-        self.progress.stage(cell, "counting")
+        self._progress.stage(cell, "counting")
         counts = [replace(row, cell_id=cell.cell_id, attempt=order.attempt) for row in self._counts.of(cell)]
         result.rows = {"flop_counts.csv": counts}
-        self.progress.stage(cell, "tracing")
+        self._progress.stage(cell, "tracing")
         fault = self._keep_trace(order)
         if fault is not None and fault.status == "invalid":
             self._fail(fault)
             return
         notes = self._traces.get(result.run.trace_id, ()) if fault is None else (f"{fault.status}: {fault.reason}",)
         result.learn(warnings=tuple(f"trace: {note}" for note in notes))
-        self.progress.stage(cell, "finding the device's ceiling")
+        self._progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(order)
-        self.progress.stage(cell, "warming up")
-        self.measurer.on_message = partial(self.progress.stage, cell)
+        self._progress.stage(cell, "warming up")
+        self.measurer.on_message = partial(self._progress.stage, cell)
         stopwatch = Stopwatch()
-        works, time_left_s = works_of(cell), share_s(self.protocol_s(cell))
-        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, time_left_s, works)
-        answer = self._train(cell, replace(protocol, limit_s=self.cell_timeout_s) if works else protocol)
+        works, left_s = works_of(cell), max(0.0, order.left_s - so_far.elapsed_s)
+        share_s = min(left_s, max(LEAST_SHARE * protocol_s(cell, ceiling_known=True), left_s / order.sharing))
+        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, share_s, works)
+        answer = self._train(cell, replace(protocol, limit_s=self.settings.cell_timeout_s) if works else protocol)
         if not isinstance(answer, WorkerFault) and answer.run.status in MEASURED and works:
             answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, WorkerFault):
@@ -120,7 +136,7 @@ class Session:
         """What a worker found of the cell's own step."""
         beside = [self._ceilings.get(ceiling_key(cell), [])] if cell.paired_ceiling else []
         measured: CellMeasurement | WorkerFault = self.measurer.call(
-            "runners.sweep.cell:measure", cell, protocol, *beside, timeout_s=self.cell_timeout_s
+            "runners.sweep.cell:measure", cell, protocol, *beside, timeout_s=self.settings.cell_timeout_s
         )
         return measured
 
@@ -133,8 +149,8 @@ class Session:
             if lost:
                 parts.append(WorkFindings(unprofiled={work: lost}))
                 continue
-            self.progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {work}")
-            left_s = max(SHORTEST_CALL_S, self.cell_timeout_s - stopwatch.elapsed_s)
+            self._progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {work}")
+            left_s = max(SHORTEST_CALL_S, self.settings.cell_timeout_s - stopwatch.elapsed_s)
             answer: WorkFindings | WorkerFault = self.measurer.call(
                 "runners.sweep.cell:measure_work", cell.cell_id, work, profiled, timeout_s=left_s
             )
@@ -149,13 +165,13 @@ class Session:
             self.measurer.stop()  # what its profiler left would slow the next cell (`passes`)
         if cell.profile == nsight.SOURCE:
             self.measurer.stop()  # the model that was measured and its memory leave the device to the recorded process
-            self.progress.stage(cell, "recording with Nsight Systems")
+            self._progress.stage(cell, "recording with Nsight Systems")
             recorded = nsight.record(
                 cell,
                 profiled_works,
                 self.recorder,
-                lambda command: self.progress.say(f"{title(cell)}: {command}"),
-                lambda: self.cell_timeout_s - stopwatch.elapsed_s,
+                lambda command: self._progress.say(f"{title(cell)}: {command}"),
+                lambda: self.settings.cell_timeout_s - stopwatch.elapsed_s,
             )
             parts.append(recorded)
         return measured.with_works(merge_findings(parts))
@@ -186,7 +202,8 @@ class Session:
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
         """The device's energy over the window."""
-        return self.watch.energy(start_s, end_s)
+        energy: WindowEnergy = self.watch.energy(start_s, end_s)
+        return energy
 
     def _keep_trace(self, order: Order) -> WorkerFault | None:
         """Traces the cell's step, unless the run has its operation table, or had it from here; its id goes into the
@@ -213,7 +230,7 @@ class Session:
         self._ceilings[key] = []
         ceilings = self._measure_ceilings(order, budget_s, 10 * budget_s + 60)
         if isinstance(ceilings, WorkerFault):
-            self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {ceilings.status}: {ceilings.reason}")
+            self._progress.say(f"no ceiling of {cell.precision} on {cell.device}: {ceilings.status}: {ceilings.reason}")
         else:
             self._result.ceilings = self._ceilings[key] = ceilings
         if cell.deterministic:  # whose settings count only before a process's first product

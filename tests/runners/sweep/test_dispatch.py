@@ -12,7 +12,7 @@ from results.records.cell import Cell, Run
 from results.store.manifest import Manifest
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
-from runners.sweep.executors import MOST_LOSSES, Event, Remote
+from runners.sweep.executors import MOST_LOSSES, Event, Executor
 from runners.sweep.findings import Order
 from tests.support.cluster.fake_slots import place, result
 from tests.support.made_up.made_up_runs import Unsynced
@@ -28,7 +28,7 @@ class InMemorySlots:
         self.attempts: list[int] = []
         self.dismissed: list[str] = []
         self.closed = False
-        self.there = {event.slot for event in events if event.facts}
+        self.there = {event.slot for event in events}
 
     @property
     def expected(self) -> int:
@@ -36,17 +36,17 @@ class InMemorySlots:
 
     def next(self, timeout_s: float) -> Event | None:
         event = self.events.popleft() if self.events else None
-        if event is not None and event.reason:
+        if event is not None and isinstance(event.answer, str):
             self.there.discard(event.slot)
         return event
 
-    def measure(self, slot: str, order: Order) -> None:
+    def measure(self, slot: str, order: Order, progress: Progress) -> None:
         self.orders.append((slot, order.cell))
         self.attempts.append(order.attempt)
         left = self.answers.get(slot, len(self.orders))
         if slot in self.answers:
             self.answers[slot] = left - 1
-        self.events.append(Event(slot, result=result(order)) if left > 0 else Event(slot, reason="its node died"))
+        self.events.append(Event(slot, result(order) if left > 0 else "its node died"))
 
     def dismiss(self, slot: str) -> None:
         self.dismissed.append(slot)
@@ -64,14 +64,15 @@ class Sweep:
 
     def __init__(self, path: Path, *events: Any, **more: Any) -> None:
         self.slots = InMemorySlots(*events, **more)
-        self.remote = Remote(self.slots, "1.0")
+        self.executor = Executor(self.slots)
         self.said = io.StringIO()
         self.store = Store.create(path, Manifest(name="made-up", created_at="2026-01-02T03:04:05Z"), Unsynced())
 
     def rows(self, wanted: list[Cell]) -> list[Run]:
-        self.remote.begin_session(self.store, self.remote.probe("auto"))
+        self.executor.probe()
+        self.executor.begin_session(self.store, "1.0")
         progress = Progress(len(wanted), self.said)
-        return list(self.remote.rows(self.store, wanted, None, progress, ("noted",)))
+        return list(self.executor.rows(self.store, wanted, None, progress, ("noted",)))
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_without_a_slot_the_rest_is_not_started_and_it_is_said(sweep: Any) -> No
     made = sweep(*two(), answers={"a": 1, "b": 1})
     runs = made.rows(SIX)
     assert len(runs) == 2
-    assert made.remote.unmeasured == 4
+    assert made.executor.unmeasured == 4
     assert "no device is left (b on two: its node died): 4 cells not started; --resume goes on" in made.said.getvalue()
 
 
@@ -137,16 +138,16 @@ def test_rows_that_cannot_be_kept_cost_their_cell(sweep: Any) -> None:
     made = sweep(two()[0])
     honest = made.slots.measure
 
-    def measure(slot: str, order: Any) -> None:
-        honest(slot, order)
+    def measure(slot: str, order: Any, progress: Progress) -> None:
+        honest(slot, order, progress)
         if order.cell == SIX[1]:
             answer = made.slots.events[-1]
-            answer.result.rows["samples.csv"][0] = answer.result.rows["samples.csv"][0].__class__(
-                part="measure", steps=1, start_s=0.0, wall_s=0.0, cell_id="another"
+            answer.answer.rows["samples.csv"][0] = answer.answer.rows["samples.csv"][0].__class__(
+                part="two\nlines", steps=1, start_s=0.0, wall_s=0.0
             )
 
     made.slots.measure = measure
     runs = made.rows(SIX[:3])
     assert [run.status for run in runs] == ["ok", "crashed", "ok"]
-    assert runs[1].reason.startswith("its rows cannot be kept: samples.csv")
+    assert runs[1].reason.startswith("its rows cannot be kept: ")
     assert read_run(made.store.path).problems == []

@@ -12,6 +12,7 @@ import pytest
 from results.store.store import Store, read_operations, read_run
 from runners.sweep import options as sweep_options
 from runners.sweep import ray_slots
+from runners.sweep import session as sweep_session
 from runners.sweep.findings import Order, SlotSettings, keep
 from runners.sweep.options import check_executor
 from runners.sweep.ray_slots import Slot, check_single_device, hold
@@ -26,7 +27,7 @@ BEGAN = "2026-03-04T05:06:07Z"
 
 def slot_of(scene: Scene) -> Slot:
     made = Slot(SlotSettings("cpu", 60.0, "1.0"))
-    made._watch = scene.watch  # type: ignore[assignment]
+    made.watch = scene.watch
     return made
 
 
@@ -45,7 +46,7 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     answers = [measured(), WorkerFault("out_of_memory", "no room"), measured("not_converged", "too wide"), measured()]
     scene.answers[MEASURE] = in_turn(*answers, *answers)
     made = slot_of(scene)
-    results = [(one, made.measure(one)) for one in (order(scene, each) for each in wanted)]
+    results = [(one, made.attempt(one)) for one in (order(scene, each) for each in wanted)]
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
         other.append_sitting(SITTING)
         kept = [keep(other, order, result) for order, result in results]
@@ -64,9 +65,9 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
 
 def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -> None:
     one, two = order(scene, cell()), order(scene, cell(seed=3))
-    first = slot_of(scene).measure(one)
+    first = slot_of(scene).attempt(one)
     scene.answers[TRACE] = replace(scene.answers[TRACE], operations=tuple(operations(3)))
-    second = slot_of(scene).measure(two)
+    second = slot_of(scene).attempt(two)
     ok, run = keep(scene.store, one, first), keep(scene.store, two, second)
     assert ok.status == "ok"
     assert run.status == "crashed"
@@ -103,10 +104,10 @@ class Watched:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setattr(ray_slots, "TelemetryWatch", Watched)
+    monkeypatch.setattr(sweep_session, "TelemetryWatch", Watched)
     monkeypatch.setattr(ray_slots, "harness_version", lambda: "1.0")
     monkeypatch.setattr(ray_slots, "prepare", lambda: None)
-    monkeypatch.setattr(ray_slots, "ask_once", lambda _task, device: replace(place().probed, device=device))
+    monkeypatch.setattr(sweep_session, "ask_once", lambda _task, device: replace(place().probed, device=device))
     monkeypatch.setattr(ray_slots.tempfile, "gettempdir", lambda: str(tmp_path))
 
     def make(device: str = "cpu", version: str = "1.0", threads: str = "") -> Slot:

@@ -127,10 +127,10 @@ def test_what_is_stopped_before_its_directory_is_there_promises_no_resume(
     ended: type[KeyboardInterrupt],
     code: int,
 ) -> None:
-    def stop(_local: Any, _device: str) -> None:
+    def stop(_executor: Any) -> None:
         raise ended
 
-    monkeypatch.setattr(executors.Local, "probe", stop)
+    monkeypatch.setattr(executors.Executor, "probe", stop)
     assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == code
     assert capsys.readouterr().err.splitlines()[-1] == "stopped; nothing was measured"
     assert not (tmp_path / "run").exists()

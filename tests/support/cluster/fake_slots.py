@@ -57,7 +57,7 @@ class MadeUpSlot:
     def place(self) -> SlotFacts:
         return place()
 
-    def measure(self, order: Order) -> CellResult:
+    def attempt(self, order: Order) -> CellResult:
         time.sleep(float(os.environ.get(CELL_S, "0")))
         if os.environ.get(FULL):
             resource.setrlimit(resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))

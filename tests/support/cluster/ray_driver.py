@@ -13,7 +13,7 @@ from results.records.cell import Cell, Run
 from results.store.manifest import Manifest, utc_now
 from results.store.store import Store
 from runners.cli.progress import Progress
-from runners.sweep.executors import Remote
+from runners.sweep.executors import Executor
 from runners.sweep.ray_slots import RaySlots
 from tests.support.cluster.fake_slots import SETTINGS
 
@@ -28,19 +28,19 @@ def plan(count: int) -> list[Cell]:
 def sweep(path: Path, count: int, slot: str = SLOT, each: Callable[[Run], None] = lambda run: None) -> str:
     """Measures what the run lacks, and gives what was said. each: called after each row."""
     stream = io.StringIO()
-    remote = Remote(RaySlots(SETTINGS, slot=slot), SETTINGS.version)
+    executor = Executor(RaySlots(SETTINGS, slot=slot))
     try:
-        remote.probe("auto")
+        executor.probe()
         begun = (path / "manifest.json").exists()
         with Store.resume(path) if begun else Store.create(path, Manifest(name="r", created_at=utc_now())) as store:
             done = store.done()
             todo = [cell for cell in plan(count) if cell.cell_id not in done]
             if todo:
-                remote.begin_session(store, remote.probe("auto"))
-            for run in remote.rows(store, todo, None, Progress(len(todo), stream)):
+                executor.begin_session(store, SETTINGS.version)
+            for run in executor.rows(store, todo, None, Progress(len(todo), stream)):
                 each(run)
     finally:
-        remote.close()
+        executor.close()
     return stream.getvalue()
 
 

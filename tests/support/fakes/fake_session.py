@@ -14,9 +14,16 @@ from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session
-from runners.sweep.executors import Local
-from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
-from runners.workers.devices import WindowEnergy
+from runners.sweep.executors import HERE, Executor, LocalSlots
+from runners.sweep.findings import (
+    CellMeasurement,
+    OperationTable,
+    SlotFacts,
+    SlotSettings,
+    WorkFindings,
+    blank_run,
+)
+from runners.workers.devices import ProbeResult, WindowEnergy
 from runners.workers.pool import WorkerFault
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
@@ -129,7 +136,7 @@ class Scene:
         self.disk = disk or Unsynced()
         self.store = self.open()
         monkeypatch.setattr(sweep_session, "Worker", lambda name: FakeWorker(self, name))
-        for module in ("executors", "plan", "session"):
+        for module in ("executors", "session"):
             monkeypatch.setattr(f"runners.sweep.{module}.Stopwatch", lambda: Lap(self))
         monkeypatch.setattr("measure.counters.isolation.count_isolated", self.count)
 
@@ -149,9 +156,12 @@ class Scene:
         self, cells: Sequence[Cell], time_budget_s: float | None = None, cell_timeout_s: float = 900.0
     ) -> Iterator[Run]:
         """The rows of these cells in one session, each once it is committed."""
-        local = Local(cell_timeout_s)
-        local._watch, local._torch = self.watch, "2.15.0"
-        yield from local.rows(self.store, cells, time_budget_s, Progress(1, self.stream))
+        session = sweep_session.Session(SlotSettings("cpu", cell_timeout_s, ""))
+        session.watch = self.watch
+        executor = Executor(LocalSlots(session))
+        executor._facts = {HERE: SlotFacts("vm", ProbeResult(device="cpu", environment={"torch": "2.15.0"}), {})}
+        executor._sittings = {HERE: self.store.sittings[-1].sitting}
+        yield from executor.rows(self.store, cells, time_budget_s, Progress(1, self.stream))
 
     def count(self, counter: str, workload: str, sizes: Any, batches: Sequence[int], timeout_s: float, *, factory: str):
         """flop = 1000 b + 7 and twice that in total: two rows a batch."""

@@ -17,10 +17,10 @@ from results.records.rows import MEASURED
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session
-from runners.sweep.executors import Local
-from runners.workers.devices import TelemetryWatch
+from runners.sweep.executors import Executor, LocalSlots
+from runners.sweep.findings import SlotSettings
 from runners.workers.pool import Worker, prepare
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING
+from tests.support.made_up.made_up_runs import MANIFEST
 
 
 class Treacherous:
@@ -118,11 +118,11 @@ def betrayed(tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.setattr(sweep_session, "Worker", Betrayed)
     with patch.context(), Store.create(path, MANIFEST) as store:
-        store.append_sitting(SITTING)
         progress = Progress(len(cells), stream)
-        local = Local(120.0)
-        local._watch, local._torch = TelemetryWatch("cpu"), "x"
-        list(local.rows(store, cells, None, progress))
+        executor = Executor(LocalSlots(sweep_session.Session(SlotSettings("cpu", 120.0, ""))))
+        executor.probe()
+        executor.begin_session(store, "")
+        list(executor.rows(store, cells, None, progress))
     patch.undo()
     return {run.batch_size: run for run in read_run(path).runs}, path, stream.getvalue()
 
