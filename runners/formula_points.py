@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from analysis.formula.interpolate import Point, point_text
-from analysis.formula.sampling import Axis, NoSample, SizeSample
+from analysis.formula.sampling import Axis, SizeSample
 from results.errors import Unavailable
 from results.printable import depends_on_data, plain_words
 from runners.workers.pool import place_of_user
@@ -44,7 +44,7 @@ MOST_WORDS = 200
 ONE_BATCH = "a formula holds for all values; python -m runners.footprint or runners.count answers for one batch"
 
 
-class NotBuilt(NoSample):
+class NotBuilt(ValueError):
     """The model cannot be built or trained at some point."""
 
     def __init__(self, words: str, point: Point | None = None) -> None:

@@ -317,7 +317,7 @@ def _footprints(
     return FootprintFormulas(formulas, why, notes, footprints.proven if MINIMAL in formulas else None, at_least)
 
 
-def _difference(point: Point, exact: int, largest: Fraction) -> str:
+def _difference(point: Point, exact: int, largest: int | Fraction) -> str:
     return f"at {point_text(point)} is {exact:,} B, where the formula gives {int(largest):,}"
 
 

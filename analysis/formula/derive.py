@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -220,7 +221,7 @@ def partly_at(form: Form, point: Point) -> Form:
     for monomial, coefficient in form.items():
         free = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
         given = tuple((atom, power) for atom, power in monomial if atom.symbol in point)
-        parts.append({free: value_of({given: coefficient}, point)})
+        parts.append({free: Fraction(value_of({given: coefficient}, point))})
     return plus(parts)
 
 

@@ -111,7 +111,7 @@ def footprints(derived: Derived, point: Point) -> Footprints:
     return Footprints(peaks, why, MINIMAL in peaks and all(proven))
 
 
-def value(peaks: Sequence[Labelled], point: Point) -> Fraction:
+def value(peaks: Sequence[Labelled], point: Point) -> int | Fraction:
     """The largest of the forms at a point."""
     return max(value_of(peak.form, point) for peak in peaks)
 

@@ -66,12 +66,7 @@ def point_text(point: Point) -> str:
     return ", ".join(f"{symbol} {value}" for symbol, value in point.items())
 
 
-def value_of(form: Form, point: Point) -> Fraction:
-    """The form's value at a point."""
-    return Fraction(number_of(form, point))
-
-
-def number_of(form: Form, point: Point) -> int | Fraction:
+def value_of(form: Form, point: Point) -> int | Fraction:
     """The value of a form at a point, an int where no coefficient has a denominator: ints add up many times as fast."""
     whole: int | Fraction = 0
     for monomial, coefficient in form.items():
@@ -101,11 +96,6 @@ def plus(forms: Iterable[Form]) -> Form:
         for monomial, coefficient in form.items():
             total[monomial] = total.get(monomial, Fraction(0)) + coefficient
     return _without_zeros(total)
-
-
-def scaled(form: Form, factor: Fraction) -> Form:
-    """The form times a number."""
-    return {monomial: coefficient * factor for monomial, coefficient in form.items()} if factor else {}
 
 
 def _without_zeros(form: Form) -> Form:
@@ -176,7 +166,7 @@ class Fitter:
         if base:
             product_form: Form = constant
             for form in varying.values():
-                product_form = times(product_form, scaled(form, 1 / base))
+                product_form = times(times(product_form, form), {ONE: 1 / base})
             yield product_form
         yield plus((constant, *(plus((form, {ONE: -base})) for form in varying.values())))
         bases = [[ONE, *(monomial for monomial in form if monomial != ONE)] for form in varying.values()]
@@ -194,7 +184,7 @@ class Fitter:
         return None if solved is None else _without_zeros(dict(zip(monomials, solved, strict=True)))
 
     def _through(self, form: Form, values: Values) -> bool:
-        return all(number_of(form, point) == value for point, value in zip(self.points, values, strict=True))
+        return all(value_of(form, point) == value for point, value in zip(self.points, values, strict=True))
 
     def _along(self, symbol: str, values: Values) -> list[Form]:
         """The forms along one axis, the plainest first."""
@@ -208,13 +198,9 @@ class Fitter:
     def _looked_for(self, symbol: str, there: tuple[int, ...], seen: Values) -> list[Form]:
         if len(set(seen)) == 1:
             return [{ONE: Fraction(seen[0])}]
-        for degree in range(1, self._degree + 1):
-            if (form := through(Atom(symbol), there, seen, degree)) is not None:
-                return [form]
-        for degree in range(1, self._degree + 1):
-            if forms := _rounded(symbol, there, seen, degree):
-                return forms
-        return []
+        plain = [through(Atom(symbol), there, seen, degree) for degree in range(1, self._degree + 1)]
+        rounded = (_rounded(symbol, there, seen, degree) for degree in range(1, self._degree + 1))
+        return [form for form in plain if form is not None][:1] or next(filter(None, rounded), [])
 
 
 def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
@@ -267,7 +253,7 @@ def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) 
     return _without_zeros({((atom, power),) if power else ONE: c for power, c in enumerate(solved)})
 
 
-def solve(rows: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction] | None:
+def solve(rows: Sequence[Sequence[int | Fraction]], right: Sequence[int | Fraction]) -> list[Fraction] | None:
     """The one solution of more equations than unknowns, exactly; None if there is none, or more than one."""
     table = [
         [QQ(entry.numerator, entry.denominator) for entry in (*row, value)]

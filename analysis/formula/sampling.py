@@ -3,18 +3,16 @@
 `derive` asks for tables at a base, along each symbol's axis and in between, until every size has a form that also holds
 at points which no form was fitted to. Where the operations themselves change (layers, an unrolled loop),
 or a size has no form, `Unfitted` says so. It builds no model: `sample_at` does.
-
-Tables of one step at several points side by side: every size as its values at the points.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import zip_longest
+from functools import cached_property
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
-from analysis.formula.interpolate import Fitter, Form, Point, Values, number_of, point_text
+from analysis.formula.interpolate import Fitter, Form, Point, Values, point_text, value_of
 from results.records.counts import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
@@ -71,10 +69,6 @@ class Unfitted(ValueError):
     """A size, or a count, has no formula of a known form: no answer rather than a wrong one."""
 
 
-class NoSample(ValueError):
-    """There is no table at a point: the model does not take such sizes."""
-
-
 class CountKey(NamedTuple):
     """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
 
@@ -89,13 +83,8 @@ class CountKey(NamedTuple):
 
 def place_of(operation: Operation, merged: bool = False) -> CountKey:
     """Where an operation counts. merged: of modules, numbers are *."""
-    module = _without_numbers(operation.module) if merged else operation.module
+    module = re.sub(r"\d+", "*", operation.module) if merged else operation.module
     return CountKey(operation.phase, operation.kind, module, operation.name)
-
-
-@lru_cache(maxsize=1 << 16)
-def _without_numbers(module: str) -> str:
-    return re.sub(r"\d+", "*", module)
 
 
 def restructured(base: SizeSample, sample: SizeSample) -> Unfitted:
@@ -121,7 +110,7 @@ def difference(before: SizeSample, after: SizeSample) -> str:
 
 
 Sampler = Callable[[Point], SizeSample]
-"""The table at a point. Raises NoSample where there is none."""
+"""The table at a point. Raises ValueError where there is none."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +136,7 @@ class Sizes:
     def holds(self, form: Form, values: Values) -> bool:
         """Whether a form gives the values of the samples that none was fitted to."""
         late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
-        return all(number_of(form, sample.point) == value for sample, value in late)
+        return all(value_of(form, sample.point) == value for sample, value in late)
 
 
 def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
@@ -178,27 +167,22 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         fitter = Fitter([sample.point for sample in samples])
         sizes_seen = columns(samples)
         unfitted = [values for values in sizes_seen if fitter.fit(values) is None]
-        more = _more(fitter, unfitted, used, axes) if unfitted else []
-        doubted = None if more else _doubted(fitter, unfitted or sizes_seen, axes)
-        if doubted:
-            samples += [*late, at(doubted)]
-            late = []
-        elif not unfitted:
+        points = _more(fitter, unfitted, used, axes) or _doubted(fitter, unfitted or sizes_seen, axes)
+        added = [at(point) for point in points or ([next(turns)] if unfitted else [])]
+        if not added:
             sizes = Sizes((*samples, *late), len(samples), fitter)
             wrong = [v for v in columns(sizes.samples) if not sizes.holds(fitter.fit(v[: len(samples)]) or {}, v)]
-            if wrong and len(late) == CHECKS:  # what is rounded changes far out, and on which axis is not known
-                samples += [*late, *(sample for point in outer for sample in _tried(at, point))]
-                late, outer = [], []
-            elif wrong:
-                samples, late = [*samples, *late], []
-            elif len(late) >= CHECKS or not axes:
+            if not wrong and (len(late) >= CHECKS or not axes):
                 return sizes
-            else:
+            if not wrong:
                 far = {axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
                 late += (_tried(at, far) if len(late) == CHECKS - 1 else []) or [at(next(turns))]
-        else:
-            samples += [*late, *(at(point) for point in more or [next(turns)])]
-            late = []
+                continue
+            if len(late) == CHECKS:  # what is rounded changes far out, and on which axis is not known
+                added = [sample for point in outer for sample in _tried(at, point)]
+                outer = []
+        samples += [*late, *added]
+        late = []
         if len(samples) > LONGEST:
             raise Unfitted(_words(samples, unfitted))
 
@@ -213,11 +197,11 @@ def _tried(at: Sampler, point: Point) -> list[SizeSample]:
         return []
 
 
-def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> dict[str, int] | None:
-    """Where along an axis to look next, as more than one rounding is possible; None where the points decide."""
+def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> list[dict[str, int]]:
+    """Where along an axis to look next, as more than one rounding is possible; nowhere where the points decide."""
     among = {axis.symbol: [axis.at(steps) for steps in range(1, REACH)] for axis in axes}
-    doubts = (fitter.doubt(values, among) for values in sizes)
-    return next(({symbol: value} for symbol, value in filter(None, doubts)), None)
+    doubts = filter(None, (fitter.doubt(values, among) for values in sizes))
+    return [dict([doubt]) for doubt in islice(doubts, 1)]
 
 
 def _more(
@@ -250,13 +234,10 @@ def _words(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
     """Which operation has the first size without a form."""
     missing = set(unfitted)
     for rows in zip(*(sample.operations for sample in samples), strict=True):
-        for forms in zip(*((*row.input_shapes, *row.output_shapes) for row in rows), strict=True):
-            for values in zip(*forms, strict=True):
-                if values in missing:
-                    seen = ", ".join(map(str, values[:8]))
-                    return (
-                        f"{rows[0].name} in {rows[0].module or 'the model'}: no formula goes through a size ({seen}, …)"
-                    )
+        tensors = zip(*((*row.input_shapes, *row.output_shapes) for row in rows), strict=True)
+        for values in (values for shapes in tensors for values in zip(*shapes, strict=True) if values in missing):
+            seen = ", ".join(map(str, values[:8]))
+            return f"{rows[0].name} in {rows[0].module or 'the model'}: no formula goes through a size ({seen}, …)"
     return "no formula goes through the bytes of a tensor"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from sympy import QQ
 from sympy.polys.rings import ring
 
-from analysis.formula.interpolate import Form, Point, number_of, point_text
+from analysis.formula.interpolate import Form, Point, point_text, value_of
 from analysis.formula.sampling import Sizes, SizeSample, Unfitted, merge_values, place_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
@@ -96,7 +96,7 @@ def _wrong(
     for key in exact.keys() | counts.keys():
         if key[1].endswith((LESS, UNKNOWN)) and (key[0], key[1].replace(LESS, UNKNOWN)) in counts:
             continue  # whole numbers are known where symbols may not be
-        value = number_of(counts.get(key, {}), sample.point)
+        value = value_of(counts.get(key, {}), sample.point)
         if value != exact.get(key, 0):
             wrong[key] = value, exact.get(key, 0)
     return wrong
