@@ -1,8 +1,7 @@
 """Formulas against plain loops: the loops' values equal torch's, and what they counted is what the formulas say.
 
-Convolutions (1-D to 3-D, grouped, depthwise, dilated, strided, padded, transposed), products, attention and recurrent
-layers, forward and every gradient. Seeded: the shapes are the same in every run. The loops are in
-`tests/support/oracles/naive.py`.
+Convolutions (1-D to 3-D, grouped, depthwise, dilated, strided, padded, transposed) and products, forward and every
+gradient. Seeded: the shapes are the same in every run. The loops are in `tests/support/oracles/naive.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from analysis.operators import products, registry
+from analysis.operators import registry
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.oracles import naive
 from tests.support.oracles.naive import Convolution
@@ -188,99 +187,3 @@ def test_added_products(seed: int, name: str, arguments: tuple[str, str, str], e
         cost = registry.cost(operation(name + suffix, shapes, [y.shape], alpha=alpha, beta=beta))
         summed = name != "aten.addr"  # an outer product sums nothing: its multiplications are elementwise
         assert (cost.model_flop, cost.other_flop) == (2 * product.count * summed, scalars + value.size * (not summed))
-
-
-# --- attention -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(16))
-def test_attention(seed: int) -> None:
-    """Forward and the three gradients of one head shape; value and key widths differ, a causal mask counts dense."""
-    rng = np.random.default_rng(seed)
-    n, h, queries, keys, width, v_width = (int(i) for i in rng.integers(1, 4, 6))
-    causal = seed % 2 == 1
-    q, k, v = tensors(rng, (n, h, queries, width), (n, h, keys, width), (n, h, keys, v_width))
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    g = torch.from_numpy(rng.standard_normal(tuple(y.shape)))
-    y.backward(g)
-    tape = naive.Tape()
-    mine = [tape.array(t.detach().numpy()) for t in (q, k, v)]
-    out = naive.attention(tape, *mine, causal)
-    tape.differentiate(list(out.flat), list(g.numpy().flat))
-    assert close(naive.values(out), y)
-    for numbers, tensor in zip(mine, (q, k, v), strict=True):
-        assert close(naive.grads(numbers), tensor.grad)
-
-    shapes = {"query": q.shape, "key": k.shape, "value": v.shape}
-    forward = registry.cost(operation("aten._scaled_dot_product_flash_attention_for_cpu", shapes, [y.shape]))
-    assert forward.model_flop == 2 * tape.forward
-    shapes = {"grad_out": y.shape, **shapes}
-    backward = registry.cost(operation("aten._scaled_dot_product_flash_attention_for_cpu_backward", shapes, [q.shape]))
-    assert backward.model_flop == 2 * tape.backward == 2 * forward.model_flop
-    rows, again = n * h * queries, 2 * n * h * queries * keys * width
-    assert products.attention_backward_executed(rows, keys, width, v_width) == backward.model_flop + again
-
-
-@pytest.mark.parametrize("wanted", list(itertools.product((False, True), repeat=3)))
-def test_attention_backward_by_mask(wanted: tuple[bool, bool, bool]) -> None:
-    """Only the gradients that are asked for. The loops differentiate through the weights even if only V wants it."""
-    rng = np.random.default_rng(3)
-    shapes = ((1, 2, 3, 2), (1, 2, 4, 2), (1, 2, 4, 3))
-    tape = naive.Tape()
-    arrays = [tape.array(rng.standard_normal(s), w) for s, w in zip(shapes, wanted, strict=True)]
-    out = naive.attention(tape, *arrays, causal=False)
-    tape.differentiate(list(out.flat), [1.0] * out.size)
-    scores = 2 * 3 * 4
-    through_weights = 0 if wanted[0] or wanted[1] else scores * 3  # dO Vᵀ, which nobody asked for
-    cost = products.attention_backward(2 * 3, 4, 2, 3, (*wanted, False))
-    assert cost.model_flop == 2 * (tape.backward - through_weights)
-
-
-# --- recurrent layers ------------------------------------------------------------------------------------------------
-
-RECURRENT = [
-    # cell, layers, directions, projection
-    ("rnn", 1, 1, 0),
-    ("rnn", 2, 2, 0),
-    ("gru", 1, 1, 0),
-    ("gru", 2, 1, 0),
-    ("gru", 2, 2, 0),
-    ("lstm", 1, 1, 0),
-    ("lstm", 1, 2, 0),
-    ("lstm", 3, 1, 0),
-    ("lstm", 2, 2, 0),
-    ("lstm", 1, 1, 2),
-    ("lstm", 2, 2, 2),
-]
-
-
-@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
-@pytest.mark.parametrize(("cell", "layers", "directions", "projection"), RECURRENT)
-@pytest.mark.parametrize("grad_input", [True, False])
-def test_recurrent_layers(cell: str, layers: int, directions: int, projection: int, grad_input: bool) -> None:
-    """Outputs and every gradient of torch's layer, and the multiply-adds of both passes."""
-    time, batch, features, hidden = 3, 2, 2, 3
-    torch.manual_seed(layers + 10 * directions)
-    kind = {"rnn": torch.nn.RNN, "gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[cell]
-    options = {"proj_size": projection} if projection else {}
-    layer = kind(features, hidden, layers, bidirectional=directions == 2, dtype=torch.float64, **options)
-    x = torch.randn(time, batch, features, dtype=torch.float64, requires_grad=True)
-    y = layer(x)[0]
-    g = torch.randn_like(y)
-    y.backward(g)
-
-    tape = naive.Tape()
-    numbers = tape.array(x.detach().numpy(), wanted=grad_input)
-    weights = [[tape.array(w.detach().numpy()) for w in of_cell] for of_cell in layer.all_weights]
-    out = naive.recurrent(tape, cell, numbers, weights, directions, hidden)
-    tape.differentiate(list(out.flat), list(g.numpy().flat))
-    assert close(naive.values(out), y)
-    if grad_input:
-        assert close(naive.grads(numbers), x.grad)
-    for mine, torchs in zip(itertools.chain(*weights), itertools.chain(*layer.all_weights), strict=True):
-        assert close(naive.grads(mine), torchs.grad)
-
-    net = products.network(cell, features, hidden, layers, directions, projection)
-    tokens = time * batch
-    assert products.recurrent(tokens, net).model_flop == 2 * tape.forward
-    assert products.recurrent_backward(tokens, net, grad_input).model_flop == 2 * tape.backward
