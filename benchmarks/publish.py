@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cleaning.self_test import SELF_TEST_FILE
+from cleaning.gates.evidence import SELF_TEST_FILE
 from results.records.cell import Run
 from results.records.rows import SCHEMA_VERSION, Record
 from results.store import layout

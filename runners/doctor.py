@@ -144,7 +144,7 @@ def print_self_test(options: Namespace) -> int:
     With --save or --write the document is kept after each check. Raises Mistake for no such device, a file that exists
     or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
     """
-    from cleaning.self_test import SELF_TEST_FILE
+    from cleaning.gates.evidence import SELF_TEST_FILE
     from runners.self_test import self_test
 
     device = _device("auto" if options.device is None else options.device)
@@ -257,7 +257,7 @@ def verdict(lines: list[Check]) -> str:
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
     """A table; nothing in it is said by colour alone."""
-    words = ("source", "fact", "cost", "expected", "reason", "what runs it")
+    words = ("fact", "cost", "expected", "reason", "what runs it")
     columns = [
         Column(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in words, rank=int(name == "verification"))
         for name in header

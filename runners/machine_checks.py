@@ -76,25 +76,27 @@ def all_checks(runs: Path) -> list[Check]:
     host, torch = environment.host_facts(), environment.torch_facts()
     gpus = [f"cuda:{index}" for index in range(torch["cuda_devices"] or 0)]
     states = [line for device in gpus or ["cuda"] for line in telemetry_checks(device)]  # before our context
-    lines = [_python_check(), *torch_checks(torch), torchvision_check()]
-    for device in gpus or ["cpu"]:
-        lines += device_checks(environment.device_facts(device))
-    lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states, *host_checks(host)]
-    cost = "fp32 and tf32 cells are refused: no flag shows what really runs"
-    lines += [_line("override", variable, cost) for variable in environment.overrides()]
-    lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]
-    return lines
+    tested = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    overridden = "fp32 and tf32 cells are refused: no flag shows what really runs"
+    return [
+        _line("python", platform.python_version(), "" if tested else "tested with 3.11 to 3.13 only"),
+        *torch_checks(torch),
+        torchvision_check(),
+        *(line for device in gpus or ["cpu"] for line in device_checks(environment.device_facts(device))),
+        *driver_checks(host["driver"], bool(torch["cuda_available"])),
+        *states,
+        *host_checks(host),
+        *(_line("override", variable, overridden) for variable in environment.overrides()),
+        *counter_checks(),
+        *tool_checks(),
+        permission_check(),
+        *folder_checks(runs),
+    ]
 
 
 def is_fit(lines: list[Check]) -> bool:
     """Whether everything that a sweep cannot do without is there."""
     return not any(line.needed and line.state == "missing" for line in lines)
-
-
-def _python_check() -> Check:
-    """The interpreter against the versions that the project is tested with."""
-    tested = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    return _line("python", platform.python_version(), "" if tested else "tested with 3.11 to 3.13 only")
 
 
 def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
@@ -143,9 +145,9 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     if row is None:
         cost = "no datasheet denominator: the measured peak, or --peak-tflops"
         yield Check("peaks", "missing", f"no row for {name!r} with {facts['multiprocessors']} multiprocessors", cost)
-    else:
-        unread = "the figures were never read in a document" if row.verification == "memory" else ""
-        yield _line("peaks", f"{row.source} ({row.verification})", unread)
+        return
+    unread = "the figures were never read in a document" if row.verification == "memory" else ""
+    yield _line("peaks", f"{row.source} ({row.verification})", unread)
 
 
 def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
@@ -154,26 +156,22 @@ def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
         yield Check("driver", "missing", "no NVIDIA driver in /proc, none in NVML", "no NVIDIA GPU can be measured")
     elif version is None:
         yield _line("driver", "version unknown, but torch uses a GPU", "the manifest cannot say which driver")
-    elif usable:
-        yield _line("driver", version)
     else:
-        yield _line("driver", f"{version}, but torch sees no GPU", "cells run on the CPU")
+        cost = "" if usable else "cells run on the CPU"
+        yield _line("driver", f"{version}, but torch sees no GPU" if cost else version, cost)
 
 
 def host_checks(host: Mapping[str, Any]) -> Iterator[Check]:
     """Load, governor and quota: what makes times on this host scatter."""
-    usable, load = host["cpu_usable"] or 1, host["load_1min"]
-    busy = load is not None and load > BUSY_LOAD_RATIO * usable
+    usable, load, governor, quota = host["cpu_usable"] or 1, host["load_1min"], host["governor"], host["cpu_quota"]
     if load is None:
         yield _line("load", "unknown", "other work cannot be seen")
     else:
-        cost = "other work shares the cores: intervals widen" if busy else ""
-        yield _line("load", f"{load:.1f} on {usable} cores", cost)
-    governor = host["governor"]
+        busy = load > BUSY_LOAD_RATIO * usable
+        yield _line("load", f"{load:.1f} on {usable} cores", "other work shares the cores: intervals widen" * busy)
     drifts = governor not in (None, "performance")
     cost = "the clock follows the load: CPU times drift while it rises" if drifts else ""
     yield _line("governor", governor or "not shown (virtual machine)", cost)
-    quota = host["cpu_quota"]
     if quota is not None and quota < usable:
         yield _line("quota", f"{quota:g} of {usable} cores", "the container is stopped when it has used them up")
 
@@ -231,12 +229,11 @@ def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTeleme
     """Which adapter tells of a GPU and what, and the state that it is in."""
     try:
         with opens(device) as opened:
-            adapter, state, reading = opened.adapter, opened.preflight(), vars(opened.poll())
-            reasons = dict(opened.reasons)
+            adapter, state, reasons = opened.adapter, opened.preflight(), opened.reasons
     except Unavailable as fault:
         yield Check("telemetry", "missing", f"{device}: {' '.join(str(fault).split())}", NO_TELEMETRY)
         return
-    absent = [field for field in TELEMETRY if reading[field] is None]
+    absent = [field for field in TELEMETRY if state[field] is None]
     offered = ", ".join(field for field in TELEMETRY if field not in absent) or "nothing"
     cost = f"stays empty: {', '.join(TELEMETRY[field] for field in absent)}" if absent else ""
     why = "; ".join(reasons[field] for field in absent if field in reasons)
@@ -263,9 +260,8 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         yield _line("throttling", ", ".join(limits) or "nothing holds the clock down", cost)
     limit, default = state["power_limit_w"], state["power_limit_default_w"]
     if limit is not None:
-        lowered = default is not None and limit < default
         fact = f"{limit:.0f} W, default {'unknown' if default is None else f'{default:.0f} W'}"
-        yield _line("power limit", fact, "clocks fall sooner than on a card as sold" if lowered else "")
+        yield _line("power limit", fact, "clocks fall sooner than on a card as sold" * (limit < (default or 0.0)))
     celsius = state["temperature_c"]
     if celsius is not None:
         yield _line("temperature", f"{celsius:.0f} °C", "it may throttle from the start" * (celsius >= HOT_CELSIUS))

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from pandas import DataFrame
 
-    from cleaning.gates.evidence import Evidence
+    from cleaning.gates.evidence import Evidence, SelfTest
     from cleaning.reconcile.variants import Built
-    from cleaning.self_test import SelfTest
     from reports.compare.page import Side
     from results.records.answers import Comparison
     from results.records.rows import Record
@@ -371,7 +370,7 @@ def evidence_of(path: Path) -> Evidence:
 
 def self_test_of(path: Path) -> SelfTest | str | None:
     """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
-    from cleaning.self_test import SELF_TEST_FILE, parsed
+    from cleaning.gates.evidence import SELF_TEST_FILE, parsed
     from results.text_files import json_value, read_text
 
     if not (path / SELF_TEST_FILE).is_file():

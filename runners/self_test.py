@@ -28,23 +28,7 @@ from typing import Any
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
 from analysis.trace.operations import is_product, product_flop
-from cleaning.self_test import (
-    BLOCKS,
-    CLOCK_STEP_HZ,
-    EVENTS_RATIO,
-    FAILED,
-    FEWEST_COVERED,
-    FP32_ERROR,
-    MEMORY_RATIO,
-    OK,
-    REPEATS,
-    REPORTED,
-    SLEEP_RATIO,
-    UNAVAILABLE,
-    UNFINISHED,
-    CheckResult,
-    rate_bounds,
-)
+from cleaning.gates.evidence import FAILED, OK, UNAVAILABLE, CheckResult
 from measure.ceiling.trials import LAYOUTS, Trial, shapes, titled
 from measure.device.telemetry import DeviceTelemetry, open_device
 from measure.timing.clocks import clock_for
@@ -52,6 +36,27 @@ from results.errors import Unavailable, one_line
 from results.records.cell import Ceiling
 from results.records.counts import ProfiledOperation
 from runners.workers import traced_step as training
+
+REPORTED = "reported"
+"""The verdict of a check whose number is reported and not judged."""
+UNFINISHED = "unfinished"
+"""The verdict over a test whose checks were not all tried when its document was written."""
+
+RATE_RATIOS = (0.05, 1.02)
+"""What a kernel reaches of its unit's datasheet peak: less is a device that something holds down, more cannot be."""
+TENSOR_RATIO = 0.2
+"""A tensor unit must do more than the vector units could, but this share of its own peak is always enough: there are
+devices whose tensor units are no faster than that (GeForce in tf32)."""
+
+EVENTS_RATIO, SLEEP_RATIO, MEMORY_RATIO = 0.03, 0.05, 0.02
+FP32_ERROR = 2e-5
+"""Largest error of a product in IEEE fp32, 512 terms, relative to the largest element; TF32's is near 1e-3."""
+
+REPEATS, BLOCKS, FEWEST_COVERED = 8, 10, 6
+"""Intervals of ten blocks each; fewer than 6 of 8 that cover the common mean have a chance of 0.6 % at 95 %."""
+
+CLOCK_STEP_HZ = 15e6
+"""By which NVIDIA's clocks move."""
 
 
 @dataclass(frozen=True)
@@ -189,21 +194,24 @@ def rate(kind: str, precision: str) -> Check:
     def check(tested: DeviceUnderTest) -> CheckResult:
         from measure.ceiling.ceilings import bench_of
 
-        policy = PRECISIONS[precision]
-        known = peaks.lookup(tested.name, tested.multiprocessors)
-        for unit in (policy.matmul_unit, policy.convolution_unit):
-            if known is None or unit not in known.peaks:
-                raise Unavailable(f"no datasheet gives {tested.name or 'this device'} a peak in {unit}")
+        policy, known = PRECISIONS[precision], peaks.lookup(tested.name, tested.multiprocessors)
+        unit = policy.matmul_unit if kind == "rate" else policy.convolution_unit
+        if known is None or unit not in known.peaks:
+            raise Unavailable(f"no datasheet gives {tested.name or 'this device'} a peak in {unit}")
         with bench_of(tested.device, policy, None, math.inf) as bench:
-            trials = _trials(kind, tested.kind, bench.probe())
+            probed = bench.probe()
+            trials = [trial for trial in shapes(tested.kind, probed) if trial.operation == "matmul"]
+            if kind == "convolution":
+                image_flop = Trial("convolution", (1, CHANNELS, SIDE), kernel=1).flop
+                images = min(max(1, int(probed * CALL_S / image_flop)), MOST_IMAGES)
+                trials = [Trial("convolution", (images, CHANNELS, SIDE), layout, kernel=1) for layout in LAYOUTS]
             blank = Ceiling(sitting="", device=tested.device, precision=precision, unit="", operation="", shape="")
             bench.deadline_s = bench.clock.wall_s() + RATE_S
             rows = [bench.row(titled(blank, t, policy), t, len(trials) - i) for i, t in enumerate(trials)]
-        best = max(row.flop_per_s or 0.0 for row in rows)
+        best, peak = max(row.flop_per_s or 0.0 for row in rows), known.peaks[unit]
         if not best:
             raise Unavailable(f"no kernel was timed: {rows[0].reason}")
-        unit, peak = rows[0].unit, known.peaks[rows[0].unit]  # type: ignore[union-attr]  # looked up above
-        low, high = rate_bounds(known, unit)  # type: ignore[arg-type]
+        low, high = rate_bounds(known, unit)
         expected = f"{low:.3g} to {high:.3g} FLOP/s, by the datasheet's {peak:.3g} in {unit}"
         why = "more than the unit can do" if best > peak else "no more than other units could do, or held down"
         return within(best, low, high, expected, f"{best / peak:.3g} × the datasheet's peak: {why}")
@@ -211,12 +219,11 @@ def rate(kind: str, precision: str) -> Check:
     return check
 
 
-def _trials(kind: str, device: str, rate_flop_per_s: float) -> list[Trial]:
-    if kind == "rate":
-        return [trial for trial in shapes(device, rate_flop_per_s) if trial.operation == "matmul"]
-    image_flop = Trial("convolution", (1, CHANNELS, SIDE), kernel=1).flop
-    images = min(max(1, int(rate_flop_per_s * CALL_S / image_flop)), MOST_IMAGES)
-    return [Trial("convolution", (images, CHANNELS, SIDE), layout, kernel=1) for layout in LAYOUTS]
+def rate_bounds(known: peaks.Device, unit: str) -> tuple[float, float]:
+    """Lowest and highest believable FLOP/s of a kernel in this unit of a device, which has a peak in it."""
+    peak, (least, most) = known.peaks[unit], RATE_RATIOS
+    vector = 0.0 if unit == "fp32" else known.peaks.get("fp32", 0.0)
+    return max(least * peak, min(most * vector, TENSOR_RATIO * peak)), most * peak
 
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10

@@ -41,12 +41,12 @@ def ceilings(path: Path) -> None:
 
 
 def self_test(path: Path) -> None:
-    from cleaning.self_test import SELF_TEST_FILE, faults
+    from cleaning.gates.evidence import SELF_TEST_FILE, self_test_faults
     from runners.report import self_test_of
 
     found = self_test_of(placed(path, SELF_TEST_FILE).parent)
     if found is not None and not isinstance(found, str):
-        list(faults(found))
+        list(self_test_faults(found))
 
 
 def utilization(path: Path) -> None:

@@ -7,8 +7,7 @@ from analysis.devices import telemetry
 from analysis.devices.peaks import is_stand_in
 from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
 from analysis.utilization.utilization import limits_seen
-from cleaning.gates.evidence import RUN, Evidence, Finding, faultless, finding
-from cleaning.self_test import SELF_TEST_FILE, faults
+from cleaning.gates.evidence import RUN, SELF_TEST_FILE, Evidence, Finding, faultless, finding, self_test_faults
 from results.records.cell import Run, Telemetry
 from results.store.layout import key_of
 
@@ -60,7 +59,7 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
         ]
         pairs = zip(own.items(), zip(*runs, strict=True), strict=True)
         elsewhere = [f"of {name} {text!r}, the run of {of[0]!r}" for (name, text), of in pairs if text not in of]
-        words = [*faults(test), *elsewhere]
+        words = [*self_test_faults(test), *elsewhere]
     yield finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words)}")
 
 

@@ -4,20 +4,22 @@ facts.
 The facts of a trace are taken from its operation table once, so that no two tables are in memory together. What the
 backward pass must be is worked out from the forward pass alone, by following which storages need a gradient. Pure.
 
-What a gate is (its name, what it asks, when it must not be open), and what it finds of one cell.
+What a gate is (its name, what it asks, when it must not be open), and what it finds of one cell. What a self-test says
+of a device (`python -m runners.doctor --self-test`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
 from analysis.utilization.numerators import input_dtype
 from cleaning.profile import FORWARD
-from cleaning.self_test import SelfTest
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
@@ -205,3 +207,69 @@ class Gate:
     needs: str
     after: tuple[str, ...] = ()
     on: tuple[str, ...] = ("cuda", "cpu")
+
+
+SELF_TEST_FILE = "self_test.json"
+"""The document of `--self-test` in the directory of the run that it is evidence for."""
+
+OK, FAILED, UNAVAILABLE = "ok", "failed", "unavailable"
+
+NEEDED = ("events", "sleep", "count", "flags", "ieee fp32", "intervals")
+"""Checks that every GPU can answer, whatever its driver says of it and whether a sheet is known."""
+
+SELF_TEST_CHECKS = (
+    *(*NEEDED, "memory resnet18", "memory mobilenet_v2"),
+    *(f"{kind} {precision}" for kind in ("rate", "convolution") for precision in PRECISIONS),
+)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check. found: a number in SI units or a ratio, None where there is none; expected: in words."""
+
+    check: str
+    verdict: str
+    found: float | None
+    expected: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfTest:
+    """device: its name as its driver prints it. tested_at: UTC, ISO 8601."""
+
+    device: str
+    verdict: str
+    checks: tuple[CheckResult, ...]
+    driver: str = ""
+    torch_version: str = ""
+    harness_version: str = ""
+    tested_at: str = ""
+
+
+def parsed(document: Any) -> SelfTest:
+    """The self-test that a JSON document holds. Raises ValueError, one line, for one that holds none."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("checks"), list):
+        raise ValueError("expected an object with a list of checks")
+    names = {field.name for field in fields(SelfTest)}
+    try:
+        checks = tuple(CheckResult(**check) for check in document["checks"])
+        test = SelfTest(**{**{name: document[name] for name in names & set(document)}, "checks": checks})
+    except TypeError as fault:
+        raise ValueError(f"no self-test: {fault}") from fault
+    texts = [test.device, test.verdict, *(text for check in checks for text in (check.check, check.verdict))]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("no self-test: a text is none")
+    return test
+
+
+def self_test_faults(test: SelfTest) -> Iterator[str]:
+    """Why a self-test does not say that numbers may be believed."""
+    verdicts = {result.check: result.verdict for result in test.checks}
+    if failed := [name for name, verdict in verdicts.items() if verdict == FAILED]:
+        yield f"{', '.join(failed)} failed"
+    if test.verdict != OK:
+        yield f"its verdict is {test.verdict!r}"
+    if missing := [name for name in SELF_TEST_CHECKS if name not in verdicts]:
+        yield f"nothing is said of {', '.join(missing)}"
+    yield from (f"{name} is unavailable" for name in NEEDED if verdicts.get(name) == UNAVAILABLE)

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from cleaning.gates.evidence import facts_of
+from cleaning.gates.evidence import SELF_TEST_FILE, facts_of
 from cleaning.gates.gates import GATES, judge
 from cleaning.gates.times import ceiling_load, ceiling_rate
-from cleaning.self_test import SELF_TEST_FILE
 from results.records.answers import FAIL, OPEN, PASS, Verdict
 from results.records.cell import Ceiling
 from results.store.store import read_run

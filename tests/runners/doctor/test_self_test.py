@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from analysis.devices import peaks
-from cleaning.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
+from cleaning.gates.evidence import SELF_TEST_FILE, parsed, self_test_faults
 from results.errors import Unavailable
 from results.records.cell import Telemetry
 from runners import doctor as command
 from runners import self_test
 from runners import self_test as known_work
 from runners.report import self_test_of
-from runners.self_test import CheckResult, DeviceUnderTest, within
+from runners.self_test import CheckResult, DeviceUnderTest, rate_bounds, within
 from tests.support.fakes.commands import refused, running
 
 CPU = DeviceUnderTest("cpu", "a processor")
@@ -102,7 +102,7 @@ def test_an_interrupt_is_one_line_and_leaves_what_was_checked(tmp_path) -> None:
     document = json.loads(file.read_text())
     assert document["verdict"] == "unfinished"
     assert [each["check"] for each in document["checks"]][-1] == "events", "the one before sleep"
-    assert "its verdict is 'unfinished'" in list(faults(parsed(json.loads(file.read_text()))))
+    assert "its verdict is 'unfinished'" in list(self_test_faults(parsed(json.loads(file.read_text()))))
 
 
 # ---- known work ----

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from analysis.devices import peaks
-from cleaning.self_test import OK, CheckResult, SelfTest
+from cleaning.gates.evidence import OK, CheckResult, SelfTest
 from results.records.cell import Ceiling, Parameters, Run, Sample
 from results.records.counts import Operation, ProfiledOperation, Storage
 from results.records.rows import header

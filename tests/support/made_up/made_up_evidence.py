@@ -16,8 +16,7 @@ from typing import Any
 
 from analysis.devices import peaks
 from analysis.stats.summary import LAG1_RAISED
-from cleaning.gates.evidence import facts_of
-from cleaning.self_test import SELF_TEST_FILE, SelfTest
+from cleaning.gates.evidence import SELF_TEST_FILE, SelfTest, facts_of
 from results.records.cell import Ceiling, Cell, Run, Sample, Sitting, Telemetry
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.store.manifest import Manifest

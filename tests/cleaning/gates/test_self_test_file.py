@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.devices.precisions import PRECISIONS
-from cleaning import self_test as facts_self_test
-from cleaning.self_test import NEEDED, SelfTest, faults, parsed
+from cleaning.gates.evidence import NEEDED, SELF_TEST_CHECKS, SelfTest, parsed, self_test_faults
 from runners.self_test import CHECKS
 from tests.support.made_up.made_up_device import self_test as made_up_device_self_test
 
@@ -16,16 +14,14 @@ H200 = "NVIDIA H200"
 
 
 def test_names_are_of_the_checks_that_are_run() -> None:
-    rates = {name for name in CHECKS if name.startswith(facts_self_test.RATES)}
-    assert set(CHECKS) - rates == set(facts_self_test.CHECKS)
-    assert rates == {f"{kind} {each}" for kind in ("rate", "convolution") for each in PRECISIONS}
+    assert set(CHECKS) == set(SELF_TEST_CHECKS)
     assert set(NEEDED) <= set(CHECKS)
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
     test = made_up_device_self_test(H200)
     assert parsed(json.loads(json.dumps(asdict(test)))) == test
-    assert list(faults(test)) == []
+    assert list(self_test_faults(test)) == []
 
 
 @pytest.mark.parametrize(
@@ -52,8 +48,8 @@ def _with(name: str, **values: Any) -> SelfTest:
 
 def test_a_check_that_failed_or_that_every_gpu_can_answer_is_a_fault() -> None:
     unavailable = {"verdict": "unavailable", "found": None, "expected": "", "reason": "there is none"}
-    assert list(faults(_with("memory resnet18", **unavailable))) == []
-    assert list(faults(_with("sleep", **unavailable))) == ["sleep is unavailable"]
-    assert list(faults(_with("rate fp32", verdict="failed"))) == ["rate fp32 failed"]
-    assert list(faults(replace(_with("sleep"), verdict="unfinished"))) == ["its verdict is 'unfinished'"]
-    assert list(faults(_with("sleep", check="other"))) == ["nothing is said of sleep"]
+    assert list(self_test_faults(_with("memory resnet18", **unavailable))) == []
+    assert list(self_test_faults(_with("sleep", **unavailable))) == ["sleep is unavailable"]
+    assert list(self_test_faults(_with("rate fp32", verdict="failed"))) == ["rate fp32 failed"]
+    assert list(self_test_faults(replace(_with("sleep"), verdict="unfinished"))) == ["its verdict is 'unfinished'"]
+    assert list(self_test_faults(_with("sleep", check="other"))) == ["nothing is said of sleep"]
