@@ -159,8 +159,7 @@ class StepObserver(TorchDispatchMode):
             return  # no work: DTensor works out sizes so, and another meter counts on meta tensors
         node = _current_node()
         inputs = tensors_in((*args, *kwargs.values()))
-        call = self._gradients.seen(plan.describe(None, args, kwargs, shapes, out), inputs)
-        plan.described.clear()
+        call = self._gradients.seen(plan.describe(args, kwargs, shapes, out), inputs)
         if call is None:
             return
         what, flop = (call.kind, dtype_name(inputs[0].dtype)), registry.model_flop(call.operation())

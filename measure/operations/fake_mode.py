@@ -17,7 +17,7 @@ import copy
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -37,9 +37,6 @@ from measure.operations.control_flow import exchanged
 from measure.operations.fake_results import Memo, Signature
 from measure.operations.schemas import plan_of
 from results.errors import Unavailable
-
-if TYPE_CHECKING:
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 _NOT_ON_FAKE = (
     DataDependentOutputException,
@@ -78,20 +75,18 @@ class FakeMode(FakeTensorMode):
     """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
 
     One mode in place of two on the stack: a second one costs 5 µs a call. What an operation runs inside itself (a
-    decomposition) is not shown. shortcuts: answer views, and calls whose signature is known (`fake_results.py`),
-    without torch's kernels and bookkeeping; never with symbolic sizes.
+    decomposition) is not shown. Views, and calls whose signature is known (`fake_results.py`), are answered without
+    torch's kernels and bookkeeping.
     """
 
-    def __init__(self, shape_env: ShapeEnv | None = None) -> None:
-        super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=shape_env)
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self.phase = "optimizer"
         self.notes: list[str] = []
-        self.shortcuts = shape_env is None
         self._scalar: int | None = None
         self._watcher: Any = None  # a `Recorder`
         self._memo = Memo(self)
-        if self.shortcuts:
-            self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
+        self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
 
     def enter_phase(self, phase: str) -> None:
         """Say which phase of the step begins."""
@@ -127,16 +122,15 @@ class FakeMode(FakeTensorMode):
                 return func(*args, **(kwargs or {}))
         watcher = self._watcher
         kwargs = kwargs or {}
-        plan = seen = None
-        if self.shortcuts:
-            if func in _MARKERS:
-                return func(*args, **kwargs)
-            plan = plan_of(func)
-            if plan.composes:
-                with self:
-                    return func.decompose(*args, **kwargs)
-            if plan.again or plan.returns_self or plan.is_view:
-                seen = self._memo.signature(plan, args, kwargs)
+        if func in _MARKERS:
+            return func(*args, **kwargs)
+        plan = plan_of(func)
+        if plan.composes:
+            with self:
+                return func.decompose(*args, **kwargs)
+        seen = None
+        if plan.again or plan.returns_self or plan.is_view:
+            seen = self._memo.signature(plan, args, kwargs)
         if watcher is None:
             return self._answer(plan, seen, func, types, args, kwargs)
         self._watcher = None
@@ -208,9 +202,9 @@ class FakeMode(FakeTensorMode):
         return 0.0 if tensor.is_floating_point() else 0
 
 
-def fake_mode(shape_env: ShapeEnv | None = None) -> FakeMode:
-    """A mode for fake CPU tensors, to be entered with `with`. shape_env: for symbolic sizes."""
-    return FakeMode(shape_env)
+def fake_mode() -> FakeMode:
+    """A mode for fake CPU tensors, to be entered with `with`."""
+    return FakeMode()
 
 
 def quiet() -> contextlib.AbstractContextManager[None]:

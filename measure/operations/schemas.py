@@ -1,8 +1,7 @@
 """What the schema of an operator says about one call: names of its tensors, its other arguments, what it writes.
 
-Reads only `OpOverload._schema`; no table of operators but two short literal ones, for what schemas do not say. A call
-is described once for each signature (shapes, dtypes, other arguments): `Plan.described` is the cache. Sizes stay
-ints, or become sympy expressions where the call was symbolic. Nothing here says what a call costs.
+Reads only `OpOverload._schema`; no table of operators but two short literal ones, for what schemas do not say. Nothing
+here says what a call costs.
 
 Plans are kept for one default dtype at a time: it decides what `empty` makes and what an integer tensor times 0.5 is.
 """
@@ -17,7 +16,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from analysis.operators.cost import NEEDS, STORED
 from analysis.operators.registry import kind_of, rule_of
-from measure.operations.storages import plain, sizes
 from results.errors import Unavailable
 from results.records.counts import Operation
 
@@ -89,22 +87,20 @@ class Argument(NamedTuple):
     has_default: bool
     default: Any
     takes_tensors: bool
-    takes_lists: bool  # of tensors
     attribute: bool
 
 
 class Plan:
     """What is known of one operator before its first call.
 
-    recorded: whether its calls belong in the table. lists: whether an argument is a list of tensors. resizes: whether
-    a storage may have another size afterwards. dynamic: whether the output's form depends on more than the inputs'
-    forms, so that each call is described anew. makes_node: False for detach, whose output autograd does not see.
+    recorded: whether its calls belong in the table. resizes: whether a storage may have another size afterwards.
+    makes_node: False for detach, whose output autograd does not see.
     written: (position, name) of the tensor arguments that it writes and does not return; hidden: those of which its
     schema says nothing; also: whether there are any. returns_self: whether it changes its first argument's values and
     nothing else. is_view: whether it returns a view, or a list of views, of its first argument, its only tensor. again:
     whether it writes nothing and returns new tensors alone. composes: whether it has no rule, and is made of others,
     which are recorded in its place. mixed: whether an argument is a list whose items need not be of one type.
-    described: the cache of descriptions by signature; made: of what it returned, for fake tensors.
+    described: signature → description, on fake tensors; made: signature → what it returned.
     """
 
     __slots__ = (
@@ -113,12 +109,10 @@ class Plan:
         "arguments",
         "composes",
         "described",
-        "dynamic",
         "func",
         "hidden",
         "is_view",
         "kind",
-        "lists",
         "made",
         "makes_node",
         "mixed",
@@ -140,19 +134,16 @@ class Plan:
         self.recorded = not is_question and namespace not in NOT_RECORDED and self.name not in QUERIES
         self.arguments = tuple(_argument(a) for a in schema.arguments) if schema is not None else ()
         self.composes = rule_of(self.name) is None and is_composite(func)
-        self.lists = schema is None or any(a.takes_lists for a in self.arguments)
         tags = getattr(func, "tags", ())
         self.resizes = self.name in MOVING or "out" in self.overload
-        self.dynamic = namespace != "aten" or torch.Tag.dynamic_output_shape in tags or self.resizes
+        dynamic = namespace != "aten" or torch.Tag.dynamic_output_shape in tags or self.resizes
         self.makes_node = name not in ("detach", "detach_", "alias")
         self.hidden = HIDDEN_WRITES.get(self.name)
         self.written = _unreturned_writes(schema)
         self.also = bool(self.written) or self.hidden is not None
-        self.returns_self = _returns_self(schema) and not (
-            self.dynamic or self.resizes or self.also or torch.Tag.inplace_view in tags
-        )
+        self.returns_self = _returns_self(schema) and not (dynamic or self.also or torch.Tag.inplace_view in tags)
         self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func))
-        self.again = not self.dynamic and not self.written and _is_functional(schema, tags)
+        self.again = not dynamic and not self.written and _is_functional(schema, tags)
         self.mixed = schema is None or any(
             "List" in kind and not any(f"List[{plain}]" in kind for plain in ("int", "SymInt", "float", "bool"))
             for kind in (str(argument.type) for argument in schema.arguments)
@@ -176,29 +167,24 @@ class Plan:
                 written += [self.value(name, args, kwargs) for name in names]
         return tensors_in(written)
 
-    def describe(
-        self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[Any], out: Any
-    ) -> Description:
-        """What all calls with this signature, `key`, have in common; kept for the next one.
+    def describe(self, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[Any], out: Any) -> Description:
+        """What all calls with this signature have in common.
 
         shapes: sizes of the input tensors as they were before the call, in the order of the call's arguments, which
         is that of the schema (the dispatcher passes by position what can be, and the rest in order).
         """
         names, tensors, attributes = self._split(args, kwargs)
         outputs = tensors_in((out,))
-        description = Description(
+        return Description(
             name=self.name,
             kind=self.kind,
             input_names=tuple(names),
-            input_shapes=tuple([sizes(shape) for shape, _ in zip(shapes, tensors, strict=True)]),
+            input_shapes=tuple([tuple(map(int, shape)) for shape, _ in zip(shapes, tensors, strict=True)]),
             input_dtypes=tuple([dtype_name(tensor.dtype) for tensor in tensors]),
-            output_shapes=tuple([sizes(tensor.shape) for tensor in outputs]),
+            output_shapes=tuple([tuple(map(int, tensor.shape)) for tensor in outputs]),
             output_dtypes=tuple([dtype_name(tensor.dtype) for tensor in outputs]),
             attributes=attributes,
         )
-        if not self.dynamic:
-            self.described[key] = description
-        return description
 
     def _split(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -224,9 +210,7 @@ class Plan:
 
     def _passed_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Argument, Any, bool]]:
         """(argument, value, whether it was passed) for each that has a value, in the order of the schema."""
-        arguments = self.arguments or tuple(
-            Argument(f"args[{i}]", False, None, True, True, True) for i in range(len(args))
-        )
+        arguments = self.arguments or tuple(Argument(f"args[{i}]", False, None, True, True) for i in range(len(args)))
         for position, argument in enumerate(arguments):
             if position < len(args):
                 yield argument, args[position], True
@@ -238,10 +222,8 @@ class Plan:
 
 def _argument(argument: Any) -> Argument:
     default = argument.has_default_value()
-    kind = str(argument.type)
-    takes = "Tensor" in kind
     value = _json_able(argument.default_value) if default else None
-    return Argument(argument.name, default, value, takes, takes and "List" in kind, argument.name not in NOT_ATTRIBUTES)
+    return Argument(argument.name, default, value, "Tensor" in str(argument.type), argument.name not in NOT_ATTRIBUTES)
 
 
 def _names(func: Any) -> tuple[str, str, str]:
@@ -409,8 +391,7 @@ def _json_able(value: Any) -> Any:
         return [_json_able(item) for item in value]
     if isinstance(value, torch.dtype):
         return dtype_name(value)
-    number = plain(value)
-    return number if isinstance(number, _PLAIN) or hasattr(number, "free_symbols") else str(number)
+    return value if isinstance(value, _PLAIN) else str(value)
 
 
 _PLANS: dict[torch.dtype, dict[int, Plan]] = {}

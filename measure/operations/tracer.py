@@ -42,7 +42,7 @@ from measure.operations.schemas import (
     tensors_in,
     with_stored,
 )
-from measure.operations.storages import BEFORE, Storages, fixed_symbols, owner_of, plain
+from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable, one_line
 from results.process import collector_off
 from results.records.counts import Operation, Storage
@@ -57,7 +57,7 @@ Place = tuple[str, str, int | None, int | None, bool]
 """Phase, module, sequence number, forward index, and whether a hook on a gradient makes the call."""
 PRODUCTS_OR_NONE = (*PRODUCTS, "")
 """Kinds of operations that sparse tensors may make another product of."""
-Call = tuple[Plan, Any, Description | None, Any, tuple[int, ...], Any]
+Call = tuple[Plan, Any, Description | None, list[torch.Tensor], list[torch.Size], tuple[int, ...], Place]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def trace_step(
     with contextlib.nullcontext() if mode is None else mode:
         for _ in range(steps_before):
             step((lambda _phase: None) if mode is None else mode.enter_phase)
-        recorder = Recorder(model, optimizer, inputs, mode is not None and mode.shape_env is not None, batch)
+        recorder = Recorder(model, optimizer, inputs, batch)
         with recorder.recording(mode):
             step(recorder.mark)
         return recorder.trace()
@@ -133,7 +133,6 @@ class Recorder:
         model: torch.nn.Module,
         optimizer: Any = None,
         inputs: Any = (),
-        symbolic: bool = False,
         batch: bool | None = None,
     ) -> None:
         self.phase = "optimizer"
@@ -141,7 +140,6 @@ class Recorder:
         self._rows: list[tuple[Any, ...]] = []
         self._parameters = list(model.parameters())
         self._optimizer = optimizer
-        self._symbolic = symbolic
         self._paths = ModulePaths(model)
         self._masks = Masks(model, inputs, batch)
         self._links = Links()
@@ -260,27 +258,15 @@ class Recorder:
         plan = plan_of(func)
         if not plan.recorded or not self.active:
             return None
-        reads: list[int] = []
-        if seen is not None:
-            key = seen.key
-            for tensor in seen.tensors:
-                reads.append(self._input(tensor))
-        else:
-            parts: list[Any] = []
-            self._read(plan, args, parts, reads)
-            if kwargs:
-                parts.extend(kwargs)
-                self._read(plan, kwargs.values(), parts, reads)
-            key = tuple(parts)
-        described = None if plan.dynamic else plan.described.get(key)
-        shapes = None
-        if described is None:
-            shapes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))]
-        return plan, key, described, shapes, tuple(reads), self._place(plan, args)
+        tensors = tensors_in((*args, *kwargs.values())) if seen is None else seen.tensors
+        reads = tuple([self._input(tensor) for tensor in tensors])
+        described = None if seen is None else plan.described.get(seen.key)
+        shapes = [tensor.shape for tensor in tensors] if described is None else []
+        return plan, seen and seen.key, described, tensors, shapes, reads, self._place(plan, args)
 
     def after(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Append the call to the table, now that its outputs are there."""
-        plan, key, described, shapes, reads, place = call
+        plan, key, described, tensors, shapes, reads, place = call
         if isinstance(out, torch.Tensor):
             writes: tuple[int, ...] = (self._output(out),)
         else:
@@ -289,14 +275,16 @@ class Recorder:
             also = [self._output(tensor) for tensor in plan.also_written(args, kwargs)]
             writes = tuple(dict.fromkeys((*writes, *also)))
         if described is None:
-            described = plan.describe(key, args, kwargs, shapes, out)
+            described = plan.describe(args, kwargs, shapes, out)
+            if key is not None:
+                plan.described[key] = described
         if plan.resizes:
             for tensor in tensors_in((out,)):
                 self._storages.resized(tensor)
-        if described.kind in PRODUCTS_OR_NONE and sparse((*args, *kwargs.values())):
-            described = with_stored(described, (*args, *kwargs.values()))
+        if described.kind in PRODUCTS_OR_NONE and sparse(tensors):
+            described = with_stored(described, tensors)
         if place[3] is None:
-            self._gradients.note(len(self._rows), described, (*args, *kwargs.values()))
+            self._gradients.note(len(self._rows), described, tensors)
         else:
             described = self._gradients.of_backward(place[3], described)
         if described is not None:
@@ -308,24 +296,6 @@ class Recorder:
             self._hidden.append(name)
             described = Description(name, "", (), (), (), (), (), {})
             self._rows.append((described, (self.phase, self._paths.current, None, None, False), (), ()))
-
-    def _read(self, plan: Plan, values: Any, key: list[Any], reads: list[int]) -> None:
-        """Add to `key` what tells this call's signature from others, and to `reads` the storages of its tensors."""
-        symbolic = self._symbolic
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                key.append(plain(tuple(value.shape)) if symbolic else value.shape)
-                key.append(value.dtype)
-                reads.append(self._input(value))
-            elif isinstance(value, (list, tuple)):
-                if plan.lists:
-                    key.append(len(value))
-                    self._read(plan, value, key, reads)
-                else:
-                    key.append(plain(tuple(value)) if symbolic else tuple(value))
-            else:
-                key.append(plain(value) if symbolic else value)
-                key.append(value.__class__)  # 1, 1.0 and True are equal
 
     def _place(self, plan: Plan, args: Sequence[Any]) -> Place:
         """Where the operation about to run belongs."""
@@ -363,11 +333,10 @@ class Recorder:
             return self._storages.number(tensor, len(self._rows))
 
     def _notes(self) -> tuple[str, ...]:
-        if self._mode is None:
-            devices = ", ".join(sorted({str(p.device) for p in self._parameters}))
-            return (f"real tensors ({devices})" if devices else "real tensors",)
-        fixed = {} if self._mode.shape_env is None else fixed_symbols(self._mode.shape_env)
-        return (*self._mode.notes, *(f"{name} was fixed to {value}" for name, value in fixed.items()))
+        if self._mode is not None:
+            return tuple(self._mode.notes)
+        devices = ", ".join(sorted({str(p.device) for p in self._parameters}))
+        return (f"real tensors ({devices})" if devices else "real tensors",)
 
     def _state(self) -> list[Any]:
         """The tensors that the optimizer keeps from step to step, and those among its settings (a learning rate)."""

@@ -192,7 +192,7 @@ class Operation(Record):
     """operations/TRACE_ID.csv.gz: one ATen call of a training step.
 
     `input_names[i]` is the schema argument that tensor i came from ("weight"; "tensors[2]" in a list), so that a
-    formula asks for a shape by name. Sizes are ints, or sympy expressions where the trace is symbolic.
+    formula asks for a shape by name. Sizes are ints, or sympy expressions in a graph of them.
     `attributes` holds the other arguments by schema name (groups, output_mask, stride, …).
     """
 

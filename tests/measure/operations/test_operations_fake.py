@@ -1,17 +1,15 @@
-"""Fake tensors: what they stand for, what they cannot answer, and sizes that are symbols."""
+"""Fake tensors: what they stand for, and what they cannot answer."""
 
 from typing import Any
 
 import pytest
-import sympy
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from analysis.operators.registry import total
 from measure.operations.fake_mode import fake_mode, to_fake
-from measure.operations.storages import plain, symbol
-from measure.operations.tracer import StepParts, Trace, clear_cache, trace
+from measure.operations.tracer import Trace, clear_cache, trace
 from results.errors import Unavailable
 from results.records.counts import Operation
 from tests.measure.operations.traced_nets import NETS
@@ -27,7 +25,6 @@ from tests.support.nets.small_steps import (
     real_trace,
     run,
 )
-from workloads.catalogue.base import Batch
 
 
 def without_workspace(o: Operation) -> tuple[Any, ...]:
@@ -93,31 +90,6 @@ def test_data_dependent_operations_fall_back_to_real_tensors() -> None:
     assert one(recorded, "aten.nonzero").output_shapes == ((2, 1),)
 
 
-def test_symbolic_batch() -> None:
-    """The count at a symbol, with a number in its place, is the count at that number."""
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    env = ShapeEnv()
-    mode = fake_mode(env)
-    batch = symbol(env, "batch", 37)
-    built = parts(Small)(mode)
-    with mode:
-        inputs, target = torch.randn(batch, 3, 8, 8), torch.zeros(batch, dtype=torch.long)
-    built.step.batches = iter([Batch((inputs,), target)] * 2)
-    recorded = run(StepParts(built.step, built.model, built.optimizer, (inputs, target)), mode)
-    assert recorded.notes == ()
-    conv = one(recorded, "aten.convolution")
-    assert str(conv.output_shapes) == "((batch, 4, 6, 6),)"
-    (symbol_used,) = conv.output_shapes[0][0].free_symbols
-    convolved = next(s for s in recorded.storages if s.id == conv.writes[0])
-    assert convolved.nbytes == symbol_used * 4 * 6 * 6 * 4
-    counted = total(recorded.operations)
-    for size in (2, 5):
-        numeric = total(fake_trace(parts(Small, (size, 3, 8, 8))).operations)
-        assert counted.model_flop.subs(symbol_used, size) == numeric.model_flop
-        assert counted.read_bytes.subs(symbol_used, size) == numeric.read_bytes
-
-
 def test_to_fake_keeps_what_a_module_is() -> None:
     mode = fake_mode()
     with torch.device("meta"):
@@ -155,23 +127,6 @@ def test_gradients_that_a_fake_rule_returns_as_one_tensor_are_two_as_of_the_kern
     assert backward.output_shapes[3] == backward.output_shapes[4] == (4 * width,)
     assert len(set(backward.writes)) == len(backward.output_shapes)
     assert first.storages == second.storages
-
-
-def test_sizes_are_sympys_own() -> None:
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    size = symbol(ShapeEnv(), "n", 37)
-    n = sympy.Symbol("n", integer=True, positive=True)
-    for theirs, ours in (
-        (size, n),
-        (size * 3 + 1, 3 * n + 1),
-        (size // 4, sympy.floor(n / 4)),
-        (size % 5, sympy.Mod(n, 5)),
-        (torch.sym_max(size, 8), sympy.Max(n, 8)),
-    ):
-        assert plain(theirs) == ours
-    assert plain((size, 2)) == (n, 2)
-    assert type(plain(size - size)) is int
 
 
 def test_ctc_loss_is_traced_on_fake_tensors_where_its_lengths_are_tensors() -> None:
