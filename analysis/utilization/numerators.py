@@ -9,7 +9,6 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import registry
@@ -112,16 +111,18 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
     priced = [pair for pair in zip(operations, known, strict=True) if pair[0].phase != "recompute"]
     table = [operation for operation, _ in priced]
     by_kind: Counter[tuple[str, str]] = Counter()
-    other = read = written = 0
     for operation, cost in priced:
         if cost.model_flop:
             by_kind[operation.kind, input_dtype(operation)] += int(cost.model_flop)
-        other += int(cost.other_flop)
-        read += int(cost.read_bytes)
-        written += int(cost.written_bytes)
-    unsized = sum(map(lacks_sizes, table))
-    unknown = dict(registry.not_understood(table))
-    return TableCount(dict(by_kind), other, read, written, unknown, unsized, _less(priced))
+    return TableCount(
+        flop_by_kind_dtype=dict(by_kind),
+        other_flop=sum(int(cost.other_flop) for _, cost in priced),
+        read_bytes=sum(int(cost.read_bytes) for _, cost in priced),
+        written_bytes=sum(int(cost.written_bytes) for _, cost in priced),
+        not_understood=dict(registry.not_understood(table)),
+        unsized_calls=sum(map(lacks_sizes, table)),
+        less=_less(priced),
+    )
 
 
 def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]:
@@ -154,14 +155,15 @@ def exact(counted: TableCount, run: Run) -> Numerator:
 
     With operations that have no formula there is no count, but what the others have at least.
     """
-    units: Counter[str] = Counter()
-    less: dict[str, Counter[str]] = {name: Counter() for name in counted.less}
+    policy = PRECISIONS[run.precision]
     try:
-        for (_kind, dtype), flop in counted.flop_by_kind_dtype.items():
-            units[unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
-        for name, by_dtype in counted.less.items():
-            for dtype, flop in by_dtype.items():
-                less[name][unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
+        units = _added(
+            (unit_of(dtype, policy, run.device), flop) for (_, dtype), flop in counted.flop_by_kind_dtype.items()
+        )
+        less = {
+            name: _added((unit_of(dtype, policy, run.device), flop) for dtype, flop in by_dtype.items())
+            for name, by_dtype in counted.less.items()
+        }
     except ValueError as fault:
         return Numerator("exact", OWN, reason=str(fault))
     traced = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
@@ -171,7 +173,15 @@ def exact(counted: TableCount, run: Run) -> Numerator:
         reason = f"not_understood: {_calls(counted.not_understood)} have no formula"
         return _partial("exact", OWN, reason, counted.model_flop, counted.not_understood, warnings)
     every = counted.model_flop + counted.other_flop
-    return Numerator("exact", OWN, dict(units), every, warnings=warnings, attention=DENSE, less=less)
+    return Numerator("exact", OWN, units, every, warnings=warnings, attention=DENSE, less=less)
+
+
+def _added(parts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Name → the sum of its parts."""
+    sums: Counter[str] = Counter()
+    for name, flop in parts:
+        sums[name] += flop
+    return dict(sums)
 
 
 def of_loop(run: Run) -> Numerator:
@@ -181,26 +191,24 @@ def of_loop(run: Run) -> Numerator:
         return Numerator(
             "exact", METER, reason=reason, at_least_flop=run.at_least_flop, unknown_calls=run.unknown_calls or 0
         )
-    units: Counter[str] = Counter()
     held = (*run.executed.values(), *run.attention.values())
     if any(isinstance(flop, bool) or not isinstance(flop, (int, float)) for flop in held):
         return Numerator("exact", METER, reason="what the meter counted of these steps is no number")
-    less: dict[str, Counter[str]] = {}
+
+    def unit(kind: str, dtype: str) -> str:
+        own = unit_of(dtype, PRECISIONS[run.precision], run.device)
+        return unit_of_kind(kind, run) if dtype == "float32" and own in FLOAT32_UNITS else own
+
     try:
-        for name, flop in run.executed.items():
-            kind, _, dtype = name.partition("/")
-            units[_unit_of_loop(kind, dtype, run)] += flop
+        units = _added((unit(*name.split("/", 1)), flop) for name, flop in run.executed.items())
+        less: dict[str, dict[str, int]] = {}
         for name, flop in run.attention.items():
             convention, _, dtype = name.partition("/")
-            less.setdefault(convention, Counter())[_unit_of_loop("attention", dtype, run)] += flop
+            own = less.setdefault(convention, {})
+            own[unit("attention", dtype)] = own.get(unit("attention", dtype), 0) + flop
     except ValueError as fault:
         return Numerator("exact", METER, reason=str(fault))
-    return Numerator("exact", METER, dict(units), attention=DENSE, less=less)
-
-
-def _unit_of_loop(kind: str, dtype: str, run: Run) -> str:
-    unit = unit_of(dtype, PRECISIONS[run.precision], run.device)
-    return unit_of_kind(kind, run) if dtype == "float32" and unit in FLOAT32_UNITS else unit
+    return Numerator("exact", METER, units, attention=DENSE, less=less)
 
 
 def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
@@ -243,7 +251,11 @@ def _of_products(
     method: str, counter: str, units: Mapping[str, int], total: FlopCount, warnings: tuple[str, ...]
 ) -> Numerator:
     """A counter's FLOP by unit; none, but at least these, where it lacks a rule for operators that may be products."""
-    products = {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
+    products = {}
+    for name, calls in total.not_understood.items():  # "aten::add_", "ReLU6", "Tensor.relu": unknown ones may be some
+        spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
+        if next(filter(None, map(registry.kind_of, spelt)), "") in ("", *registry.PRODUCTS):
+            products[name] = calls
     if products:
         reason = f"not_understood: {counter} has no rule for {_calls(products)}"
         return _partial(method, counter, reason, sum(units.values()), products, warnings)
@@ -305,45 +317,38 @@ _MATRIX_KINDS = tuple(kind for kind in registry.PRODUCTS if kind != "convolution
 def _of_profile(
     method: str, source: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
 ) -> Numerator:
+    """A numerator over the time of a whole work must hold all of its products: kernels without a recorded call and
+    products of no phase are in no phase's total, but in the time. An epoch is full batches × their number + the last
+    one."""
     own = [count for count in counts if (count.work, count.source) == (method, source)]
     products = [op for op in operations if op.source == source]
+    works: Mapping[str, int] = epoch_parts(run) if method == "epoch" else {method: 1}  # how often each is in it
+    units: Counter[str] = Counter()
     try:
         flop = _cleaned_flop(own, method, run)
-        _check_whole(own, products, method, run)
-        units = _units_of_work(method, products, run)
+        if outside := max((count.outside_time_ratio or 0.0 for count in own), default=0.0):
+            raise Unavailable(f"{100 * outside:.2g} % of the time of kernels that make products is in no recorded call")
+        if lost := sum(op.work in works and not op.phase for op in products):
+            raise Unavailable(f"{lost} products are in no phase: forward and backward are not all of the {method}")
+        for op in products:
+            if op.work in works and op.phase in _PROFILED_PHASES and op.cleaned_flop:
+                policy = PRECISIONS[run.precision]  # where no dtype was recorded
+                unit = unit_of(op.dtype, policy, run.device) if op.dtype else unit_of_kind(op.kind, run)
+                units[unit] += works[op.work] * op.cleaned_flop
         if sum(units.values()) != flop:
             raise Inconsistent(f"operations of the profile add up to {sum(units.values())} FLOP, its counts to {flop}")
     except (Unavailable, Inconsistent, ValueError) as fault:
-        return Numerator(method, source, reason=str(fault), **_known_part(own))
-    return Numerator(method, source, units, warnings=_profile_marks(own), attention=DENSE)
-
-
-def _check_whole(own: Sequence[ProfileCount], products: Sequence[CleanedOperation], method: str, run: Run) -> None:
-    """A numerator over the time of a whole work must hold all of its products. Raises Unavailable.
-
-    Kernels without a recorded call and products of no phase are in no phase's total, but in the time.
-    """
-    if outside := max((count.outside_time_ratio or 0.0 for count in own), default=0.0):
-        raise Unavailable(f"{100 * outside:.2g} % of the time of kernels that make products is in no recorded call")
-    works = _parts(method, run)
-    if lost := sum(op.work in works and not op.phase for op in products):
-        raise Unavailable(f"{lost} products are in no phase: forward and backward are not all of the {method}")
-
-
-def _known_part(own: Sequence[ProfileCount]) -> dict[str, Any]:
-    """What is known of a work whose phases are not whole."""
-    known = [count.at_least_flop for count in own if count.at_least_flop is not None]
-    shares = {count.unknown_time_ratio for count in own}
-    return {
-        "at_least_flop": sum(known) if known else None,
-        "unknown_calls": sum(count.unknown_calls for count in own),
-        "unknown_time_ratio": shares.pop() if len(shares) == 1 else None,
-    }
-
-
-def _parts(work: str, run: Run) -> Mapping[str, int]:
-    """The works that were recorded of a work, and how often each is in it."""
-    return epoch_parts(run) if work == "epoch" else {work: 1}
+        known = [count.at_least_flop for count in own if count.at_least_flop is not None]
+        shares = {count.unknown_time_ratio for count in own}
+        return Numerator(
+            method,
+            source,
+            reason=str(fault),
+            at_least_flop=sum(known) if known else None,
+            unknown_calls=sum(count.unknown_calls for count in own),
+            unknown_time_ratio=shares.pop() if len(shares) == 1 else None,
+        )
+    return Numerator(method, source, dict(units), warnings=_profile_marks(own), attention=DENSE)
 
 
 def _cleaned_flop(own: Sequence[ProfileCount], method: str, run: Run) -> int:
@@ -356,19 +361,6 @@ def _cleaned_flop(own: Sequence[ProfileCount], method: str, run: Run) -> int:
         products = f"{lacking.unknown} products of {lacking.phase}"
         raise Unavailable(f"unknown: {products} whose recorded shapes give no count")
     return sum(count.cleaned_flop or 0 for count in own)
-
-
-def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) -> dict[str, int]:
-    """Cleaned FLOP of a work by the unit that runs them; an epoch is full batches × their number + the last one."""
-    parts = _parts(work, run)
-    units: Counter[str] = Counter()
-    for operation in operations:
-        times = parts.get(operation.work, 0)
-        if times and operation.phase in _PROFILED_PHASES and operation.cleaned_flop:
-            dtype = operation.dtype  # by the run's policy where none was recorded
-            unit = unit_of(dtype, PRECISIONS[run.precision], run.device) if dtype else unit_of_kind(operation.kind, run)
-            units[unit] += times * operation.cleaned_flop
-    return dict(units)
 
 
 def _profile_marks(own: Sequence[ProfileCount]) -> tuple[str, ...]:
@@ -400,13 +392,6 @@ def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopC
     if counter in OPERATORS and not operators:
         raise Unavailable(f"{counter}: no convolution or matrix product among its operators")
     return totals[0], operators
-
-
-def _may_hold_products(name: str) -> bool:
-    """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? If unknown, it could."""
-    spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
-    kind = next(filter(None, map(registry.kind_of, spelt)), "")
-    return kind in ("", *registry.PRODUCTS)
 
 
 def differing_kinds(counted: Mapping[str, int], run: Run) -> list[tuple[str, int, int]]:
