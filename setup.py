@@ -41,7 +41,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 EDITABLE = "editable_wheel" in sys.argv
 MODULE = re.compile(rf"((?:{'|'.join(PACKAGES)})(?:\.\w+)+)(:\w+)?")
 SHOWN = (
-    (re.compile(r"python -m runners\.nvtx_step"), f"python -m {PRIVATE}.runners.nvtx_step"),
+    (re.compile(r"python -m runners\.sweep\.nsight"), f"python -m {PRIVATE}.runners.sweep.nsight"),
     (re.compile(r"python -m runners\.(?=[\w{])"), "flopledger "),  # {: a name in a formatted string
     (re.compile(r"python -m runners\b"), "flopledger"),
     (re.compile(r"pip install -r requirements\.txt"), "pip install flopledger"),

@@ -31,8 +31,7 @@ from runners.cli import output
 from runners.cli.arguments import number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import put, say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import passing, put, say, show_answer
 from runners.report import show_rows
 from runners.workers import devices
 from runners.workers.devices import Place, ProbeResult, place_of

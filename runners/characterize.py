@@ -31,8 +31,7 @@ from results.text_files import csv_table, read_text
 from runners.cli.arguments import names, number
 from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import json_text, put, reserve, say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import json_text, passing, put, reserve, say, show_answer
 from runners.workers import devices
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES, entry, reason_not_trainable
 from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL

@@ -17,10 +17,9 @@ from analysis.parallel.rank_grid import REPLICAS, SCHEDULES
 from measure.counters.isolation import count_isolated, prepare, record_isolated
 from results.errors import Unavailable
 from runners.cli.arguments import choice_error, names, number
-from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, exit_code, guarded, instructed
+from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
-from runners.cli.output import make, put, say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import instructed, make, passing, put, say, show_answer
 from runners.workers.any_model import EXACT, FACTORY, FAST, OWN, TRAINER
 
 if TYPE_CHECKING:

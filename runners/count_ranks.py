@@ -18,10 +18,9 @@ from analysis.parallel.rank_grid import RankGrid, grid_of, parse_sizes
 from analysis.parallel.rank_trace import RankTrace, same_work
 from results.errors import Unavailable
 from results.text_files import json_value, read_text, toml_tables
-from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, instructed
+from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake
 from runners.cli.model_options import hyper_of
-from runners.cli.output import say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import instructed, passing, say, show_answer
 
 if TYPE_CHECKING:
     from measure.parallel.rank_trace import RankStep

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 from results.printable import plain_words
 from results.text_files import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
-from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
+from runners.cli.exits import FAILED, Mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
-from runners.cli.output import json_text, put, reserve, say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import instructed, json_text, passing, put, reserve, say, show_answer
 from runners.workers.traced_step import StepOptions, capability, fit, trace_batch
 
 if TYPE_CHECKING:

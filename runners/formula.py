@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from results.errors import Unavailable
 from results.text_files import stated
 from runners.cli.arguments import choice_error, names, number
-from runners.cli.exits import FAILED, Mistake, exit_code, guarded, instructed
+from runners.cli.exits import FAILED, Mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, RULES, Options, check_models, parser_of
-from runners.cli.output import reserve, say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import instructed, passing, reserve, say, show_answer
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from reports.formula import FormulaAnswer, measure
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import WORDS, hyper_of
-from runners.cli.progress import passing
+from runners.cli.output import passing
 from runners.formula_points import BATCH, FixedSymbol, NotBuilt, Subject, fixed_symbol, sampler
 from runners.formula_points import axes as sampled_axes
 from runners.workers.any_model import get

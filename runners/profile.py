@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 from reports.shared.layout import csv_of
 from results.text_files import json_value, read_text
 from runners.cli.arguments import choice_error, names, number
-from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, instructed
+from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, parser_of
-from runners.cli.output import json_text, put, reserve, say, show_page
-from runners.cli.progress import passing
+from runners.cli.output import instructed, json_text, passing, put, reserve, say, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:

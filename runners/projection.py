@@ -17,8 +17,7 @@ from results.text_files import read_text, toml_tables
 from runners.cli.arguments import choice_error, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import put, reserve, say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import passing, put, reserve, say, show_answer
 
 if TYPE_CHECKING:
     from analysis.project.accelerator import Accelerator, Group

@@ -22,10 +22,9 @@ from analysis.devices.peaks import Device, device_called
 from analysis.footprint.device_memory import SMALL_BATCHES, BatchFit
 from results.errors import Inconsistent, Unavailable
 from runners.cli.arguments import MARGIN_RATIO
-from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded, instructed
+from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
-from runners.cli.output import reserve, say, show_answer
-from runners.cli.progress import passing
+from runners.cli.output import instructed, passing, reserve, say, show_answer
 from runners.footprint import Steps, Untraced
 from runners.workers.traced_step import StepOptions, fit, moments, parts, rules, trace_batch
 

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 from results.printable import printable
 from results.text_files import nearest, stated
-from runners.cli.exits import MISTAKE, instructed
-from runners.cli.output import say
+from runners.cli.exits import MISTAKE
+from runners.cli.output import instructed, say
 
 SHORT_PRECISIONS = {"bf16": "amp-bf16", "fp16": "amp-fp16"}
 """What people type for a precision → its name."""

@@ -18,7 +18,7 @@ from typing import Any, TextIO, cast
 from results.errors import StoreFault
 from results.printable import printable, shortened
 from runners import end_at_once
-from runners.cli.output import say
+from runners.cli.output import instructed, say
 
 FAILED = 1
 """Something that was asked for could not be had, or something unforeseen happened."""
@@ -42,21 +42,6 @@ INTERRUPTED, TERMINATED = 130, 143
 """Ctrl-C and SIGTERM, as a shell has them."""
 
 DEBUG = "FLOPLEDGER_DEBUG"
-
-
-WITHOUT_TORCH = [
-    "numpy",
-    "pandas",
-    "scipy",
-    "sympy",
-    "matplotlib",
-    "seaborn",
-    "rich",
-    "jinja2",
-    "argcomplete",
-]
-WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
-"""Modules that the requirements bring, by their name at import."""
 
 
 class Mistake(ValueError):
@@ -106,17 +91,6 @@ def guarded(run: Callable[[], int], about: str = "") -> int:
         if debugging():
             raise
         return _print_error(f"{about}{type(fault).__name__}: {fault} ({DEBUG}=1 shows where)", FAILED)
-
-
-def instructed(words: str) -> str:
-    """What to install, where the words say that one of our requirements is missing; else the words."""
-    name = match[1] if (match := re.search(r"No module named '(\w+)", words)) else ""
-    if name in WITHOUT_TORCH:
-        also = "; requirements-report.txt is enough for what needs no torch"
-        return f"{name} is not installed: python -m pip install -r requirements.txt{also}"
-    if name in WITH_TORCH:
-        return f"{name} is not installed: python -m pip install -r requirements.txt"
-    return words
 
 
 def _print_error(words: str, code: int) -> int:

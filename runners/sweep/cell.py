@@ -47,9 +47,8 @@ from results.records.counts import Operation
 from results.records.rows import RETAIN
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
-from runners.sweep.models import factory_of
 from runners.sweep.plan import tasks
-from runners.workers.any_model import LARGEST_REAL, Batches, hyper_of_cell, in_layout
+from runners.workers.any_model import LARGEST_REAL, Batches, factory_of, hyper_of_cell, in_layout
 from runners.workers.pool import classify, send_message
 from workloads.catalogue.base import Batch, Workload
 from workloads.step import ScheduledStep, TrainingStep, optimizer_of

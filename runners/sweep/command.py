@@ -26,9 +26,7 @@ from results.store.manifest import Manifest, harness_version, utc_now
 from results.store.store import FAILED as FAILED_CELL
 from results.store.store import NOT_CONVERGED, Store, check_vacant
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, Terminated
-from runners.cli.output import say
-from runners.cli.progress import Progress, passing
-from runners.sweep import models as sweep_models
+from runners.cli.output import Progress, passing, say
 from runners.sweep.options import (
     EARLIER,
     LOCAL,
@@ -56,7 +54,7 @@ from runners.sweep.plan import (
     with_batches,
 )
 from runners.workers import thread_probe
-from runners.workers.any_model import hyper_of_cell
+from runners.workers.any_model import hyper_of_cell, is_own
 from runners.workers.devices import ProbeResult, peak_row, place_of
 from runners.workers.pool import WorkerDied, ask_once, prepare
 
@@ -207,9 +205,9 @@ def _checked(grid: Grid, probed: ProbeResult) -> Grid:
     own, of a library or of a file that cannot be built, images that cannot be read, or fewer than are asked for."""
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
-        if not sweep_models.is_own(cell):
+        if not is_own(cell):
             passing(f"{model}: building it once")
-            ask_once("runners.sweep.models:buildable", model, hyper_of_cell(cell))
+            ask_once("runners.workers.any_model:buildable", model, hyper_of_cell(cell))
             passing("")
     if grid.auto:
         grid = with_batches(grid, probed)

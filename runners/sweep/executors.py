@@ -15,8 +15,7 @@ from typing import Any
 from results.records.cell import Cell, Run
 from results.store.manifest import utc_now
 from results.store.store import Store
-from runners.cli.output import say
-from runners.cli.progress import Progress
+from runners.cli.output import Progress, say
 from runners.sweep.findings import CellResult, Order, SlotFacts, keep, order_of
 from runners.sweep.plan import SPARE_RATIO, planned_s, protocol_s
 from runners.sweep.session import Session

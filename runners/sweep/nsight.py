@@ -4,6 +4,10 @@ The parent says the command and has a worker run it, so that it is ended like an
 with the parent. What comes of it is read once before it is kept. Whatever goes wrong costs one work's recording and
 nothing else: `WorkFindings.unprofiled` has the reason under "nsys WORK". Its time is no time of a step; nothing is
 timed here.
+
+`python -m runners.sweep.nsight CELL WORK` is what Nsight Systems is given to start. It builds the cell's model as the
+sweep does, warms up, and runs one step between cudaProfilerStart and cudaProfilerStop. It prints nothing but a line
+that begins with "error: " where it fails (exit code 1). Run alone it leaves no trace.
 """
 
 import json
@@ -12,6 +16,8 @@ import shlex
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +27,11 @@ from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.rows import non_default
 from results.store.layout import QUICK, compress
+from runners.cli.exits import FAILED
+from runners.cli.output import say
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.pool import WorkerFault
+from runners.sweep.plan import with_tuples
+from runners.workers.pool import WorkerFault, classify
 
 SOURCE = "nsys"
 TASK = "runners.sweep.nsight:record_work"
@@ -31,6 +40,8 @@ LIMIT_S = 300.0
 
 SHORTEST_S = 2.0
 """A recording is begun only if this much of the cell's limit is left."""
+
+LOOK_EVERY_S = 0.5
 
 PARENT = "FLOPLEDGER_PARENT"
 """Variable with the number of the process without which a recorded step ends: nsys may put it into another session."""
@@ -58,7 +69,7 @@ def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.whi
 
 
 def record(
-    cell: Cell, works: Sequence[str], worker: Any, say: Callable[[str], None], left_s: Callable[[], float]
+    cell: Cell, works: Sequence[str], worker: Any, tell: Callable[[str], None], left_s: Callable[[], float]
 ) -> WorkFindings:
     """The recordings of a cell's works. worker: a `pool.Worker`; left_s: of the cell's limit.
 
@@ -74,7 +85,7 @@ def record(
             continue
         with tempfile.TemporaryDirectory(prefix="nsys-", ignore_cleanup_errors=True) as folder:
             words = command(cell, work, Path(folder))
-            say(shlex.join(words))
+            tell(shlex.join(words))
             try:
                 answer = worker.call(TASK, words, folder, limit_s, timeout_s=limit_s + GRACE_S)
             finally:
@@ -89,28 +100,70 @@ def record(
 def command(cell: Cell, work: str, folder: Path) -> list[str]:
     """What records one work of a cell."""
     parameters = json.dumps(non_default(cell), sort_keys=True)
-    step = [sys.executable, "-m", "runners.nvtx_step", parameters, work]
+    step = [sys.executable, "-m", "runners.sweep.nsight", parameters, work]
     return nsight.command(shutil.which(nsight.NSYS) or nsight.NSYS, folder, step)
 
 
 def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
-    """A worker's task: runs a recording's command; its export, gzipped. Raises Unavailable or ValueError."""
+    """A worker's task: runs a recording's command; its export, gzipped. Raises Unavailable, or ValueError for an export
+    that cannot be read, or whose step launched no kernel."""
+    from measure.trace.attribute import last_step
+    from runners.cli.model_options import read_recording
+
     root = str(Path(__file__).resolve().parents[__name__.count(".")])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     environ = {"PYTHONPATH": path, PARENT: str(os.getpid())}
     export = nsight.record(words, Path(folder), limit_s, environ)
-    _check(export)
-    return compress(export.read_bytes(), QUICK)
-
-
-def _check(export: Path) -> None:
-    """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
-    from measure.trace.attribute import last_step
-    from runners.cli.model_options import read_recording
-
     try:
         recording = read_recording(export, last_step)
     except ValueError as fault:
         raise ValueError(f"its export: {str(fault).removeprefix(f'{export}: ')}") from fault
     if "kernel" not in set(recording.kernels["what"]):
         raise ValueError("its export: no kernel was recorded in the step")
+    return compress(export.read_bytes(), QUICK)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: the step ran; 1: it did not, and why is one line on stderr. arguments: a cell's parameters as JSON, those at
+    their default left out, and one of its works."""
+    text, work = sys.argv[1:] if arguments is None else arguments
+    if PARENT in os.environ:
+        threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()
+    try:
+        run(Cell(**with_tuples(json.loads(text))), work)
+    except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is written to the log
+        say(f"error: {classify(fault).reason}")
+        return FAILED
+    return 0
+
+
+def run(cell: Cell, work: str) -> None:
+    """Build what the cell trains, and run one step of the work to be recorded."""
+    from measure.profile.recording import record_step
+    from measure.timing.protocols import Protocol
+    from runners.sweep import cell as sweep_cell
+    from runners.sweep import passes
+
+    prepared = sweep_cell.prepare(cell)
+    rules = Protocol.for_device(cell.device)
+    subject = passes.Subject(
+        cell, prepared.model, prepared.step, prepared.batches, prepared.clock, rules, 0.0, prepared.began_s
+    )
+    step = passes.steps(subject, work)(prepared.model)
+    record_step(step, prepared.model, prepared.clock, work=work, cuda=cell.device.startswith("cuda"))
+
+
+def _end_without(parent: int) -> None:
+    """Ends this process when another one is gone."""
+    while True:
+        try:
+            os.kill(parent, 0)
+        except ProcessLookupError:
+            os._exit(FAILED)
+        except PermissionError:  # it lives, and belongs to somebody else
+            pass
+        time.sleep(LOOK_EVERY_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

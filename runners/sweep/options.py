@@ -29,8 +29,7 @@ from runners.cli.arguments import (
 )
 from runners.cli.exits import as_mistake
 from runners.cli.model_options import INPUT, LAYOUTS, Options, parser_of, several
-from runners.sweep import models as sweep_models
-from runners.sweep.plan import METHODS, Grid, cells, refuse
+from runners.sweep.plan import METHODS, Grid, cells, check_model, digests, refuse
 from runners.workers.devices import Place, ProbeResult, check_name, place_of
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
@@ -272,7 +271,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
 
     for model in _models(options, stored):
         with as_mistake(ValueError, about="--models: "):
-            sweep_models.check_model(model, *(str(chosen(options, stored, name, "")) for name in FED))
+            check_model(model, *(str(chosen(options, stored, name, "")) for name in FED))
         if model not in ENTRIES:
             continue
         own = {name: chosen(options, stored, name, None) for name in OWN_SIZES}
@@ -393,7 +392,7 @@ def grid_of(
     models = stage.get("models") or _models(options, stored)
     own = {
         "models": models,
-        "digests": sweep_models.digests(models),
+        "digests": digests(models),
         "precisions": tuple(precisions),
         "device": probed.device,
     }

@@ -16,17 +16,18 @@ from typing import Any
 
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from measure.counters.registry import COUNTERS
+from results.errors import Unavailable
 from results.process import free_bytes
 from results.records.cell import Cell, Common
-from runners.cli.arguments import MARGIN_RATIO
+from runners.cli.arguments import MARGIN_RATIO, choice_error
 from runners.cli.exits import as_mistake
-from runners.cli.progress import passing
-from runners.sweep.models import digests
+from runners.cli.output import passing
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import Worker, WorkerFault
 from workloads.catalogue.catalogue import ENTRIES, IMAGES, OPTIMIZERS, OWN, reason_not_trainable
-from workloads.catalogue.model_names import CLASSES
+from workloads.catalogue.model_names import CLASSES, CODE, model_digest, parse_shapes
+from workloads.catalogue.model_names import check as check_spec
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""
@@ -60,7 +61,7 @@ class Grid(Common):
     )  # memory_bytes, margin_ratio, steps: "MODEL PRECISION" → batches, the largest that fits, at_most by live bytes
     parallel: tuple[str, ...] = ()  # plans; none: one device
     scaling: str = "strong"  # weak: batch sizes are of each replica
-    digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
+    digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files
 
     def as_json(self) -> dict[str, Any]:
         """Field → value, as the manifest keeps it."""
@@ -92,6 +93,30 @@ class Grid(Common):
         single = {name: (values[name],) for name in VARIED if not isinstance(values.get(name, ()), tuple)}
         with as_mistake(TypeError, about="expected the options of a sweep in the manifest: "):
             return cls(**{**values, **single})
+
+
+def check_model(model: str, inputs: str, batch_maker: str) -> None:
+    """Raises ValueError, one line, for a model or an input that cannot be what it says."""
+    with as_mistake(Unavailable):
+        try:
+            spec = check_spec(model)
+        except ValueError as fault:
+            if model.isidentifier():
+                raise ValueError(choice_error("model", model, ENTRIES)) from fault
+            raise
+        if batch_maker and spec.form in CODE:
+            check_spec(batch_maker)
+        elif batch_maker:
+            raise ValueError(f"--batch: {model} makes its own batches; it goes with file.py:function")
+        if inputs:
+            parse_shapes(inputs)
+
+
+def digests(models: Iterable[str]) -> dict[str, str]:
+    """Model → the checksum of its files, of those that have any. Raises ValueError for a file that cannot be read."""
+    with as_mistake(OSError, about="--models: "):
+        checksums = {model: model_digest(model) for model in models if model not in ENTRIES}
+    return {model: digest for model, digest in checksums.items() if digest}
 
 
 def with_tuples(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from results.store.manifest import harness_version
-from runners.cli.progress import Progress
+from runners.cli.output import Progress
 from runners.sweep.executors import Event
 from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings
 from runners.sweep.session import Session

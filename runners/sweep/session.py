@@ -13,8 +13,9 @@ from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.errors import Inconsistent
 from results.records.cell import Ceiling, Cell
-from results.records.rows import MEASURED, changed
-from runners.cli.progress import Progress, title
+from results.records.counts import FlopCount
+from results.records.rows import MEASURED, changed, digest
+from runners.cli.output import Progress, title
 from runners.sweep import nsight
 from runners.sweep.findings import (
     FOUND,
@@ -28,8 +29,8 @@ from runners.sweep.findings import (
     merge_findings,
     trace_id,
 )
-from runners.sweep.models import Counts
 from runners.sweep.plan import ceiling_budget_s, ceiling_key, protocol_s, reason_against, tasks, worker_key
+from runners.workers.any_model import factory_of, hyper_of_cell
 from runners.workers.devices import ProbeResult, TelemetryWatch, WindowEnergy
 from runners.workers.pool import Stopwatch, Worker, WorkerFault, ask_once, classify
 
@@ -37,6 +38,9 @@ TRACE_TIMEOUT_S = 300.0
 
 LEAST_SHARE = 3.0
 """A cell may take this many times its shortest time from a time budget, whatever its share is."""
+
+COUNT_TIMEOUT_S = 300.0
+"""Limit of one counter and workload, all its batches together."""
 
 SHORTEST_CALL_S = 1.0
 """What a work's call is given at least; the worker itself leaves out what would not end in the cell's limit."""
@@ -54,7 +58,7 @@ class Session:
         self._key: tuple[Any, ...] | None = None
         self._result: CellResult  # of the cell that is under way, as far as it is known
         self._progress: Progress
-        self._counts = Counts()
+        self._counts: dict[str, dict[int, list[FlopCount]]] = {}  # counter and workload → batch → its rows
         self._ceilings: dict[tuple[str, str, str], list[Ceiling]] = {}
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
@@ -105,7 +109,7 @@ class Session:
             self.measurer.stop()
             self._key = worker_key(cell)
         self._progress.stage(cell, "counting")
-        counts = [replace(row, cell_id=cell.cell_id, attempt=order.attempt) for row in self._counts.of(cell)]
+        counts = [replace(row, cell_id=cell.cell_id, attempt=order.attempt) for row in self._count(cell)]
         result.rows = {"flop_counts.csv": counts}
         self._progress.stage(cell, "tracing")
         fault = self._keep_trace(order)
@@ -249,3 +253,21 @@ class Session:
             timeout_s=timeout_s,
         )
         return ceilings
+
+    def _count(self, cell: Cell) -> list[FlopCount]:
+        """The counters' rows at small batches and at the cell's own; no workload is counted twice at one."""
+        from measure.counters.isolation import batches_to_count, count_isolated, extrapolate
+
+        rows: list[FlopCount] = []
+        sizes, own = hyper_of_cell(cell), (1, 2) if cell.quick else batches_to_count(cell.batch_size)
+        for counter in cell.counters:
+            by_batch = self._counts.setdefault(digest([counter, cell.model, sizes]), {})
+            if batches := sorted({*own} - by_batch.keys()):
+                limit_s, factory = COUNT_TIMEOUT_S, factory_of(cell)
+                new_rows = count_isolated(counter, cell.model, sizes, batches, limit_s, factory=factory)
+                by_batch |= {size: [row for row in new_rows if row.batch_size == size] for size in batches}
+            counted = [row for size in sorted({*own}) for row in by_batch[size]]
+            rows += counted
+            if all(row.batch_size != cell.batch_size for row in counted):
+                rows += extrapolate(counted, cell.batch_size)
+        return rows

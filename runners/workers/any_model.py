@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.records.cell import Cell
 from results.records.counts import FlopCount
-from workloads.catalogue.catalogue import ENTRIES, hyper_of
+from workloads.catalogue.catalogue import ENTRIES, factory, hyper_of
 from workloads.catalogue.model_names import CLASSES
 
 if TYPE_CHECKING:
@@ -158,6 +158,33 @@ def _changes(cell: Cell) -> dict[str, Any]:
         "checkpoint": list(cell.checkpoint),
     }
     return {name: value for name, value in words.items() if value}
+
+
+def is_own(cell: Cell) -> bool:
+    """Whether a catalogue workload's own factory builds it: nothing of it is changed but its sizes."""
+    return cell.model in ENTRIES and not (cell.inputs or cell.frozen or cell.checkpoint)
+
+
+def factory_of(cell: Cell) -> str:
+    """ "module:function" that builds the cell's workload from its name and `hyper`."""
+    return factory(cell.model) if is_own(cell) else FACTORY
+
+
+def buildable(model: str, sizes: Mapping[str, Any]) -> None:
+    """A worker's task: builds the model once. Raises ValueError or Unavailable, one line, where that fails, and
+    ValueError for a model without a parameter that is trained."""
+    import torch
+
+    workload = get(model, **sizes)
+    with torch.device("meta" if model.startswith(("timm:", "hf:")) else "cpu"):
+        built = workload.build(**workload.hyper)
+    if not any(parameter.requires_grad for parameter in built.parameters()):
+        what = (
+            "--frozen leaves no parameter to train"
+            if sizes.get("frozen")
+            else "it has no parameter that needs a gradient"
+        )
+        raise ValueError(f"{model} cannot be trained: {what}")
 
 
 FEW_BATCHES, MORE_BATCHES = 2, 4

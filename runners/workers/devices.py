@@ -23,7 +23,7 @@ from measure.timing.disturbance import absent
 from results.errors import DeviceLost, Unavailable
 from results.records.cell import Sitting, Telemetry
 from runners.cli.exits import Mistake
-from runners.cli.progress import passing
+from runners.cli.output import passing
 
 PROBE_TIMEOUT_S = 180.0
 

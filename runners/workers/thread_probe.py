@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from measure.device import processes
 from results.records.cell import Cell
-from runners.cli.output import say
-from runners.cli.progress import passing
+from runners.cli.output import passing, say
 from runners.workers.pool import Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ torch.cuda.synchronize = lambda *device: None
 torch.cuda.profiler.profile = contextlib.nullcontext
 captured = work_profiles._captured
 work_profiles._captured = lambda cuda: captured(True)
-from runners.nvtx_step import main
+from runners.sweep.nsight import main
 sys.exit(main(sys.argv[1:]))
 """
 """The command that nsys runs, but what it asks of the driver goes nowhere."""

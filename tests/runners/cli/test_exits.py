@@ -74,7 +74,7 @@ def test_a_reader_that_has_gone_is_141_and_no_traceback() -> None:
     process.stderr.close()
 
 
-@pytest.mark.parametrize("name", [*exits.WITHOUT_TORCH, *exits.WITH_TORCH])
+@pytest.mark.parametrize("name", [*output.WITHOUT_TORCH, *output.WITH_TORCH])
 def test_a_requirement_that_is_missing_is_one_line_that_says_what_to_do(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_requirement_that_is_missing_is_one_line_that_says_what_to_do(
     assert exits.exit_code(raising(fault)) == guarded(raising(fault)) == 1
     err = capsys.readouterr().err
     assert [line.partition(";")[0] for line in err.splitlines()] == 2 * [said]
-    assert ("requirements-report.txt" in err) == (name in exits.WITHOUT_TORCH)
+    assert ("requirements-report.txt" in err) == (name in output.WITHOUT_TORCH)
 
 
 def test_an_equal_file_is_left_alone_and_another_replaced_whole(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from results.records.cell import Cell, Run
-from runners.cli.progress import Progress
+from runners.cli.output import Progress
 
 CELL = Cell(model="resnet18", batch_size=8, device="cpu")
 

@@ -11,7 +11,7 @@ import pytest
 from results.records.cell import Cell, Run
 from results.store.manifest import Manifest
 from results.store.store import Store, read_run
-from runners.cli.progress import Progress
+from runners.cli.output import Progress
 from runners.sweep.executors import MOST_LOSSES, Event, Executor
 from runners.sweep.findings import Order
 from tests.support.cluster.fake_slots import place, result

@@ -173,7 +173,7 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
 def test_it_ends_when_the_process_that_wanted_it_is_gone() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    code = f"from runners import nvtx_step; nvtx_step._end_without({gone.pid})"
+    code = f"from runners.sweep import nsight; nsight._end_without({gone.pid})"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 1
 
 

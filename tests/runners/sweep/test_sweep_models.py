@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from analysis.operators.registry import total
-from runners.sweep import models
 from runners.sweep import options as sweep_options
 from runners.sweep.cell import reference_trace
 from runners.sweep.plan import Grid, cells, reason_against
-from runners.workers.any_model import hyper_of_cell
+from runners.workers.any_model import factory_of, hyper_of_cell
 from runners.workers.devices import ProbeResult
 from tests.support.fakes.real_sweeps import QUICK, here
 
@@ -67,8 +66,8 @@ def test_a_model_of_ones_own_is_a_cell_with_what_was_asked_for(net: str) -> None
     assert (own.model, own.batch_size, other.model) == (net, 8, "resnet18")
     assert hyper_of_cell(own) == {"width": 64}
     assert hyper_of_cell(other) == {"image_size": 224, "num_classes": 1000, "width": 64}
-    assert models.factory_of(own) == "runners.workers.any_model:get"
-    assert models.factory_of(other) == "workloads.torchvision_models:get"
+    assert factory_of(own) == "runners.workers.any_model:get"
+    assert factory_of(other) == "workloads.torchvision_models:get"
     assert own.model_digest
     assert not other.model_digest
     assert not reason_against(own)

@@ -12,7 +12,7 @@ from pathlib import Path
 from results.records.cell import Cell, Run
 from results.store.manifest import Manifest, utc_now
 from results.store.store import Store
-from runners.cli.progress import Progress
+from runners.cli.output import Progress
 from runners.sweep.executors import Executor
 from runners.sweep.ray_slots import RaySlots
 from tests.support.cluster.fake_slots import SETTINGS

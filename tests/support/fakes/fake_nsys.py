@@ -1,6 +1,6 @@
 """A stand-in for Nsight Systems' command, for tests: runs what it is given, then leaves an export that a test knows.
 
-    python fake_nsys.py profile --output=REPORT … python -m runners.nvtx_step CELL WORK
+    python fake_nsys.py profile --output=REPORT … python -m runners.sweep.nsight CELL WORK
 
 The export is of one step of synthetic_convolution: its convolution forward, on two kernels of a name that PyProf
 knows, so that its rule counts it twice, and the gradient of its weight backward, on the engine's thread. FAKE_NSYS says

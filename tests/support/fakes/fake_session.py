@@ -12,7 +12,7 @@ from results.records.cell import Ceiling, Cell, Run, Sample, Telemetry
 from results.records.counts import FlopCount, ProfiledOperation
 from results.store.disk import Disk
 from results.store.store import Store
-from runners.cli.progress import Progress
+from runners.cli.output import Progress
 from runners.sweep import session as sweep_session
 from runners.sweep.executors import HERE, Executor, LocalSlots
 from runners.sweep.findings import (

@@ -15,7 +15,7 @@ import pytest
 from results.records.cell import Cell
 from results.records.rows import MEASURED
 from results.store.store import Store, read_run
-from runners.cli.progress import Progress
+from runners.cli.output import Progress
 from runners.sweep import session as sweep_session
 from runners.sweep.executors import Executor, LocalSlots
 from runners.sweep.findings import SlotSettings
