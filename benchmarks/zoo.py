@@ -107,7 +107,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) -> None:
-    from measure.counters.registry import COUNTERS
+    from analysis.counters import COUNTERS
     from measure.device import processes
     from results.errors import Unavailable
     from runners.cli.exits import Mistake

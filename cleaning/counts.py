@@ -1,14 +1,21 @@
-"""Which of a counter's operators are model FLOP: convolutions and matrix products. What is left out is logged.
+"""Which of a counter's operators are model FLOP, and what its numbers at small batches say of a large one.
 
 fvcore's total adds 2 to 5 per element of a normalisation to the multiply-adds of convolutions; model FLOP is the
 latter alone, those inside attention and recurrent layers too, of forward and backward. A counter's own number and unit
-stay beside the FLOP that its adapter made of them (2 a multiply-add). It does not judge which counter is right.
+stay beside the FLOP that its adapter made of them (2 a multiply-add). What is left out is logged. It does not judge
+which counter is right.
+
+Counts at a large batch follow from those at small ones by the affine law a·b + c, checked wherever it can be: counts
+are whole numbers, and a law that misses one of them by a single unit is no law. A count that follows none says so;
+nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from analysis.counters import COUNTERS, kind_of_operator
 from analysis.operators.registry import PRODUCTS
-from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
+from analysis.stats.summary import affine
 from results.records.counts import CleaningLog, FlopCount
 from results.records.rows import WHOLE, to_text
 from results.store.layout import FLOP_COUNTS
@@ -43,7 +50,7 @@ def model_operators(counts: Iterable[FlopCount]) -> tuple[list[FlopCount], list[
 
 
 def _why_left_out(count: FlopCount) -> str | None:
-    if not count.operator or count.counter not in OPERATORS:
+    if not count.operator or count.counter not in COUNTERS:
         return None
     kind = kind_of_operator(count.counter, count.operator, count.native_unit)
     if kind is None:
@@ -61,3 +68,90 @@ def whole_sum(values: Iterable[int | None]) -> int | None:
     """The sum; None if one of the values is unknown."""
     every = list(values)
     return None if None in every else known_sum(every) or 0
+
+
+COUNTED_BATCHES = (1, 2, 16)
+"""Two decide an affine law and the third checks it; a counter on real tensors is slow and large beyond that."""
+
+
+def batches_to_count(batch_size: int) -> tuple[int, ...]:
+    """The batches a counter is run at, so that a law of the batch follows: 1, 2 and min(batch_size, 16)."""
+    first, second, largest = COUNTED_BATCHES
+    return tuple(sorted({first, second, min(batch_size, largest)}))
+
+
+Series = dict[int, FlopCount]
+"""Batch size → one operator's count (or the total's)."""
+
+
+def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
+    """One counter's rows at `batch_size`: as counted where it was, else by the law, marked `extrapolated`.
+
+    rows: of one counter and workload at several batch sizes, forward and backward. An operator that breaks the law, or
+    was not counted at every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give
+    the failure's row, or one of status `unavailable` for each phase.
+    """
+    counted = [row for row in rows if row.status == "ok"]
+    here = [row for row in counted if row.batch_size == batch_size]
+    if here or not rows:
+        return here
+    sizes = sorted({row.batch_size for row in counted})
+    if len(sizes) < 2:
+        return _no_law(rows, batch_size)
+    by_operator: dict[tuple[str, str, str], Series] = {}
+    for row in counted:
+        by_operator.setdefault((row.phase, row.operator, row.native_unit), {})[row.batch_size] = row
+    return [_extrapolated(series, sizes, batch_size) for series in by_operator.values()]
+
+
+def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> FlopCount:
+    """One operator's row at a batch that was not counted."""
+    largest = series[max(series)]
+    reasons = {row.reason for row in series.values()}
+    row = replace(
+        largest,
+        batch_size=batch_size,
+        extrapolated=True,
+        attention={},
+        reason=largest.reason if len(reasons) == 1 else "",  # what was said of one batch is not true of another
+        duration_s=None,
+        peak_memory_bytes=None,
+        printed=None,
+    )
+    missing = [size for size in sizes if size not in series]
+    native, flop = (None if missing else _law(series, column, batch_size) for column in ("native_value", "flop"))
+    if native is not None and (flop is not None or largest.flop is None):
+        return replace(row, native_value=native, flop=flop)
+    counts = ", ".join(f"{size}: {series[size].native_value}" for size in sorted(series))
+    reason = f"not affine in the batch: counted {counts}{f', none at {missing}' if missing else ''}"
+    return replace(row, native_value=None, flop=None, status="invalid", reason=reason)
+
+
+def _law(series: Series, column: str, batch_size: int) -> int | None:
+    """The value at a batch by the line through all counted ones; None where there is none."""
+    values = [(size, getattr(series[size], column)) for size in sorted(series)]
+    return None if any(value is None for _, value in values) else affine(values, batch_size)
+
+
+def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
+    """The rows where too few batches were counted: the failure that kept the others from being, or each total."""
+    failed = next((row for row in rows if row.status != "ok"), None)
+    if failed is not None:
+        return [replace(failed, batch_size=batch_size, extrapolated=False)]
+    reason = f"counted at a batch of {rows[0].batch_size} only; a law of the batch needs two"
+    totals = [row for row in rows if not row.operator] or [replace(rows[0], operator="")]
+    return [
+        replace(
+            row,
+            batch_size=batch_size,
+            status="unavailable",
+            reason=reason,
+            native_value=None,
+            flop=None,
+            duration_s=None,
+            peak_memory_bytes=None,
+            parameters=None,
+            printed=None,
+        )
+        for row in totals
+    ]

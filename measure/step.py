@@ -21,6 +21,7 @@ from analysis.footprint.live_bytes import Footprint
 from analysis.operators import registry
 from analysis.operators.attention_conventions import AttentionFlop, attention_flop
 from analysis.operators.cost import STORED, Cost
+from analysis.operators.names import KINDS
 from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
 from measure.model.state_snapshot import arguments
@@ -86,8 +87,8 @@ def register(operation: str, formula: Formula | int, *, kind: str = "matmul") ->
     if not _NAME.fullmatch(operation):
         raise ValueError(f"expected an operation as 'namespace::name', got {operation!r}")
     name = operation.replace("::", ".")
-    if kind not in registry.KINDS:
-        raise ValueError(f"expected a kind of operation, got {kind!r}; there are: {', '.join(registry.KINDS)}")
+    if kind not in KINDS:
+        raise ValueError(f"expected a kind of operation, got {kind!r}; there are: {', '.join(KINDS)}")
     if not callable(formula) and not (isinstance(formula, int) and formula >= 0):
         raise ValueError(f"expected a function of sizes or a number of FLOP from 0 as formula, got {formula!r}")
     known = registry.rule_of(name)

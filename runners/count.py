@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.counters import COUNTERS, CounterEntry
 from analysis.parallel.rank_grid import REPLICAS, SCHEDULES
 from measure.counters.isolation import count_isolated, prepare, record_isolated
 from results.errors import Unavailable
@@ -159,8 +160,6 @@ def _checked(options: Namespace) -> tuple[str, ...]:
 def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
     """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none, which
     begins with the option that it came from."""
-    from measure.counters.registry import COUNTERS
-
     for name in names:
         if name not in (*COUNTERS, EXACT, "all"):
             raise Mistake(f"--{option}: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")
@@ -179,7 +178,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     needs_operations = options.detail or options.out or options.explain or options.device
     if tuple(counters) == (OWN,) and not needs_operations:
         passing(f"{model}: counting")
-        exact = {EXACT: (FAST, "")}
+        exact = {EXACT: CounterEntry(FAST)}
         rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=exact)
         if all(row.status == "ok" and not row.not_understood for row in rows):  # else the model has to be recorded
             return [exactly(model, size, [row for row in rows if row.batch_size == size]) for size in sizes]

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.counters import COUNTERS, CounterEntry, install_line
 from analysis.devices import peaks
 from analysis.devices.telemetry import EVENT_REASONS
 from analysis.utilization.utilization import HARMLESS_REASONS
-from measure.counters.registry import COUNTERS, install_line
 from measure.device import environment
 from measure.device.telemetry import DeviceTelemetry, open_device
 from results.errors import Unavailable, one_line
@@ -176,16 +176,16 @@ def host_checks(host: Mapping[str, Any]) -> Iterator[Check]:
         yield _line("quota", f"{quota:g} of {usable} cores", "the container is stopped when it has used them up")
 
 
-def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterator[Check]:
-    """Each counter of the registry (name → adapter, what to install), and what to install where it is absent."""
-    for counter, (_, packages) in counters.items():
-        names = [re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in packages.split()]  # without versions
+def counter_checks(counters: Mapping[str, CounterEntry] = COUNTERS) -> Iterator[Check]:
+    """Each counter of the registry (by name), and what to install where it is absent."""
+    for counter, entry in counters.items():
+        names = [re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in entry.requires.split()]  # without versions
         versions = [environment.package_version(name) for name in names]
         if all(version or _is_installed(package) for package, version in zip(names, versions, strict=True)):
             known = versions[0] if versions else "part of the project" if counter == OWN else "part of torch"
             yield _line("counter", f"{counter} {known or ''}".strip())
         else:
-            yield Check("counter", "missing", counter, f"no second opinion from it: {install_line(packages)}")
+            yield Check("counter", "missing", counter, f"no second opinion from it: {install_line(entry.requires)}")
 
 
 def tool_checks(which: Callable[[str], str | None] = shutil.which) -> Iterator[Check]:

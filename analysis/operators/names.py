@@ -9,6 +9,26 @@ elementary operations: one addition, multiplication, division, comparison, maxim
 choosing is 0. Operations whose count depends on an argument (alpha, kernel size, …) have a reader.
 """
 
+KINDS = (
+    "convolution",
+    "matmul",
+    "attention",
+    "recurrent",
+    "embedding",
+    "normalization",
+    "activation",
+    "softmax",
+    "pooling",
+    "reduction",
+    "elementwise",
+    "loss",
+    "random",
+    "copy",
+    "view",
+    "optimizer",
+    "communication",
+)
+
 
 # --- convolutions, products, attention, recurrent layers -------------------------------------------------------------
 

@@ -22,27 +22,7 @@ from analysis.operators.names import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
 from results.records.counts import Operation
 
-__all__ = ["BUCKETS", "KINDS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "not_understood", "shape", "total"]
-
-KINDS = (
-    "convolution",
-    "matmul",
-    "attention",
-    "recurrent",
-    "embedding",
-    "normalization",
-    "activation",
-    "softmax",
-    "pooling",
-    "reduction",
-    "elementwise",
-    "loss",
-    "random",
-    "copy",
-    "view",
-    "optimizer",
-    "communication",
-)
+__all__ = ["BUCKETS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "not_understood", "shape", "total"]
 
 PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
 """The kinds whose multiply-adds are model FLOP."""

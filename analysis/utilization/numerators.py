@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis.counters import COUNTERS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import CONVENTIONS, kept_pairs, may_have_mask
 from analysis.operators.cost import Cost
 from analysis.operators.traffic import lacks_sizes
-from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Run
@@ -228,7 +228,7 @@ def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
     warnings: tuple[str, ...] = ()
     if total.extrapolated:
         warnings = (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
-    if counter not in OPERATORS:
+    if counter not in COUNTERS:
         units[unit_of_kind("", run)] += TRAINING_PER_FORWARD * (total.flop or 0)
         warnings += (f"convention: {counter} adds bias, normalisation, activation and pooling to its multiply-adds",)
     return _of_products("theory", counter, units, total, warnings)
@@ -388,8 +388,8 @@ def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopC
     totals = [c for c in here if not c.operator]
     if len(totals) != 1:
         raise Unavailable(f"{counter}: expected one forward total at batch {run.batch_size}, found {len(totals)}")
-    operators = [c for c in here if c.operator and counter in OPERATORS]
-    if counter in OPERATORS and not operators:
+    operators = [c for c in here if c.operator and counter in COUNTERS]
+    if counter in COUNTERS and not operators:
         raise Unavailable(f"{counter}: no convolution or matrix product among its operators")
     return totals[0], operators
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from analysis.counters import COUNTERS, FLOP_PER_NATIVE
 from analysis.operators.registry import bucket_of, model_flop
-from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.accounts.items import CONVENTION, PRODUCT, Counted, Item, Native, is_complex, real_flop
 from results.records.answers import Account, AccountCause
 from results.records.counts import CallRecording, FlopCount, Operation
@@ -111,25 +111,9 @@ def _first_time(recording: CallRecording) -> dict[int, int]:
     return again
 
 
-RULES = {
-    "flopledger": ("cleaning.accounts.dispatched:flopledger", "flop"),
-    "flop_counter_mode": ("cleaning.accounts.dispatched:flop_counter_mode", "flop"),
-    "torch_profiler": ("cleaning.accounts.dispatched:torch_profiler", "flop"),
-    "fvcore": ("cleaning.accounts.traced:fvcore", "mac"),
-    "ptflops": ("cleaning.accounts.ptflops:ptflops", "mac"),
-    "ptflops_aten": ("cleaning.accounts.dispatched:ptflops_aten", "mac"),
-    "pthflops": ("cleaning.accounts.traced:pthflops", "mac"),
-    "deepspeed": ("cleaning.accounts.wrapped:deepspeed", "flop"),
-    "calflops": ("cleaning.accounts.wrapped:calflops", "flop"),
-    "thop": ("cleaning.accounts.hooked:thop", "mac"),
-    "torchinfo": ("cleaning.accounts.hooked:torchinfo", "mac"),
-}
-"""Counter → ("module:function", unit of its native total) with function(recording, phase) -> Counted."""
-
-
 def counted_by(counter: str, recording: CallRecording, phase: str) -> Counted:
     """What a counter counts by its rule."""
-    module, _, function = RULES[counter][0].partition(":")
+    module, _, function = COUNTERS[counter].account.partition(":")
     counted: Counted = getattr(importlib.import_module(module), function)(recording, phase)
     return counted
 
@@ -218,7 +202,7 @@ def _causes(recording: CallRecording, row: FlopCount) -> Causes:
     """Those of the counter's rule, and what the products of the evaluated graph are more, or less, than those of a
     training step."""
     items, missed = counted_by(row.counter, recording, row.phase)
-    causes = Counter(explain(recording, row.phase, RULES[row.counter][1], items, missed))
+    causes = Counter(explain(recording, row.phase, COUNTERS[row.counter].unit, items, missed))
     tables = ((recording.operations, 1), (recording.training, -1)) if recording.training else ()
     for table, sign in tables:
         for operation in table:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from analysis.counters import COUNTERS, kind_of_operator
 from analysis.operators.registry import PRODUCTS
 from analysis.stats.summary import line
-from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from analysis.utilization.numerators import OWN
 from cleaning.counts import whole_sum
 from results.records.cell import Run, identity
@@ -85,7 +85,7 @@ def _model_flop(counter: str, here: Sequence[FlopCount]) -> int | None:
         if count.operator and kind_of_operator(count.counter, count.operator, count.native_unit) in PRODUCTS
     ]
     counted = products or [count for count in here if not count.operator]
-    if counter not in OPERATORS or not counted or any(count.status != "ok" for count in counted):
+    if counter not in COUNTERS or not counted or any(count.status != "ok" for count in counted):
         return None
     return whole_sum(count.flop for count in products)
 
@@ -94,7 +94,7 @@ def _row(run: Run, total: FlopCount, here: Sequence[FlopCount], exact_flop: int 
     counter, phase, is_ok = total.counter, total.phase, total.status == "ok"
     model_flop = _model_flop(counter, here)
     broken = next((count for count in (total, *here) if count.status != "ok"), total)
-    apart = "" if counter in OPERATORS else f"note: {counter} does not tell convolutions and matrix products apart"
+    apart = "" if counter in COUNTERS else f"note: {counter} does not tell convolutions and matrix products apart"
     missing = "" if exact_flop is not None else f"note: no count of our own of {phase} at a batch of {run.batch_size}"
     return Agreement(
         **identity(run, Agreement),

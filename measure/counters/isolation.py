@@ -1,32 +1,48 @@
 """Runs one counter on one workload in a process of its own, and turns whatever becomes of it into rows.
 
 Counters patch torch, print, warn, crash and hang; none of that reaches the caller. The process is forked from a server
-that has torch imported already, so that each costs its own work only, and is killed at its limit. This module imports
-no torch itself. It knows workloads only as `factory`, a "module:function" with function(name, **hyper), whose value has
-build, batch, hyper and task as `workloads/catalogue/base.py` says.
-
-Counts at a large batch follow from those at small ones by the affine law a·b + c, checked wherever it can be: counts
-are whole numbers, and a law that misses one of them by a single unit is no law. A count that follows none says so;
-nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2).
+that has torch imported already, so that each costs its own work only, and is killed at its limit. It leaves the
+caller's session, redirects its output, sets torch to few threads and no initial weights, builds the workload, counts or
+records at each batch size, sends the rows and ends. torch is imported when it runs, not before. Workloads are known
+only as `factory`, a "module:function" with function(name, **hyper), whose value has build, batch, hyper and task as
+`workloads/catalogue/base.py` says.
 """
 
 import contextlib
 import dataclasses
+import functools
+import importlib
+import math
 import os
+import resource
 import signal
+import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
-from measure.counters.child import Failure, Task, run
-from measure.counters.registry import COUNTERS, Registry, check_counter
-from measure.device.processes import PRELOAD, context, end_of, last_words, prepare
-from results.records.counts import CallRecording, FlopCount
+from analysis.counters import COUNTERS, CounterEntry, install_line
+from measure.device.processes import (
+    LAST_WORDS,
+    PRELOAD,
+    accept_interrupts,
+    context,
+    end_of,
+    end_with,
+    last_words,
+    prepare,
+    redirect,
+)
+from results.errors import Inconsistent, Unavailable
+from results.process import free_bytes
+from results.records.counts import CallRecording, FlopCount, PlainCall
 
-__all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare", "record_isolated"]
+__all__ = ["count_isolated", "prepare", "record_isolated"]
 
 REAP_S = 5.0
 """How long a dead child's exit status is waited for."""
@@ -34,14 +50,41 @@ REAP_S = 5.0
 GRACE_S = 2.0
 """How long a child that has reported everything may take to end by itself."""
 
-COUNTED_BATCHES = (1, 2, 16)
-"""Two decide an affine law and the third checks it; a counter on real tensors is slow and large beyond that."""
+THREADS = 1
+"""torch's threads in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine
+threads that wait for each other cost more than they bring."""
+
+ON_SIZES = ("measure.counters.adapters.dispatched:flopledger", "runners.workers.any_model:exact")
+"""The counts that need no weights: tensors of the model have sizes alone, unless the step cannot be run on those."""
 
 
-def batches_to_count(batch_size: int) -> tuple[int, ...]:
-    """The batches a counter is run at, so that a law of the batch follows: 1, 2 and min(batch_size, 16)."""
-    first, second, largest = COUNTED_BATCHES
-    return tuple(sorted({first, second, min(batch_size, largest)}))
+@dataclass(frozen=True)
+class Task:
+    """What the child process is given.
+
+    hyper: what the factory takes beside the name. target: of a counter; where it has none the process records what the
+    model calls, and counts nothing. trainer: "module:function" with function(workload, batch_size) -> Operations of a
+    step; explainer: the same with function(model, inputs) -> why they do not fit, or "". Both are of a recording.
+    """
+
+    counter: str
+    factory: str
+    workload: str
+    hyper: Mapping[str, Any]
+    batch_sizes: tuple[int, ...]
+    timeout_s: float
+    target: str = ""
+    requirement: str = ""
+    trainer: str = ""
+    explainer: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a count did not come to be."""
+
+    status: str
+    reason: str
 
 
 def count_isolated(
@@ -52,16 +95,16 @@ def count_isolated(
     timeout_s: float,
     *,
     factory: str,
-    registry: Registry = COUNTERS,
+    registry: Mapping[str, CounterEntry] = COUNTERS,
 ) -> list[FlopCount]:
     """The rows of one counter at each batch size; a batch that failed is one row, of phase forward, with the reason.
 
-    timeout_s: for all batch sizes together. factory: "module:function" of the workload. Raises ValueError for a
-    counter that is not in the registry.
+    timeout_s: for all batch sizes together. factory: "module:function" of the workload.
     """
-    check_counter(counter, registry)
-    target, requirement = registry[counter]
-    task = Task(counter, factory, workload_name, dict(hyper), tuple(batch_sizes), timeout_s, target, requirement)
+    entry = registry[counter]
+    task = Task(
+        counter, factory, workload_name, dict(hyper), tuple(batch_sizes), timeout_s, entry.adapter, entry.requires
+    )
     rows: list[FlopCount]
     rows, failure = _supervise(task)
     done = {row.batch_size for row in rows}
@@ -89,18 +132,8 @@ def record_isolated(
     trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer: the
     same with function(model, inputs) -> why the model does not take them.
     """
-    recordings, failure = _supervise(
-        Task(
-            "recording",
-            factory,
-            workload_name,
-            dict(hyper),
-            tuple(batch_sizes),
-            timeout_s,
-            trainer=trainer,
-            explainer=explainer,
-        )
-    )
+    task = Task("recording", factory, workload_name, dict(hyper), tuple(batch_sizes), timeout_s)
+    recordings, failure = _supervise(dataclasses.replace(task, trainer=trainer, explainer=explainer))
     return dict(zip(batch_sizes, recordings, strict=False)), failure
 
 
@@ -151,80 +184,163 @@ def _collect(receiver: Connection, task: Task, process: BaseProcess) -> tuple[li
     return rows, None
 
 
-Series = dict[int, FlopCount]
-"""Batch size → one operator's count (or the total's)."""
+def run(connection: Connection, task: Task, lifeline: Connection, noise_path: str) -> None:
+    """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
+    accept_interrupts()
+    end_with(lifeline)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
+    redirect(noise_path)
+    # has an allocation fail that this machine cannot give, so that the kernel need not end another process for it
+    free = free_bytes()
+    if sys.platform == "linux" and free is not None:
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (used + free, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    baseline_bytes = _peak_bytes()
+    left = list(task.batch_sizes)
+    try:
+        if not task.target or task.target in ON_SIZES:
+            with contextlib.suppress(Exception):  # what a model without weights raises, one with them may not
+                _answer(connection, task, left, baseline_bytes, has_weights=False)
+        if left:
+            _answer(connection, task, left, baseline_bytes, has_weights=True)
+    except Exception as fault:  # noqa: BLE001  the edge: anything a counter raises becomes its row
+        connection.send(_failure(fault))
+    finally:
+        connection.close()
 
 
-def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
-    """One counter's rows at `batch_size`: as counted where it was, else by the law, marked `extrapolated`.
+def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes: int, has_weights: bool) -> None:
+    """Counts, or records, at each batch size that is left, sends what it found, and takes the size off the list."""
+    import torch
 
-    rows: of one counter and workload at several batch sizes, forward and backward. An operator that breaks the law, or
-    was not counted at every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give
-    the failure's row, or one of status `unavailable` for each phase.
+    torch.set_num_threads(THREADS)
+    workload, model = _build(task, has_weights)
+    while left:
+        if not task.target:
+            connection.send([_record_calls(task, workload, model, left[0], has_weights)])
+        else:
+            connection.send(_count(task, workload, model, left[0], baseline_bytes))
+        del left[0]
+
+
+def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
+    """The workload and its model in evaluation. has_weights: else what modules hold has sizes and no values."""
+    from measure.operations.fake_results import built_on_meta, modules_on_meta
+
+    with contextlib.nullcontext() if has_weights else modules_on_meta():
+        workload = _load(task.factory)(task.workload, **task.hyper)
+    build = functools.partial(workload.build, **workload.hyper)
+    with _weights_unset():
+        return workload, (build() if has_weights else built_on_meta(build)).eval()
+
+
+@contextlib.contextmanager
+def _weights_unset() -> Iterator[None]:
+    """Leaves out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
+
+    In a process that counts and ends, so that nothing else meets it. Zeros, not what memory held: denormals are slow.
+    Only a detector's work depends on what it detects, and that means nothing with random weights either.
     """
-    counted = [row for row in rows if row.status == "ok"]
-    here = [row for row in counted if row.batch_size == batch_size]
-    if here or not rows:
-        return here
-    sizes = sorted({row.batch_size for row in counted})
-    if len(sizes) < 2:
-        return _no_law(rows, batch_size)
-    by_operator: dict[tuple[str, str, str], Series] = {}
-    for row in counted:
-        by_operator.setdefault((row.phase, row.operator, row.native_unit), {})[row.batch_size] = row
-    return [_extrapolated(series, sizes, batch_size) for series in by_operator.values()]
+    import torch
+
+    names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+    original = {name: getattr(torch.nn.init, name) for name in names}
+    for name in names:
+        setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor.detach().zero_())
+    try:
+        yield
+    finally:
+        for name, function in original.items():
+            setattr(torch.nn.init, name, function)
 
 
-def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> FlopCount:
-    """One operator's row at a batch that was not counted."""
-    largest = series[max(series)]
-    reasons = {row.reason for row in series.values()}
-    row = dataclasses.replace(
-        largest,
-        batch_size=batch_size,
-        extrapolated=True,
-        attention={},
-        reason=largest.reason if len(reasons) == 1 else "",  # what was said of one batch is not true of another
-        duration_s=None,
-        peak_memory_bytes=None,
-        printed=None,
-    )
-    missing = [size for size in sizes if size not in series]
-    native, flop = (None if missing else _law(series, column, batch_size) for column in ("native_value", "flop"))
-    if native is not None and (flop is not None or largest.flop is None):
-        return dataclasses.replace(row, native_value=native, flop=flop)
-    counts = ", ".join(f"{size}: {series[size].native_value}" for size in sorted(series))
-    reason = f"not affine in the batch: counted {counts}{f', none at {missing}' if missing else ''}"
-    return dataclasses.replace(row, native_value=None, flop=None, status="invalid", reason=reason)
-
-
-def _law(series: Series, column: str, batch_size: int) -> int | None:
-    """The value at a batch by the line through all counted ones; None where there is none."""
-    from analysis.stats.summary import affine
-
-    values = [(size, getattr(series[size], column)) for size in sorted(series)]
-    return None if any(value is None for _, value in values) else affine(values, batch_size)
-
-
-def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
-    """The rows where too few batches were counted: the failure that kept the others from being, or each total."""
-    failed = next((row for row in rows if row.status != "ok"), None)
-    if failed is not None:
-        return [dataclasses.replace(failed, batch_size=batch_size, extrapolated=False)]
-    reason = f"counted at a batch of {rows[0].batch_size} only; a law of the batch needs two"
-    totals = [row for row in rows if not row.operator] or [dataclasses.replace(rows[0], operator="")]
+def _count(task: Task, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
+    """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the first total:
+    that of the forward pass, for both passes together."""
+    inputs = _inputs(workload, size)
+    start_s = time.perf_counter()
+    try:
+        rows: list[FlopCount] = _load(task.target)(model, inputs, workload=workload.name, batch_size=size)
+    except ImportError as fault:
+        raise Unavailable(f"{task.counter} cannot be imported ({fault}): {install_line(task.requirement)}") from fault
+    duration_s = time.perf_counter() - start_s
+    grown_bytes = max(0, _peak_bytes() - baseline_bytes)
+    if not rows:
+        raise Inconsistent(f"the counter gave no row at a batch of {size}")
+    for row in rows:
+        for value in (row.native_value, row.flop):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise Inconsistent(
+                    f"expected a count at a batch of {size}, the counter gave {value} ({row.operator or 'total'})"
+                )
     return [
-        dataclasses.replace(
-            row,
-            batch_size=batch_size,
-            status="unavailable",
-            reason=reason,
-            native_value=None,
-            flop=None,
-            duration_s=None,
-            peak_memory_bytes=None,
-            parameters=None,
-            printed=None,
-        )
-        for row in totals
+        dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
+        if (row.phase, row.operator) == ("forward", "")
+        else row
+        for row in rows
     ]
+
+
+def _inputs(workload: Any, size: int) -> Any:
+    """What the model is called with: the same in each process."""
+    import torch
+
+    inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
+    return inputs[:1] if workload.task == "detection" else inputs  # in eval mode it takes images and no targets
+
+
+def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights: bool) -> CallRecording:
+    """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
+    from measure.counters.model_calls import record
+
+    inputs = _inputs(workload, size)
+    try:
+        recording = record(model, inputs, plain=has_weights)
+        if not has_weights:
+            recording = dataclasses.replace(recording, plain=_plain(task, inputs))
+    except Exception as fault:
+        if task.explainer and (why := _load(task.explainer)(model, inputs)):
+            raise ValueError(why) from fault
+        raise
+    if task.trainer:
+        try:
+            recording = dataclasses.replace(recording, training=tuple(_load(task.trainer)(workload, size)))
+        except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # as of one that normalisation refuses
+            why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS]
+            recording = dataclasses.replace(recording, untrained=why)
+    return recording
+
+
+def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
+    """What a model with weights calls while nobody listens; nothing where they are more than memory holds: the counter
+    that sees these calls has no count either."""
+    from measure.profile.unseen_operations import plain_calls
+
+    try:
+        return plain_calls(_build(task, has_weights=True)[1], inputs)
+    except Exception as fault:
+        if _failure(fault).status == "invalid":
+            raise
+        return ()
+
+
+def _load(target: str) -> Any:
+    module, _, function = target.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _failure(fault: Exception) -> Failure:
+    """What an exception means for the row."""
+    line = " ".join(str(fault).split())[:LAST_WORDS]
+    if isinstance(fault, Unavailable):
+        return Failure("unavailable", line)
+    if isinstance(fault, MemoryError) or "can't allocate memory" in line or "OutOfMemory" in type(fault).__name__:
+        return Failure("out_of_memory", f"{type(fault).__name__}: {line}")
+    return Failure("invalid", f"{type(fault).__name__}: {line}")
+
+
+def _peak_bytes() -> int:
+    """Largest resident set of this process so far; ru_maxrss is in kibibytes on Linux, in bytes on macOS."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from analysis.counters import ELEMENTS, FLOP_PER_NATIVE
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
-from analysis.utilization.counter_operators import ELEMENTS, FLOP_PER_NATIVE
 from results.records.counts import FlopCount
 
 Counted = Mapping[tuple[str, str], int | float]
@@ -106,8 +106,10 @@ def uncounted(calls: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]
     return dict(ignored), dict(not_understood)
 
 
-NO_ARITHMETIC = frozenset({"Identity", "Dropout", "Dropout2d", "Dropout3d", "Flatten", "StochasticDepth", "Permute"})
-"""Leaf modules without a rule that compute nothing in eval mode: ignored rightly."""
+NO_ARITHMETIC = frozenset(
+    {"Identity", "Dropout", "Dropout2d", "Dropout3d", "Flatten", "StochasticDepth", "Permute", "stochastic_depth"}
+)
+"""Leaf modules and functions without a rule that compute nothing in eval mode: ignored rightly."""
 
 
 def uncounted_leaves(model: torch.nn.Module, known: Container[type]) -> tuple[Counter[str], Counter[str]]:

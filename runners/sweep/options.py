@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from analysis.counters import COUNTERS
 from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import parse_plan
-from measure.counters.registry import COUNTERS
 from results.records.cell import Cell, Parameters
 from results.records.rows import MALLOC_SETTINGS, RECORDERS, RETAIN, WORKS
 from runners.cli.arguments import (

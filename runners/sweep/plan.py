@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from analysis.counters import COUNTERS
 from analysis.parallel.rank_grid import RankGrid, parse_plan
-from measure.counters.registry import COUNTERS
 from results.errors import Unavailable
 from results.process import free_bytes
 from results.records.cell import Cell, Common

@@ -256,7 +256,8 @@ class Session:
 
     def _count(self, cell: Cell) -> list[FlopCount]:
         """The counters' rows at small batches and at the cell's own; no workload is counted twice at one."""
-        from measure.counters.isolation import batches_to_count, count_isolated, extrapolate
+        from cleaning.counts import batches_to_count, extrapolate
+        from measure.counters.isolation import count_isolated
 
         rows: list[FlopCount] = []
         sizes, own = hyper_of_cell(cell), (1, 2) if cell.quick else batches_to_count(cell.batch_size)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.counters import COUNTERS
 from analysis.operators.registry import kind_of
-from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts import model_operators
 from results.records.counts import FlopCount
 
@@ -46,11 +46,11 @@ def test_the_operators_of_torchs_own_counters_are_in_the_table() -> None:
     registry = pytest.importorskip("torch.utils.flop_counter").flop_registry
     with contextlib.suppress(ImportError):
         importlib.import_module("torch.nn.attention.varlen")  # which adds to it
-    assert {str(operator) for operator in registry} <= set(OPERATORS["flop_counter_mode"])
-    kinds = {name: kind_of(name) for name in OPERATORS["flop_counter_mode"] if name.startswith("aten.")}
-    assert {name: OPERATORS["flop_counter_mode"][name] for name in kinds} == kinds
-    profiled = {name: kind_of(name.replace("::", ".")) for name in OPERATORS["torch_profiler"]}
-    assert profiled == OPERATORS["torch_profiler"]
+    assert {str(operator) for operator in registry} <= set(COUNTERS["flop_counter_mode"].kinds)
+    kinds = {name: kind_of(name) for name in COUNTERS["flop_counter_mode"].kinds if name.startswith("aten.")}
+    assert {name: COUNTERS["flop_counter_mode"].kinds[name] for name in kinds} == kinds
+    profiled = {name: kind_of(name.replace("::", ".")) for name in COUNTERS["torch_profiler"].kinds}
+    assert profiled == COUNTERS["torch_profiler"].kinds
 
 
 COUNTS = st.builds(

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from multiprocessing import forkserver
 
 MODULES = (
-    "measure.counters.child",
+    "measure.counters.isolation",
     "measure.counters.model_calls",
     "measure.counters.adapters.dispatched",
-    "measure.counters.adapters.fvcore",
+    "fvcore.nn",
     "measure.counters.adapters.ptflops",
     "measure.operations.model_trace",
     "measure.profile.unseen_operations",

@@ -25,8 +25,9 @@ import inspect
 import io
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from ptflops import get_model_complexity_info
@@ -54,7 +55,7 @@ Own = Counter[tuple[str, str]]
 """(kind of module or function, unit) → what was counted, for the whole batch."""
 
 
-def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """The forward pass of model(*inputs): a total and a row for each kind of module or function.
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
@@ -64,7 +65,10 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     with evaluating(model):
         ignored, not_understood = uncounted_leaves(model, MODULES_MAPPING)
         hooks = {kind: _hook(rule, modules) for kind, rule in MODULES_MAPPING.items()}
-        with _listening(FUNCTIONAL_MAPPING, functions, "F"), _listening(TENSOR_OPS_MAPPING, functions, "torch"):
+        with (
+            patch.dict(FUNCTIONAL_MAPPING, _listened(FUNCTIONAL_MAPPING, functions, "F")),
+            patch.dict(TENSOR_OPS_MAPPING, _listened(TENSOR_OPS_MAPPING, functions, "torch")),
+        ):
             printed, parameters = ask(model, inputs, "pytorch", hooks)
     of_modules = merged(modules[id(module)] for module in visited(model, MODULES_MAPPING))
     summed, divisor = sum(of_modules.values()), batch_size if len(inputs) == 1 else 1
@@ -130,15 +134,11 @@ def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[...
     return listen
 
 
-@contextlib.contextmanager
-def _listening(rules: MutableMapping[Any, Callable[..., Any]], functions: Own, library: str) -> Iterator[None]:
-    """ptflops' rules for functions, listened to while it patches torch; put back afterwards."""
-    original = dict(rules)
+def _listened(rules: Mapping[Any, Callable[..., Any]], functions: Own, library: str) -> dict[Any, Callable[..., int]]:
+    """ptflops' rules for functions, listened to."""
 
-    def listener(function: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
-        name = function.__name__
-
-        def listen(*args: Any, **kwargs: Any) -> Any:
+    def listener(name: str, rule: Callable[..., Any]) -> Callable[..., int]:
+        def listen(*args: Any, **kwargs: Any) -> int:
             counted = int(rule(*args, **kwargs))
             bias = args[0].numel() if name in ("addmm", "baddbmm") and kwargs.get("beta", 1) != 0 else 0
             add_call(functions, f"{library}.{name}", counted, counted - bias if name in MULTIPLY_ADD else 0)
@@ -146,11 +146,7 @@ def _listening(rules: MutableMapping[Any, Callable[..., Any]], functions: Own, l
 
         return listen
 
-    rules.update({function: listener(function, rule) for function, rule in original.items()})
-    try:
-        yield
-    finally:
-        rules.update(original)
+    return {function: listener(function.__name__, rule) for function, rule in rules.items()}
 
 
 def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: int) -> int:
@@ -206,7 +202,7 @@ def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Call
     return listen
 
 
-def count_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+def ptflops_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """The forward pass of model(*inputs): a total and a row for each operator.
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.

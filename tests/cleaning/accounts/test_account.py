@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from analysis.counters import COUNTERS
 from analysis.operators.registry import model_flop
 from cleaning.accounts import explain as account_explain
-from cleaning.accounts.explain import FLOP_PER_NATIVE, PHASES, RULES, at_least, counted_by, explain, reconcile
+from cleaning.accounts.explain import FLOP_PER_NATIVE, PHASES, at_least, counted_by, explain, reconcile
 from cleaning.accounts.items import CAUSES, PRODUCT, Item
 from measure.counters.model_calls import record
-from measure.counters.registry import COUNTERS
 from results.records.counts import FlopCount
 from tests.support.account_nets.account_nets_layers import Lambda
 
@@ -57,7 +57,7 @@ def tokens():
 
 
 def row(counter, native, phase="forward", **more):
-    values = {"native_unit": RULES[counter][1], "native_value": native, "flop": 0, "status": "ok"} | more
+    values = {"native_unit": COUNTERS[counter].unit, "native_value": native, "flop": 0, "status": "ok"} | more
     return FlopCount(counter=counter, workload="w", batch_size=BATCH, phase=phase, **values)
 
 
@@ -121,7 +121,7 @@ class TestConservation:
         assert all(account.values())
 
     @pytest.mark.parametrize(
-        ("counter", "phase"), [*((c, "forward") for c in RULES), *((c, "backward") for c in WITH_BACKWARD)]
+        ("counter", "phase"), [*((c, "forward") for c in COUNTERS), *((c, "backward") for c in WITH_BACKWARD)]
     )
     def test_one_more_is_exactly_one_unexplained(self, counter, phase, recording, tokens):
         for found in (recording, tokens):
@@ -135,8 +135,7 @@ class TestConservation:
 
 class TestRulesAreBlind:
     def test_every_counter_has_a_rule_and_no_other_has(self):
-        assert set(RULES) == set(COUNTERS)
-        assert {unit for _, unit in RULES.values()} == set(FLOP_PER_NATIVE)
+        assert {entry.unit for entry in COUNTERS.values()} == set(FLOP_PER_NATIVE)
 
 
 class TestRows:

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import nn
 
-from cleaning.accounts.explain import RULES, reconcile
+from analysis.counters import COUNTERS, CounterEntry
+from cleaning.accounts.explain import reconcile
 from cleaning.accounts.items import CAUSES
 from measure.counters import isolation
 from measure.counters.isolation import count_isolated
 from measure.counters.model_calls import record
-from measure.counters.registry import COUNTERS
 from results.records.counts import FlopCount
 from results.records.rows import WHOLE
 from tests.support.account_nets import account_nets
@@ -48,7 +48,7 @@ def recorded(name, size):
 @functools.cache
 def counted(counter):
     """Rows of a counter by net and batch size; a net that it cannot count is one row with the reason."""
-    registry = {counter: ("tests.cleaning.accounts.test_account_rules:count_all", COUNTERS[counter][1])}
+    registry = {counter: CounterEntry("tests.cleaning.accounts.test_account_rules:count_all")}
     rows = count_isolated(
         counter,
         counter,
@@ -81,7 +81,7 @@ def named(counter):
 
 def count_all(model, inputs, *, workload, batch_size):
     """The adapter of the counter that `workload` names, on all nets."""
-    target, _, function = COUNTERS[workload][0].partition(":")
+    target, _, function = COUNTERS[workload].adapter.partition(":")
     adapter = getattr(importlib.import_module(target), function)
     return [row for name in account_nets.NETS for row in _rows(adapter, workload, name, batch_size)]
 
@@ -91,7 +91,7 @@ def _rows(adapter, counter, name, size):
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             rows = adapter(model, inputs, workload=name, batch_size=size)
-    except Exception as fault:  # noqa: BLE001  as in measure.counters.child
+    except Exception as fault:  # noqa: BLE001  as in measure.counters.isolation
         reason = f"{type(fault).__name__}: {fault}"
         return [
             FlopCount(counter=counter, workload=name, batch_size=size, phase="forward", status="invalid", reason=reason)
@@ -137,7 +137,7 @@ def accounts(counter):
     return found, causes
 
 
-@pytest.mark.parametrize("counter", RULES)
+@pytest.mark.parametrize("counter", COUNTERS)
 def test_every_flop_of_difference_has_a_cause(counter):
     found, _ = accounts(counter)
     left = {(a.model, a.batch_size, a.phase): a.unexplained_flop for a in found if a.unexplained_flop}
@@ -151,7 +151,7 @@ def test_every_flop_of_difference_has_a_cause(counter):
 
 def test_the_vocabulary_is_that_of_the_rules():
     """Each cause is shown by some net, and no rule gives another."""
-    assert {cause.cause for counter in RULES for cause in accounts(counter)[1]} == set(CAUSES)
+    assert {cause.cause for counter in COUNTERS for cause in accounts(counter)[1]} == set(CAUSES)
 
 
 def causes_of(counter, name, size=1, phase="forward"):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from measure.counters.registry import COUNTERS
+from analysis.counters import COUNTERS
 from results.records.answers import Account, AccountCause
 from results.records.rows import header
 from runners import count as command

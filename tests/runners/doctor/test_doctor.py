@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analysis.counters import CounterEntry
 from results.records.cell import Telemetry
 from runners import doctor as doctor_command
 from runners import machine_checks as checks
@@ -213,8 +214,8 @@ def test_the_state_of_a_gpu(change: dict[str, Any], difference: dict[str, str]) 
 
 
 def test_an_absent_counter_says_what_to_install_and_is_not_needed() -> None:
-    counters = {"there": ("m:count", "pytest>=8"), "gone": ("m:count", "no-such-counter>=1"), "own": ("m:count", "")}
-    counters["half"] = ("m:count", "pytest>=8 no-such-friend>=1")
+    requires = {"there": "pytest>=8", "gone": "no-such-counter>=1", "own": "", "half": "pytest>=8 no-such-friend>=1"}
+    counters = {name: CounterEntry("m:count", requires=packages) for name, packages in requires.items()}
     lines = list(checks.counter_checks(counters))
     assert [line.state for line in lines] == ["ok", "missing", "ok", "missing"]
     assert "python -m pip install 'pytest>=8' 'no-such-friend>=1'" in lines[-1].cost

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.counters import COUNTERS
 from analysis.utilization.work_times import works_of
-from measure.counters.registry import COUNTERS
 from results.records.cell import Cell
 from results.records.rows import header
 from runners.sweep.plan import METHODS, Grid, cells, check, remaining

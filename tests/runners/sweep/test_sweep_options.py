@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from measure.counters.registry import COUNTERS
+from analysis.counters import COUNTERS
 from runners.sweep import command as sweep_command
 from runners.sweep import executors
 from runners.sweep import options as sweep_options

@@ -112,6 +112,6 @@ def counting(adapter):
     """An adapter's count, with what no test varies."""
 
     def count(model, *inputs, batch_size=1):
-        return adapter.count(model, inputs, workload="w", batch_size=batch_size)
+        return adapter(model, inputs, workload="w", batch_size=batch_size)
 
     return count

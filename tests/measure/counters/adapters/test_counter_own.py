@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from measure.counters.adapters import fvcore, ptflops
 from measure.counters.adapters.dispatched import flop_counter_mode, flopledger
+from measure.counters.adapters.ptflops import ptflops
+from measure.counters.adapters.traced import fvcore
 from results.errors import Unavailable
 from tests.support.nets.counted_nets import Broken
 from tests.support.nets.small_steps import Calls
@@ -46,9 +47,9 @@ def test_small_images_by_hand_and_by_the_products_of_peers(name):
     forward, backward = by_hand(model, images)
     assert (total(rows, "forward").flop, total(rows, "backward").flop) == (2 * forward, 2 * backward)
     assert total(count(flop_counter_mode, model, images), "forward").flop == 2 * forward
-    fv = {row.operator: row for row in count(fvcore.count, model, images, batch_size=2) if row.scope == "total"}
+    fv = {row.operator: row for row in count(fvcore, model, images, batch_size=2) if row.scope == "total"}
     assert fv["conv"].native_value + fv["linear"].native_value == forward
-    pt = {row.operator: row for row in count(ptflops.count, model, images, batch_size=2) if row.scope == "total"}
+    pt = {row.operator: row for row in count(ptflops, model, images, batch_size=2) if row.scope == "total"}
     assert pt["Conv2d"].native_value + pt["Linear"].native_value == forward
 
 

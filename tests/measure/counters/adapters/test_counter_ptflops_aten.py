@@ -3,12 +3,12 @@
 import torch
 from torch import nn
 
-from measure.counters.adapters import ptflops
+from measure.counters.adapters.ptflops import ptflops_aten
 from tests.support.nets.small_steps import Calls
 
 
 def count(model, *inputs, batch_size=1):
-    return ptflops.count_aten(model, inputs, workload="w", batch_size=batch_size)
+    return ptflops_aten(model, inputs, workload="w", batch_size=batch_size)
 
 
 def test_a_model_of_known_sizes():

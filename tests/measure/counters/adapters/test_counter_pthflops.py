@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from measure.counters.adapters import pthflops
+from measure.counters.adapters.traced import pthflops
 from results.errors import Inconsistent
 
 
 def count(model, *inputs, batch_size=1):
-    return pthflops.count(model, inputs, workload="w", batch_size=batch_size)
+    return pthflops(model, inputs, workload="w", batch_size=batch_size)
 
 
 def by_operator(rows):

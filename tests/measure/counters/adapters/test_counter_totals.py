@@ -6,10 +6,12 @@ one image (or 16 frames of 112 × 112), 10 classes, random weights.
 """
 
 import contextlib
-import importlib
+import warnings
 from types import SimpleNamespace
 
+import calflops as upstream_calflops
 import einops
+import pthflops as upstream_pthflops
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,7 +21,11 @@ from deepspeed.profiling.flops_profiler import get_model_profile, profiler
 from ptflops import get_model_complexity_info
 from torch import nn
 
-from measure.counters.adapters import calflops, deepspeed, fvcore, ptflops, pthflops, thop, torchinfo
+from measure.counters.adapters import ptflops as of_ptflops
+from measure.counters.adapters.hooked import thop, torchinfo
+from measure.counters.adapters.ptflops import ptflops, ptflops_aten
+from measure.counters.adapters.traced import fvcore, pthflops
+from measure.counters.adapters.wrapped import calflops, deepspeed
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
     IMAGES,
@@ -32,6 +38,11 @@ from tests.support.nets.counted_nets import (
     counting,
     shared,
 )
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # as both adapters do where they import these
+    import thop as upstream_thop
+    from fvcore.nn import FlopCountAnalysis, parameter_count
 
 
 def left_alone(model):
@@ -77,7 +88,7 @@ def by_calflops(model, *inputs, both=False):
 
 
 def by_fvcore(model, *inputs):
-    return fvcore.FlopCountAnalysis(model.eval(), inputs).total(), fvcore.parameter_count(model)[""]
+    return FlopCountAnalysis(model.eval(), inputs).total(), parameter_count(model)[""]
 
 
 def by_deepspeed(model, *inputs):
@@ -86,7 +97,7 @@ def by_deepspeed(model, *inputs):
 
 
 def by_thop(model, *inputs):
-    return thop.profile(model, inputs, verbose=False)
+    return upstream_thop.profile(model, inputs, verbose=False)
 
 
 def by_torchinfo(model, *inputs):
@@ -178,10 +189,12 @@ BESIDE = {
 """Counter → parameters, and calls that are ignored and that are not understood."""
 
 
+ADAPTERS = {each.__name__: each for each in (calflops, deepspeed, fvcore, ptflops, thop, torchinfo)}
+
+
 @pytest.mark.parametrize("counter", ROWS)
 def test_a_model_of_known_sizes(counter):
-    adapter = importlib.import_module(f"measure.counters.adapters.{counter}")
-    total, *rows = counting(adapter)(Small(), torch.randn(IMAGES), batch_size=2)
+    total, *rows = counting(ADAPTERS[counter])(Small(), torch.randn(IMAGES), batch_size=2)
     assert by_operator(rows) == ROWS[counter]
     native, flop = (sum(row[place] for row in ROWS[counter].values()) for place in (0, 2))
     assert (total.native_value, total.flop) == (native, flop)
@@ -294,16 +307,16 @@ def test_several_inputs_and_outputs_also_after_a_model_that_raised(adapter):
 
 WRONG_TOTALS = [
     (
-        calflops, calflops, "calculate_flops", (123.0, 0.0, 0),
+        calflops, upstream_calflops, "calculate_flops", (123.0, 0.0, 0),
         r"gave 123\.0 FLOP, its rules 3 × 0",
     ),
     (deepspeed, profiler, "get_module_flops", 123, "gave 123 FLOP, its rules 64"),
-    (thop, thop, "profile", (123.0, 0.0), r"gave 123\.0, its rules 0"),
-    (ptflops, ptflops, "get_model_complexity_info", (123, 0), "printed 123"),
-    (SimpleNamespace(count=ptflops.count_aten), ptflops, "ask", (123, 0), "printed 123, its rules gave 0"),
-    (pthflops, pthflops, "count_ops", (123, []), "said 123, its rules gave 0"),
+    (thop, upstream_thop, "profile", (123.0, 0.0), r"gave 123\.0, its rules 0"),
+    (ptflops, of_ptflops, "get_model_complexity_info", (123, 0), "printed 123"),
+    (ptflops_aten, of_ptflops, "ask", (123, 0), "printed 123, its rules gave 0"),
+    (pthflops, upstream_pthflops, "count_ops", (123, []), "said 123, its rules gave 0"),
     (
-        torchinfo, torchinfo, "_ask", SimpleNamespace(summary_list=[], total_mult_adds=123, total_params=0),
+        torchinfo, upstream_torchinfo, "summary", SimpleNamespace(summary_list=[], total_mult_adds=123, total_params=0),
         "gave 123, its leaves 0",
     ),
 ]  # fmt: skip

@@ -1,10 +1,11 @@
 """Counters that misbehave, each run as a counter is: in a process of its own."""
 
+from analysis.counters import CounterEntry
 from measure.counters.isolation import count_isolated
 from workloads.catalogue.catalogue import factory
 
 FAKES = {
-    name: (f"tests.support.fakes.fake_counters:{name}", "nothing")
+    name: CounterEntry(f"tests.support.fakes.fake_counters:{name}", requires="nothing")
     for name in (
         "printing",
         "hungry",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from measure.counters.registry import COUNTERS
+from analysis.counters import COUNTERS
 from measure.counters.rows import UncountedCalls, rows, uncounted
 from measure.model.state_snapshot import summed, tensors
 from results.records.counts import FlopCount
@@ -47,7 +47,7 @@ def test_what_a_counter_says_is_said_once_on_the_total():
 
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_every_counter_leaves_the_model_as_it_was(counter):
-    module, _, function = COUNTERS[counter][0].partition(":")
+    module, _, function = COUNTERS[counter].adapter.partition(":")
     adapter = getattr(importlib.import_module(module), function)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)).train()
     model[1].eval()

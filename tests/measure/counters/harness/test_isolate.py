@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.utilization.counter_operators import kind_of_operator
+from analysis.counters import COUNTERS, CounterEntry, kind_of_operator
+from cleaning.counts import batches_to_count, extrapolate
 from measure.counters import isolation
-from measure.counters.isolation import batches_to_count, count_isolated, extrapolate
-from measure.counters.registry import COUNTERS
+from measure.counters.isolation import count_isolated
 from results.records.counts import FlopCount
 from tests.measure.counters.harness.isolated import TINY, run
 from tests.support.processes import is_alive, wait_until_gone
@@ -86,7 +86,7 @@ class TestOutcomes:
         assert rows[-1].native_value is rows[-1].flop is None
 
     def test_a_missing_counter_says_what_to_type(self):
-        registry = {"absent": ("no_such_counter_package:count", "absent>=1")}
+        registry = {"absent": CounterEntry("no_such_counter_package:count", requires="absent>=1")}
         rows = run("absent", registry=registry)
         assert statuses(rows) == [(1, "unavailable"), (2, "unavailable")]
         assert "python -m pip install 'absent>=1'" in rows[0].reason
@@ -117,8 +117,8 @@ PARAMETERS = {name: [] for name in ("flop_counter_mode", "torch_profiler", "pthf
 def test_what_to_install_is_what_the_requirements_say():
     root = Path(__file__).parents[4]
     lines = [line for file in root.glob("requirements*.txt") for line in file.read_text().splitlines()]
-    assert {package for _, requirement in COUNTERS.values() for package in requirement.split()} <= set(lines)
-    assert [name for name, (_, requirement) in COUNTERS.items() if not requirement] == [
+    assert {package for entry in COUNTERS.values() for package in entry.requires.split()} <= set(lines)
+    assert [name for name, entry in COUNTERS.items() if not entry.requires] == [
         "flopledger",
         "flop_counter_mode",
         "torch_profiler",

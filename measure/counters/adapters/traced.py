@@ -1,0 +1,155 @@
+"""Counters that read a graph of the forward pass, as their users run them: fvcore (torch.jit's) and pthflops
+(torch.fx's). Real tensors, eval mode, gradients on, forward only.
+
+Their own rules do all counting; a row names its unit: multiply-adds are `mac`, elementary operations `flop`. A total's
+native value is the counter's own, unconverted, and mixes both; its `flop` is the sum of its operators'.
+"""
+
+import math
+import warnings
+from collections import Counter
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from analysis.operators.registry import bucket_of
+from measure.counters.rows import NO_ARITHMETIC, add_call, rows
+from measure.model.state_snapshot import evaluating, tensors
+from results.errors import Inconsistent, Unavailable
+from results.records.counts import FlopCount
+
+MATRIX_OPERATORS = frozenset({"conv", "linear", "matmul", "mm", "bmm", "addmm", "einsum"})
+"""fvcore's operators whose native unit is a multiply-add: fvcore/nn/flop_count.py."""
+
+
+class TensorsOnly(torch.nn.Module):
+    """Gives the model's output as a tuple of tensors: tracing refuses dictionaries. Adds no operation."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(tensors(self.model(*inputs)))
+
+
+def fvcore(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each operator.
+
+    Multiply-adds of convolutions and matrix products count 1, while normalisation (2 an element for batch norm in eval
+    mode, 5 for layer norm), adaptive pooling (1 an input) and bilinear resizing (4 an output) count elementary
+    operations. fvcore does not see scaled_dot_product_attention, recurrent layers, baddbmm or padding="same"; those
+    calls are listed as not understood, as are residual additions and activations that it has no rule for.
+    """
+    with warnings.catch_warnings():
+        # it scripts its focal loss when imported; torch announces the end of scripting
+        warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", module=r"torch\.jit")
+        from fvcore.nn import FlopCountAnalysis, parameter_count
+
+    ignored: Counter[str] = Counter()
+    with evaluating(model):
+        analysis = FlopCountAnalysis(TensorsOnly(model).eval(), inputs)
+        analysis.unsupported_ops_warnings(False)  # they are in the rows
+        analysis.uncalled_modules_warnings(False)
+        is_ignored = analysis._should_ignore_node
+
+        def listen(node: Any) -> bool:
+            if (left_out := bool(is_ignored(node))) and not node.kind().startswith("prim::"):  # the graph's bookkeeping
+                ignored[node.kind()] += 1
+            return left_out
+
+        analysis._should_ignore_node = listen
+        analysis.total()
+    modules = (name for name in analysis.uncalled_modules() if analysis._has_forward(name))
+    uncalled = sorted(name.removeprefix("model.") for name in modules)
+    more = f" and {len(uncalled) - 3} more" if len(uncalled) > 3 else ""
+    blank = FlopCount(
+        counter="fvcore",
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="mac",
+        ignored=dict(ignored),
+        not_understood=dict(analysis.unsupported_ops()),
+        reason=f"note: modules never called: {', '.join(uncalled[:3])}{more}" if uncalled else "",
+        parameters=parameter_count(model)[""],
+    )
+    counted = sorted(analysis.by_operator().items())
+    return rows(blank, {(name, "mac" if name in MATRIX_OPERATORS else "flop"): value for name, value in counted})
+
+
+def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each operator.
+
+    Convolutions and linear layers count a multiply-add as 1, convolutions 1 more for each bias element, linear layers
+    their output features once, whatever the batch, so that its law in the batch has a constant. Normalisation and ReLU
+    count 2 an element, pooling its window, `a + b` and `a * b` one an argument. A transposed convolution is taken for
+    stride² times too much. It sees no method of tensors (x.matmul), no F.linear, no attention. It takes a tuple that a
+    node gives for (value, FLOP, parameters): models that ask a tensor for its size or split it raise whatever follows
+    from that, or Inconsistent here. Its interpreter is listened to, node by node.
+
+    Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
+    torch.fx or pthflops' interpreter raises.
+    """
+    from pthflops import count_ops, ops_fx
+
+    if len(inputs) != 1:
+        raise Unavailable(f"pthflops gives a model one input, this one takes {len(inputs)}")
+    own: Counter[tuple[str, str]] = Counter()
+    ignored: Counter[str] = Counter()
+    not_understood: Counter[str] = Counter()
+    original = ops_fx.ProfilingInterpreter
+
+    def interpreter(*args: Any, **kwargs: Any) -> Any:
+        listened = original(*args, **kwargs)
+        run_node = listened.run_node
+
+        def run(node: Any) -> Any:
+            value = run_node(node)
+            called = node.target  # the path of a module, a function, or the name of a method, for which it has no rule
+            if node.op == "call_module":
+                called = listened.fetch_attr(called)
+            elif node.op == "call_function":
+                called = called.__name__
+            name = type(called).__name__ if node.op == "call_module" else called
+            if node.op not in ("call_module", "call_function", "call_method"):
+                return value
+            if node.op != "call_method" and ops_fx.count_operations(called) is not ops_fx._undefined_op:
+                counted = listened.flops[node]
+                add_call(own, name, counted, counted - _elements(called, value, counted))
+                return value
+            # ignored if it gives no tensor or does no arithmetic; what cannot be placed is not understood
+            free = name in NO_ARITHMETIC or bucket_of(f"aten.{name}") == "ignored" or not list(tensors(value))
+            name = f"Tensor.{name}" if node.op == "call_method" else name
+            (ignored if free else not_understood)[name] += 1
+            return value
+
+        listened.run_node = run
+        return listened
+
+    with patch.object(ops_fx, "ProfilingInterpreter", interpreter), evaluating(model):
+        total, _ = count_ops(model, inputs[0], print_readable=False)
+    if not isinstance(total, int) or total != own.total():
+        raise Inconsistent(f"pthflops said {total}, its rules gave {own.total()}: it takes a tuple for a count")
+    return rows(
+        FlopCount(
+            counter="pthflops",
+            workload=workload,
+            batch_size=batch_size,
+            phase="forward",
+            native_unit="mac",
+            ignored=dict(ignored),
+            not_understood=dict(not_understood),
+        ),
+        own,
+    )
+
+
+def _elements(target: Any, value: Any, counted: int) -> int:
+    """How much of what pthflops counted for a call is no multiply-add, by pthflops/ops_fx.py."""
+    if isinstance(target, torch.nn.modules.conv._ConvNd):
+        return 0 if target.bias is None else target.out_channels * value.shape[0] * math.prod(value.shape[2:])
+    if isinstance(target, torch.nn.Linear):
+        return 0 if target.bias is None else int(value.shape[-1])
+    return 0 if target == "matmul" else counted

@@ -1,0 +1,220 @@
+"""Counters that wrap torch's functions, as their users run them: DeepSpeed's flops profiler, and calflops, its copy.
+
+Both replace F.linear, torch.matmul, … by functions that ask a rule for (FLOP, multiply-adds) and then run the original,
+and put hooks with rules of their own on recurrent modules. Their rules do all counting; here each is listened to, and
+given to the module whose forward made the call. "F.conv2d" holds two FLOP for each multiply-add that the rule gave,
+"F.conv2d elementwise" the rest, its bias additions; a function for which it gave none has one row. Recurrent layers
+and einsum have no multiply-adds by their rules: a layer's are taken from its weights, an einsum's row is all it gave.
+
+A product that runs in no wrapped function is listed as not understood, other arithmetic as ignored, as is a function
+whose rule says 0. torch's functions are put back whatever happens: calflops leaves torch.baddbmm wrapped, and an
+exception in the model all of them, so that its next count would be twice too large.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+
+from analysis.counters import ELEMENTS
+from measure.counters.rows import UncountedCalls, merged, recurrent_multiply_adds, rows, uncounted, visited
+from measure.model.module_paths import ModulePaths
+from measure.model.state_snapshot import evaluating
+from results.errors import Inconsistent
+from results.records.counts import FlopCount
+
+Owners = Mapping[str, Any]
+"""What a function is called with ("F", "torch") → the module or class that has it."""
+
+BACKWARD_PER_FORWARD = 2
+"""What calflops takes the backward pass for, in forward passes, by default."""
+
+TORCH: Owners = {"F": F, "torch": torch, "Tensor": torch.Tensor}
+
+
+def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each function.
+
+    Its FLOP are 2 a multiply-add of convolutions, matrix products and attention (dense, causal or not), 1 an output for
+    the bias of a convolution but none for that of a linear layer, 2 an element of batch norm in eval mode, 5 of other
+    normalisations, 1 an input of pooling, of ReLU, GELU and SiLU and of torch.add and torch.mul, none for `a + b`.
+    `from torch.nn.functional import linear` is not seen. Left out: its multiply-adds, the backward pass that its
+    runtime prints, (2 + recompute factor) times this number by decree, and its warm-up pass, which changes no count. It
+    is told to use the CPU, else it would hold a GPU that this process has no use for.
+
+    Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
+    """
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read when imported
+    import einops
+    from deepspeed.profiling.flops_profiler import profiler
+
+    with _listening(profiler, model, {**TORCH, "einops": einops}, profiler) as heard:
+        profile = profiler.FlopsProfiler(model)
+        profile.start_profile()
+        model(*inputs)
+        flop, parameters = profile.get_total_flops(), profile.get_total_params()
+        profile.end_profile()
+    counted = merged(heard.own.values())
+    if (total := sum(counted.values())) != flop:
+        raise Inconsistent(f"DeepSpeed gave {flop} FLOP, its rules {total}")
+    return rows(
+        FlopCount(
+            counter="deepspeed",
+            workload=workload,
+            batch_size=batch_size,
+            phase="forward",
+            native_unit="flop",
+            **heard.uncounted(),
+            parameters=parameters,
+        ),
+        counted,
+    )
+
+
+def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """Forward and backward of model(*inputs): a total and a row for each function.
+
+    It counts by DeepSpeed's rules, but sees no `@`, mm, bmm, attention or einops, divides a transposed convolution by
+    its groups twice, drops all but the sizes of resized images, and counts a module once for each parent that has it.
+    Its backward pass is the forward pass times a factor, 2 by default: the rows of phase backward are that, nothing
+    counted. Its parameters are those that a gradient is asked for. It takes tensors alone as inputs, and a model with
+    parameters. Its multiply-adds are left out.
+
+    Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
+    """
+    from calflops import calculate_flops, calculate_pipline, pytorch_ops
+
+    with _listening(pytorch_ops, model, TORCH, calculate_pipline) as heard:
+        flop, _, parameters = calculate_flops(
+            model,
+            args=[*inputs],
+            include_backPropagation=True,
+            print_results=False,
+            output_as_string=False,
+        )
+    modules = dict(model.named_modules(remove_duplicate=False))
+    own: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for path, counted in heard.own.items():
+        own[id(modules[path])].update(counted)
+    forward = merged(own[id(module)] for module in visited(model) if id(module) in own)  # as often as it adds them up
+    total = sum(forward.values())
+    if (1 + BACKWARD_PER_FORWARD) * total != flop:
+        raise Inconsistent(f"calflops gave {flop} FLOP, its rules {1 + BACKWARD_PER_FORWARD} × {total}")
+    blank = FlopCount(counter="calflops", workload=workload, batch_size=batch_size, phase="forward", native_unit="flop")
+    note = f"note: {BACKWARD_PER_FORWARD} × its forward pass, not counted"
+    return [
+        *rows(dataclasses.replace(blank, **heard.uncounted(), parameters=parameters), forward),
+        *rows(
+            dataclasses.replace(blank, phase="backward", reason=note),
+            {key: BACKWARD_PER_FORWARD * native for key, native in forward.items()},
+        ),
+    ]
+
+
+@dataclass
+class Heard:
+    """What a library's rules count. own: by path of the module; unseen: operators that no rule counted; zero: calls
+    whose rule said 0; running: wrapped functions that run now."""
+
+    own: defaultdict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
+    unseen: Counter[str] = field(default_factory=Counter)
+    zero: Counter[str] = field(default_factory=Counter)
+    running: int = 0
+
+    def uncounted(self) -> dict[str, Any]:
+        """Fields of FlopCount, `ignored` and `not_understood`: operator or function → calls."""
+        ignored, not_understood = uncounted(self.unseen)
+        return {"ignored": {**self.zero, **ignored}, "not_understood": not_understood}
+
+    def add(self, path: str, name: str, flop: int, mac: int) -> None:
+        """Adds one call."""
+        if not flop:
+            self.zero[name] += 1
+            return
+        own = self.own[path]
+        if mac:
+            own[name, "flop"] += 2 * mac
+        if flop != 2 * mac:
+            beside = mac or name.startswith("F.conv")  # calflops finds no multiply-add in a depthwise transposed one
+            own[f"{name}{ELEMENTS}" if beside else name, "flop"] += flop - 2 * mac
+
+
+@contextlib.contextmanager
+def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stacks: Any) -> Iterator[Heard]:
+    """The library's rules, listened to while it wraps torch; afterwards it, torch and the model are as they were.
+
+    library: the module with `wrapFunc` and MODULE_HOOK_MAPPING; stacks: the one with the lists of what runs, which an
+    exception leaves behind.
+    """
+    heard, wrap, hooks = Heard(), library.wrapFunc, library.MODULE_HOOK_MAPPING
+    first_path = {id(module): path for path, module in model.named_modules()}
+    recurrent = {path for path, module in model.named_modules(remove_duplicate=False) if type(module) in hooks}
+    names: dict[int, str] = {}  # of a function; one that several have is called by the first
+    for label, owner in owners.items():
+        for name in dir(owner):
+            names.setdefault(id(inspect.getattr_static(owner, name, None)), f"{label}.{name}")
+
+    def wrapped(function: Any, rule: Callable[..., Any], *more: Any) -> Any:
+        def listen(*args: Any, **kwargs: Any) -> tuple[int, int]:
+            flop, mac = rule(*args, **kwargs)
+            heard.add(paths.current, names[id(function)], flop, mac)
+            return flop, mac
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            heard.running += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                heard.running -= 1
+
+        run.__str__ = function.__str__  # type: ignore[method-assign]  # the libraries' key of a function
+        return wrap(run, listen, *more)
+
+    def hooked(rule: Callable[..., None]) -> Callable[..., None]:
+        def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            before = module.__flops__
+            rule(module, inputs, output)
+            mac = recurrent_multiply_adds(module, inputs[0])
+            heard.add(first_path[id(module)], type(module).__name__, module.__flops__ - before, mac)
+
+        return listen
+
+    with (
+        evaluating(model),
+        ModulePaths(model) as paths,
+        _put_back(owners),
+        patch.object(library, "wrapFunc", wrapped),
+        patch.dict(hooks, {kind: hooked(rule) for kind, rule in hooks.items()}),
+        UncountedCalls(lambda: heard.running > 0 or paths.current in recurrent) as unseen,
+    ):
+        heard.unseen = unseen.calls
+        try:
+            yield heard
+        finally:
+            stacks.module_flop_count.clear()
+            stacks.module_mac_count.clear()
+
+
+@contextlib.contextmanager
+def _put_back(owners: Owners) -> Iterator[None]:
+    """Modules' and classes' functions are as they were afterwards; what a class only inherits is not its own."""
+    before = [(owner, dict(vars(owner))) for owner in owners.values()]
+    try:
+        yield
+    finally:
+        for owner, held in before:
+            now = dict(vars(owner))
+            for name, value in held.items():
+                if callable(value) and now.get(name) is not value:
+                    setattr(owner, name, value)
+            for name in now.keys() - held.keys() if isinstance(owner, type) else ():
+                delattr(owner, name)
