@@ -7,7 +7,8 @@ of the heads). Tables are those of a step on fake tensors: no memory, no device.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import count
 from typing import Any
 
 from analysis.formula.interpolate import Point, point_text
@@ -91,19 +92,18 @@ def sampler(subject: Subject, on_point: Callable[[int], None] = lambda _count: N
 
     on_point: how many points there are so far. Raises NotBuilt.
     """
-    seen: dict[tuple[tuple[str, int], ...], SizeSample] = {}
+    numbers = count(1)
 
-    def sample_at(point: Point) -> SizeSample:
-        key = tuple(sorted(point.items()))
-        if key not in seen:
-            on_point(len(seen) + 1)
-            try:
-                seen[key] = SizeSample(dict(point), *step_at(subject, point))
-            except Exception as fault:  # a model's own code may raise anything
-                raise NotBuilt(f"{subject.model} at {point_text(point)}: {why(fault)}", point) from fault
-        return seen[key]
+    @cache
+    def sample_at(items: tuple[tuple[str, int], ...]) -> SizeSample:
+        on_point(next(numbers))
+        point = dict(items)
+        try:
+            return SizeSample(point, *step_at(subject, point))
+        except Exception as fault:  # a model's own code may raise anything
+            raise NotBuilt(f"{subject.model} at {point_text(point)}: {why(fault)}", point) from fault
 
-    return sample_at
+    return lambda point: sample_at(tuple(sorted(point.items())))
 
 
 def why(fault: Exception) -> str:
@@ -118,20 +118,15 @@ def why(fault: Exception) -> str:
 def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     """The operations, storages and parameters of a step at a point, on fake tensors. Raises what the model does."""
     from measure.operations.fake_mode import fake_mode, quiet
-    from measure.operations.tracer import trace_step
-    from runners.workers.traced_step import StepOptions, parts
+    from runners.workers.traced_step import StepOptions, traced
 
     sizes = {**subject.sizes, **{subject.symbols[symbol]: value for symbol, value in point.items()}}
     batch_size = sizes.pop(BATCH, subject.batch_size)
     hyper = {**subject.fixed, **sizes}
     with quiet():
-        mode = fake_mode()
-        built = parts(StepOptions(subject.model, subject.precision, subject.optimizer, "cpu", hyper=hyper), batch_size,
-                      mode)  # fmt: skip
-        parameters = tuple((name, tuple(parameter.shape)) for name, parameter in built.model.named_parameters())
-        step = trace_step(
-            built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode, steps_before=0
-        )
+        options = StepOptions(subject.model, subject.precision, subject.optimizer, "cpu", hyper=hyper)
+        built, step = traced(options, batch_size, fake_mode())
+    parameters = tuple((name, tuple(parameter.shape)) for name, parameter in built.model.named_parameters())
     if not subject.fused:
         return step.operations, step.storages, parameters
     from analysis.operators.fuse_pointwise import fuse_pointwise, understand_fused
@@ -190,8 +185,8 @@ def _axis(planned: Axis, base: Mapping[str, int], own: int, sample_at: Callable[
     for step in (planned.step, *STEPS, own):
         axis = Axis(planned.symbol, base[planned.symbol], step)
         try:
-            for count in (1, 2):
-                sample_at({**base, axis.symbol: axis.at(count)})
+            for steps in (1, 2):
+                sample_at({**base, axis.symbol: axis.at(steps)})
         except NotBuilt as refused:
             fault = fault or refused
         else:

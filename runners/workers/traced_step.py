@@ -49,31 +49,35 @@ class StepOptions:
 def trace_batch(options: StepOptions, batch_size: int) -> Trace:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
     from measure.operations.fake_mode import fake_mode, quiet
-    from measure.operations.tracer import trace_step
 
-    reason: tuple[str, ...] = ()
     with contextlib.redirect_stdout(sys.stderr), quiet():  # what a model prints: stdout has the answer
         try:
-            mode = fake_mode()
-            built = parts(options, batch_size, mode)
-            with rules(options.device):
-                trace = trace_step(
-                    built.step,
-                    model=built.model,
-                    optimizer=built.optimizer,
-                    inputs=built.inputs,
-                    mode=mode,
-                    steps_before=0,
-                )
+            return traced(options, batch_size, fake_mode())[1]
         except Unavailable as fault:
             if batch_size > LARGEST_REAL:
                 raise Unavailable(
                     f"expected a batch of {LARGEST_REAL} at most, for a step on real tensors: {fault}"
                 ) from fault
-            reason = (f"{plain_words(str(fault))}: the step was run on real tensors",)
-            built = parts(options, batch_size, None)
-            trace = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
-    return replace(trace, notes=(*reason, *trace.notes))
+            trace = traced(options, batch_size, None)[1]
+            reason = f"{plain_words(str(fault))}: the step was run on real tensors"
+            return replace(trace, notes=(reason, *trace.notes))
+
+
+def traced(options: StepOptions, batch_size: int, mode: FakeMode | None) -> tuple[StepParts, Trace]:
+    """The step on fake tensors of a mode, or on real ones, and what it did."""
+    from measure.operations.tracer import trace_step
+
+    built = parts(options, batch_size, mode)
+    with contextlib.nullcontext() if mode is None else rules(options.device):
+        trace = trace_step(
+            built.step,
+            model=built.model,
+            optimizer=built.optimizer,
+            inputs=built.inputs,
+            mode=mode,
+            steps_before=int(mode is None),
+        )
+    return built, trace
 
 
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
