@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.devices import ceilings, peaks
+from analysis.devices import ceilings
 from analysis.devices.ceilings import ABOVE_SHEET, CollectiveRate, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
 from analysis.profile.roofline import LAUNCHES, MOVES, bandwidth, launch_cost
@@ -43,8 +43,7 @@ class CeilingAnswer:
 
     @property
     def sheet_bytes_per_s(self) -> float | None:
-        known = None if self.sheet.reason else peaks.lookup(self.device_name, self.multiprocessors)
-        return known.bandwidth_bytes_per_s if known else None
+        return self.sheet.device.bandwidth_bytes_per_s if self.sheet.device else None
 
     @property
     def refused(self) -> dict[str, str]:
@@ -65,20 +64,16 @@ class CeilingAnswer:
 
 def bests(seen: CeilingAnswer) -> list[Ceiling]:
     """By threads and unit the best product and the best convolution; then the best copy and triad, then launches."""
-    rows: list[Ceiling | None] = []
-    for threads in seen.threads:
-        of_threads = seen.of(threads)
-        rows += [
-            best((row for row in of_threads if row.operation == operation), unit)
-            for unit in UNITS
-            for operation in PRODUCTS
-        ]
-    for threads in seen.threads:
-        of_threads = seen.of(threads)
-        rows += [bandwidth(row for row in of_threads if row.operation == operation) for operation in MOVES]
-    for threads in seen.threads:
-        rows += [row for row in seen.of(threads) if row.operation in LAUNCHES.values() and row.median_s is not None]
-    return [row for row in rows if row is not None]
+    by_threads = [seen.of(threads) for threads in seen.threads]
+    rows = [
+        best((row for row in rows if row.operation == operation), unit)
+        for rows in by_threads
+        for unit in UNITS
+        for operation in PRODUCTS
+    ]
+    rows += [bandwidth(row for row in rows if row.operation == operation) for rows in by_threads for operation in MOVES]
+    launches = [row for rows in by_threads for row in rows if row.operation in LAUNCHES.values() and row.median_s]
+    return [row for row in (*rows, *launches) if row is not None]
 
 
 def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> str:
@@ -170,7 +165,7 @@ def _beside(seen: CeilingAnswer) -> list[str]:
     units = [unit for unit in UNITS if any(row.unit == unit for row in seen.rows)]
     printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := seen.sheet.peak_by_unit.get(unit))]
     printed += [f"memory {si(seen.sheet_bytes_per_s, 'B/s')}"] if seen.sheet_bytes_per_s else []
-    known = None if seen.sheet.reason else peaks.lookup(seen.device_name, seen.multiprocessors)
+    known = seen.sheet.device
     lines = [f"sheet: dense {', '.join(printed)} ({known.source})"] if known and printed else []
     lines += [f"sheet: {seen.sheet.reason}"] if seen.sheet.reason else []
     for unit in units:

@@ -13,16 +13,15 @@ such devices; what it returns is no datasheet peak and must be labelled so.
 """
 
 import csv
-import difflib
 import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from analysis.devices.precisions import UNITS
+from results import text_files
 from results.records.rows import digest
 
 TABLE = Path(__file__).with_name("peaks.csv")
@@ -217,26 +216,15 @@ def spelling(device: Device, name: str) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Up to three names of the table that look like this one, best first; for messages, never for a peak."""
-    wanted = normalise(name)
-    words = _words(wanted)
-
-    def by_word(spelling: str) -> float:
-        """How well each word of the name is found among those of a spelling: "3090x" is "3090", and no "A6000"."""
-        return fmean(max(_likeness(word, other) for other in _words(spelling)) for word in words) if words else 0.0
-
-    def likeness(row: Device) -> tuple[bool, float, float]:
-        spellings = [normalise(spelling) for spelling in (row.name, *row.names)]
-        whole = any(words <= _words(spelling) for spelling in spellings)
-        letters = max(_likeness(wanted, spelling) for spelling in spellings)
-        return whole, letters + max(map(by_word, spellings)), letters
-
-    ranked = sorted(((likeness(row), row.name) for row in all_devices()), key=lambda pair: pair[0], reverse=True)
-    return [spelling for (whole, _, letters), spelling in ranked[:3] if whole or letters >= 0.4]
-
-
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+    """Up to three names of the table that look like this one, or of which the end or a word does, best first; for
+    messages, never for a peak."""
+    name_of: dict[str, str] = {}
+    for row in all_devices():
+        for words in (normalise(spelling).split() for spelling in (row.name, *row.names)):
+            texts = {*words, *(" ".join(words[first:]) for first in range(len(words)))}
+            name_of |= {text: row.name for text in sorted(texts) if text not in name_of}
+    near = text_files.nearest(normalise(name), list(name_of), cutoff=0.5)
+    return list(dict.fromkeys(name_of[text] for text in near))
 
 
 def derived_upper_bound(

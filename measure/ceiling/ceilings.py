@@ -35,8 +35,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from analysis.devices import peaks
-from analysis.devices.ceilings import SUSTAINED, best
-from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, Precision
+from analysis.devices.ceilings import SUSTAINED, able_to_be_fast, best
+from analysis.devices.precisions import PRECISIONS, Precision
 from analysis.trace.kernel_names import fast_algorithm
 from analysis.utilization.denominators import loaded
 from analysis.utilization.step_times import DISTURBED_RATIO, same_placement
@@ -53,9 +53,8 @@ from results.records.cell import Ceiling, Telemetry
 def above_sheet(row: Ceiling, device_name: str) -> bool:
     """Whether a convolution on units that are no tensor units is faster than the dense peak of its device."""
     known = peaks.lookup(device_name)
-    sheet = known.peaks.get(row.unit) if known is not None else None
-    has_fast_algorithms = row.operation == "convolution" and row.unit not in TENSOR_UNITS
-    return has_fast_algorithms and sheet is not None and (row.flop_per_s or 0.0) > sheet
+    rate = row.flop_per_s or 0.0
+    return known is not None and able_to_be_fast(row) and rate > known.peaks.get(row.unit, math.inf)
 
 
 def kernel_names(call: Callable[[], Any]) -> list[str]:
@@ -374,11 +373,10 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
         return []
     bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
     selected = []
-    kernels = [row for row in rows if row.operation in ("matmul", "convolution")]
-    for unit in dict.fromkeys(row.unit for row in kernels):
-        measured = [row for row in kernels if row.unit == unit and row.status == "ok" and row.median_s]
-        short = [row for row in measured if (row.median_s or math.inf) <= LONGEST_CALL_S]
-        if (row := best(short or measured, unit)) is not None:
+    timed = [row for row in rows if row.median_s]
+    short = [row for row in timed if (row.median_s or 0.0) <= LONGEST_CALL_S]
+    for unit in dict.fromkeys(row.unit for row in timed):
+        if (row := best(short, unit) or best(timed, unit)) is not None:
             trial = trial_of(row)
             name = f"{row.operation} {row.shape} {row.layout}".strip()
             selected.append(CeilingKernel(unit, name, trial.flop, bench.prepared(trial)))
@@ -387,12 +385,8 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
 
 def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -> list[Trial]:
     """Both gradients of the fastest convolution; none if no convolution was measured."""
-    convolutions = [row for row in rows if row.operation == "convolution"]
-    fastest = best(convolutions, precision.convolution_unit)
-    if fastest is None:
-        return []
-    trial = trials[rows.index(fastest)]
-    return [replace(trial, part=part) for part in PARTS[1:]]
+    fastest = best((row for row in rows if row.operation == "convolution"), precision.convolution_unit)
+    return [] if fastest is None else [replace(trials[rows.index(fastest)], part=part) for part in PARTS[1:]]
 
 
 def with_times(row: Ceiling, times_s: list[float]) -> Ceiling:

@@ -58,7 +58,7 @@ def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceil
 
     def measure_move(until_s: float) -> Ceiling:
         call = _prepared(bench.device, move)
-        times_s = bench.call_times_s(_repeated(call, in_a_row), until_s, cold=move.family != CACHE)
+        times_s = bench.call_times_s(lambda: [call() for _ in range(in_a_row)], until_s, cold=move.family != CACHE)
         each_s = [time_s / in_a_row for time_s in times_s]
         rate = move.moved_bytes / median(each_s)
         return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), each_s)
@@ -75,14 +75,6 @@ def _prepared(device: torch.device, move: Move) -> Call:
         return lambda: target.copy_(source)
     other = source.clone()
     return lambda: torch.add(source, other, alpha=SCALE, out=target)
-
-
-def _repeated(call: Call, times: int) -> Call:
-    def calls() -> None:
-        for _ in range(times):
-            call()
-
-    return calls
 
 
 def _bytes(text: str) -> int:

@@ -31,7 +31,6 @@ ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
 """How many trials `shapes` gives."""
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
-FAMILIES = (SQUARE, NEAR, AREA, DEEP, BATCH)
 """Families of products: powers of 2; beside them; of large area and small depth, tall and flat; deep; many."""
 
 

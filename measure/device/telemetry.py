@@ -94,28 +94,23 @@ class Sampler:
     """
 
     def __init__(self, device: Any, interval_s: float = 0.1, wait: Callable[[float], bool] | None = None) -> None:
-        if not interval_s > 0:
-            raise ValueError(f"expected an interval above 0 s, got {interval_s}")
         self._device = device
         self._interval_s = interval_s
         self._ended = threading.Event()
         self._wait = self._ended.wait if wait is None else wait
         self._readings: collections.deque[Telemetry] = collections.deque(maxlen=200_000)
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
         self.fault = ""
         self.lost = False
 
     def start(self) -> None:
-        """Begin polling. Raises ValueError if it has begun."""
-        if self._thread is not None:
-            raise ValueError("expected a sampler that was not started, got one that was")
-        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        """Begin polling, once."""
         self._thread.start()
 
     def stop(self) -> list[Telemetry]:
         """End polling, after one more reading, and hand over all of them in order of time. Safe to call twice."""
         self._ended.set()
-        if self._thread is not None:
+        if self._thread.is_alive():
             self._thread.join(timeout=10)
         return list(self._readings)
 
@@ -125,13 +120,6 @@ class Sampler:
         first = max((i for i, r in enumerate(readings) if r.time_s <= start_s), default=0)
         last = min((i for i, r in enumerate(readings) if r.time_s >= end_s), default=len(readings) - 1)
         return readings[first : last + 1]
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *fault: object) -> None:
-        self.stop()
 
     def _run(self) -> None:
         try:

@@ -412,12 +412,14 @@ def test_a_busy_gpu_draws_power_and_counts_energy():
         pytest.skip("no CUDA device")
     device = open_nvml(str(torch.cuda.get_device_properties(0).uuid))
     a = torch.randn(4096, 4096, device="cuda")
-    with Sampler(device) as sampler:
-        begun_s = time.monotonic()
-        while time.monotonic() < begun_s + 6:
-            a @ a
-            torch.cuda.synchronize()
-        ended_s = time.monotonic()
+    sampler = Sampler(device)
+    sampler.start()
+    begun_s = time.monotonic()
+    while time.monotonic() < begun_s + 6:
+        a @ a
+        torch.cuda.synchronize()
+    ended_s = time.monotonic()
+    sampler.stop()
     readings = sampler.between(begun_s, ended_s)
     assert sampler.fault == ""
     assert mean_sm_clock_hz(readings, begun_s, ended_s) > 5e8
