@@ -105,7 +105,7 @@ Subjects = Sequence[tuple[Domain, Formulas]]
 
 def paper_pictures() -> dict[str, bytes]:
     """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
-    target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
+    target = ppopp2019.target_of(ppopp2019.inputs())
     subjects = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
     return figure_style.render_all(
         lambda: {
@@ -215,7 +215,7 @@ def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most
 
 def data_parallel(target: Accelerator) -> Figure:
     """Days of an epoch and utilization over workers, as figure 12 of the paper."""
-    given, assumed = ppopp2019.inputs("ppopp2019"), ppopp2019.assumptions("ppopp2019")
+    given, assumed = ppopp2019.inputs(), ppopp2019.assumptions()
     model = ppopp2019_case_study.model_of(given, assumed, shipped_formulas())
     samples = ppopp2019.samples_of(ppopp2019.ROWS[0], given, assumed) or math.nan
     workers = [2**power for power in range(15)]
@@ -226,9 +226,11 @@ def data_parallel(target: Accelerator) -> Figure:
     for axes, values in ((above, days), (below, shares)):
         axes.plot(workers, values, "o-", color="C0", markersize=3)
         for row in ("data parallel 1", "data parallel 2"):
-            axes.axvline(given("Table 5", row, "workers"), color=GREY, linestyle=(0, (4, 3)), linewidth=0.8)
-    above.axhline(given("Section 6", "case study", "days wanted"), color="C3", linewidth=0.8)
-    above.annotate("a week", (1, given("Section 6", "case study", "days wanted")), (0, 3), color="C3", **_words("left"))
+            axes.axvline(given["Table 5", row, "workers"].value, color=GREY, linestyle=(0, (4, 3)), linewidth=0.8)
+    above.axhline(given["Section 6", "case study", "days wanted"].value, color="C3", linewidth=0.8)
+    above.annotate(
+        "a week", (1, given["Section 6", "case study", "days wanted"].value), (0, 3), color="C3", **_words("left")
+    )
     above.set(xscale="log", yscale="log", ylabel="days of an epoch", title="word model with projection, sub-batch 128")
     below.set(xscale="log", ylabel="utilization, %", xlabel="workers", ylim=(0, None))
     below.annotate("512 and 1,024", (1024, 0.06), (4, 0), xycoords=("data", "axes fraction"), **_words("left", ""))

@@ -273,7 +273,7 @@ def target_of(options: Namespace) -> Accelerator:
     """The accelerator that the options say. Raises ValueError for one that cannot be."""
     from analysis.project import accelerator, ppopp2019
 
-    target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
+    target = ppopp2019.target_of(ppopp2019.inputs())
     if options.device:
         target = accelerator.of_device(options.device, options.dtype, target)
     elif options.peak_tflops is None and options.dtype != "fp32":

@@ -81,11 +81,6 @@ class Accelerator:
         return self.memory_ratio * self.bandwidth_bytes_per_s
 
     @property
-    def nominal_ridge(self) -> float:
-        """FLOP a byte from which on the sheet's figures make arithmetic the bound."""
-        return self.peak_flop_per_s / self.bandwidth_bytes_per_s
-
-    @property
     def ridge(self) -> float:
         """FLOP a byte at which achievable arithmetic and bandwidth take equally long."""
         return self.flop_per_s / self.bytes_per_s
@@ -185,22 +180,14 @@ def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> f
     return 2 * (workers - 1) / workers * nbytes / link_bytes_per_s
 
 
-def gather_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
-    """What it takes a worker to receive what all workers have, its own included."""
-    return workers * nbytes / link_bytes_per_s if workers > 1 else 0.0
-
-
-def sparse_gradient_bytes(batch: int, length: int, width: int, element_bytes: int = 4) -> int:
-    """The embedding's gradient that one worker makes: a row for each of its symbols, indices left out."""
-    return batch * length * width * element_bytes
-
-
 def communication_s(
     dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = LINK_RATIO
 ) -> float:
-    """Both kinds of gradient, one after the other."""
+    """Both kinds of gradient, one after the other: dense ones in a ring; of sparse ones each worker receives what all
+    workers have, its own included."""
     achieved = link_bytes_per_s * link_ratio
-    return ring_all_reduce_s(dense_bytes, workers, achieved) + gather_s(sparse_bytes, workers, achieved)
+    gathered_s = workers * sparse_bytes / achieved if workers > 1 else 0.0
+    return ring_all_reduce_s(dense_bytes, workers, achieved) + gathered_s
 
 
 def pipelined_s(stages_s: Sequence[float], length: int, after_s: float = 0.0) -> float:

@@ -1,23 +1,15 @@
-"""What follows from the inputs of "Beyond human-level accuracy" (PPoPP 2019): its tables 1 to 4 and section 5.
+"""What follows from the inputs of "Beyond human-level accuracy" (PPoPP 2019), beside what it prints, with a verdict.
 
-    table 1: data and model scales             analysis/project/domain.py
-    table 2: limits of our formulas            analysis/project/domain.py, under Catamount's rules
-    table 3: parameters by table 1's sigma, the width that has them, its FLOP and bytes, the roofline of the step
-
-Table 3's data and sub-batches are inputs of its other columns; that its data follow from table 1 is a result of its
-own.
-Nothing here reads a printed result. The case study of section 6 is in
-`analysis/project/ppopp2019_case_study.py`.
-
-A paper's printed results beside what follows from its printed inputs, with a verdict for each.
-
-A paper is a folder of `analysis/papers/`: inputs.csv (what its results are calculated from), results.csv (what it
-prints for them), assumptions.csv (what is needed beside the inputs, each with its words), reasons.csv (why a result
-does not follow). Results never feed `ours`: they are read last, and only to be compared.
+Here are its tables 1 to 4 and section 5: data and model scales, limits of our formulas under Catamount's rules, and
+what a step takes at the width that has table 3's parameters. Table 3's data and sub-batches are inputs of its other
+columns. The case study of section 6 is in `analysis/project/ppopp2019_case_study.py`. In the paper's folder are
+inputs.csv (what its results are calculated from), results.csv (what it prints for them), assumptions.csv (what is
+needed beside the inputs, with words), reasons.csv (why a result does not follow). Results never feed `ours`.
 """
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +19,11 @@ from analysis.project.domain import Domain, Formulas, data_scale, error_after
 from analysis.project.frontier import DAY_S, asymptote, batches, cost_of, grown_for
 from analysis.stats.summary import Printed, amount, box
 
-FOLDER = Path(__file__).with_name("papers")
+PAPER = "ppopp2019"
 
-PAPERS = {"ppopp2019": "Hestness, Ardalani, Diamos: Beyond human-level accuracy, PPoPP 2019"}
+FOLDER = Path(__file__).with_name("papers") / PAPER
+
+PAPERS = {PAPER: "Hestness, Ardalani, Diamos: Beyond human-level accuracy, PPoPP 2019"}
 
 TOLERANCE = 0.02
 
@@ -74,43 +68,34 @@ class PaperCell:
     ours_high: float | None
 
 
-class Inputs(dict[Key, Printed]):
-    """The inputs of a paper, by table, row and column."""
-
-    def printed(self, table: str, row: str, column: str) -> Printed:
-        """The number as it is printed."""
-        return self[table, row, column]
-
-    def __call__(self, table: str, row: str, column: str) -> float:
-        """The number."""
-        return self[table, row, column].value
+Inputs = Mapping[Key, Printed]
 
 
-def inputs(paper: str, folder: Path = FOLDER) -> Inputs:
-    """What its results are calculated from."""
-    return Inputs({_key(row): Printed(row["value"]) for row in _rows(folder / paper / "inputs.csv")})
+def inputs(folder: Path = FOLDER) -> Inputs:
+    """What the paper's results are calculated from."""
+    return {_key(row): Printed(row["value"]) for row in _rows(folder / "inputs.csv")}
 
 
-def assumptions(paper: str, folder: Path = FOLDER) -> dict[str, float]:
+def assumptions(folder: Path = FOLDER) -> dict[str, float]:
     """Key → value."""
-    return {row["key"]: float(row["value"]) for row in _rows(folder / paper / "assumptions.csv")}
+    return {row["key"]: float(row["value"]) for row in _rows(folder / "assumptions.csv")}
 
 
-def cells(paper: str, ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[PaperCell]:
+def cells(ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[PaperCell]:
     """Every printed result with what follows, in the order of the paper. Raises ValueError where something follows for
     which nothing is printed."""
-    rows = _rows(folder / paper / "results.csv")
+    rows = _rows(folder / "results.csv")
     if strange := set(ours) - {_key(row) for row in rows}:
         raise ValueError(f"expected results that are printed, got {sorted(strange)[0]}")
-    words = {row["key"]: row["words"] for row in _rows(folder / paper / "assumptions.csv")}
-    reasons = {_key(row): row["reason"] for row in _rows(folder / paper / "reasons.csv")}
+    words = {row["key"]: row["words"] for row in _rows(folder / "assumptions.csv")}
+    reasons = {_key(row): row["reason"] for row in _rows(folder / "reasons.csv")}
     return [_cell(_key(row), row, ours.get(_key(row)), words, reasons) for row in rows]
 
 
 def count(cells: Iterable[PaperCell]) -> dict[str, int]:
     """Verdict → how many cells have it."""
-    verdicts = [cell.verdict for cell in cells]
-    return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
+    counter = Counter(cell.verdict for cell in cells)
+    return {verdict: counter[verdict] for verdict in VERDICTS}
 
 
 def _cell(
@@ -118,10 +103,10 @@ def _cell(
 ) -> PaperCell:
     printed = Printed(row["value"]) if row["value"] else None
     verdict, rounding = _verdict(printed, ours, row["unit"])
-    assumptions = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
+    assumptions = [words[name] for name in ours.assumptions] if ours and verdict != NOT else []
     table, domain, column = key
     patterns = (key, (table, "*", column), (table, domain, "*"), (table, "*", "*"))
-    reason = next((reasons[pattern] for pattern in patterns if pattern in reasons), "")
+    reason = next((reasons[pattern] for pattern in patterns if pattern in reasons and verdict == NOT), "")
     return PaperCell(
         *key,
         paper=printed.value if printed else None,
@@ -129,7 +114,7 @@ def _cell(
         deviation_ratio=ours.value / printed.value - 1 if ours and printed else None,
         verdict=verdict,
         assumption=BETWEEN.join([*assumptions, *rounding]),
-        reason=reason if verdict == NOT else "",
+        reason=reason,
         unit=row["unit"],
         ours_low=ours.low if ours else None,
         ours_high=ours.high if ours else None,
@@ -218,13 +203,13 @@ def target_of(given: Inputs) -> Accelerator:
     """Table 4."""
     return Accelerator(
         name="the paper's target",
-        peak_flop_per_s=given("Table 4", "target", "compute throughput"),
-        bandwidth_bytes_per_s=given("Table 4", "target", "memory bandwidth"),
-        memory_bytes=given("Table 4", "target", "memory capacity"),
-        link_bytes_per_s=given("Table 4", "target", "inter-device bandwidth"),
-        cache_bytes=given("Table 4", "target", "on-chip cache"),
-        compute_ratio=given("Table 4", "target", "achievable compute"),
-        memory_ratio=given("Table 4", "target", "achievable bandwidth"),
+        peak_flop_per_s=given["Table 4", "target", "compute throughput"].value,
+        bandwidth_bytes_per_s=given["Table 4", "target", "memory bandwidth"].value,
+        memory_bytes=given["Table 4", "target", "memory capacity"].value,
+        link_bytes_per_s=given["Table 4", "target", "inter-device bandwidth"].value,
+        cache_bytes=given["Table 4", "target", "on-chip cache"].value,
+        compute_ratio=given["Table 4", "target", "achievable compute"].value,
+        memory_ratio=given["Table 4", "target", "achievable bandwidth"].value,
         source="table 4 of Hestness, Ardalani, Diamos (PPoPP 2019)",
     )
 
@@ -233,7 +218,7 @@ def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, F
     """Tables 1 to 4, and the years of section 5."""
     target = target_of(given)
     results: Found = {
-        ("Table 4", "target", "ridge point"): Ours(target.nominal_ridge),
+        ("Table 4", "target", "ridge point"): Ours(target.peak_flop_per_s / target.bandwidth_bytes_per_s),
         ("Table 4", "target", "achievable ridge point"): Ours(target.ridge),
     }
     for row in ROWS:
@@ -255,19 +240,21 @@ def sized(
     row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
 ) -> tuple[Domain, int]:
     """A row of table 3 with its sub-batch, and the width that has its parameters."""
-    domain = domain_of(row, int(given("Table 3", row.name, "sub-batch")))
-    sigma = assumed[row.sigma] if row.sigma else given("Table 1", row.name, "sigma")
-    parameters = _model_size(given("Table 3", row.name, "data"), given("Table 1", row.name, "beta_p"), sigma)
+    domain = domain_of(row, int(given["Table 3", row.name, "sub-batch"].value))
+    sigma = assumed[row.sigma] if row.sigma else given["Table 1", row.name, "sigma"].value
+    parameters = _model_size(
+        given["Table 3", row.name, "data"].value, given["Table 1", row.name, "beta_p"].value, sigma
+    )
     return domain, grown_for(domain, formulas[row.model], parameters)
 
 
 def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
     """Table 1, and the data of table 3."""
     now, desired, beta_g, samples, alpha = (
-        given.printed("Table 1", row.name, column)
+        given["Table 1", row.name, column]
         for column in ("current SOTA", "desired SOTA", "beta_g", "current samples", "alpha")
     )
-    data, beta_p = given.printed("Table 3", row.name, "data"), given.printed("Table 1", row.name, "beta_p")
+    data, beta_p = given["Table 3", row.name, "data"], given["Table 1", row.name, "beta_p"]
 
     def data_of(now: float, desired: float, beta_g: float, samples: float) -> float:
         return float(data_scale(now, desired, beta_g) * samples)
@@ -288,7 +275,7 @@ def _boxed(function: Callable[..., float], *printed: Printed) -> Ours:
 
 def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, Ours]]:
     """Table 2: limits as the model grows, at table 3's sub-batch."""
-    batch = int(given("Table 3", row.name, "sub-batch"))
+    batch = int(given["Table 3", row.name, "sub-batch"].value)
     models = RESNETS if row.model in RESNETS else (row.model,)
     limits = [asymptote(domain_of(row, batch, row.asymptotic), formulas[model]) for model in models]
     mean = {name: sum(limit[name] for limit in limits) / len(limits) for name in limits[0]}
@@ -307,7 +294,7 @@ def _requirements(
 ) -> Iterator[tuple[Key, Ours]]:
     """Table 3, and the years of section 5."""
     printed = (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
-    by_sigma = _boxed(_model_size, *(given.printed(table, row.name, column) for table, column in printed))
+    by_sigma = _boxed(_model_size, *(given[table, row.name, column] for table, column in printed))
     yield ("Table 3", row.name, "parameters"), by_sigma
     domain, grown = sized(row, given, assumed, formulas)
     cost = cost_of(domain, formulas[row.model], target, grown)
@@ -324,7 +311,7 @@ def _requirements(
     if samples is None:
         return
     days = epoch_s(samples, domain.sub_batch, 1, step_s) / DAY_S
-    data = given.printed("Table 3", row.name, "data")
+    data = given["Table 3", row.name, "data"]
     low, high = (days * end / data.value for end in data.ends)
     its = (*its, *((row.samples,) if row.samples else ()))
     yield ("Table 3", row.name, "epoch"), Ours(days, its, low, high)
@@ -337,5 +324,5 @@ def samples_of(row: PaperRow, given: Inputs, assumed: Mapping[str, float]) -> fl
     """What a step takes sub-batch of: the data over what a sample has of it. None where nobody says."""
     if row.samples is None:
         return None
-    data, now = given("Table 3", row.name, "data"), given("Table 1", row.name, "current samples")
+    data, now = given["Table 3", row.name, "data"].value, given["Table 1", row.name, "current samples"].value
     return data / now * assumed[COUNTED[row.samples]] if row.samples else data

@@ -1,27 +1,11 @@
 """The case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
 
-A word model with a projection (`ProjectedLM` below), first at the roofline of the whole
-step, then with each operation at its own and products tiled, then on many accelerators
-(`analysis/project/domain.py`). Two numbers are fitted, the tile and the link's share; everything else
-follows.
-
-A language model of LSTM layers whose last state is projected before the output layer (section 6.1 of the paper).
-
-Of h hidden units, a projection to p and v words, in two layers over sequences of q, it has 16h² + 8h + hv + hp + pv + v
-parameters. Its cost is that of `wordlm` with another output layer: in that model's formulas (FLOP and bytes) the terms
-in h·v are the output layer's alone (the embedding's gradient is sparse), and h·v becomes h·p + p·v there. What is no
-matrix product is the rest of the formula: it moves bytes at memory's rate.
-
-As in the TensorFlow graph that the paper counted, each step adds the gradient of its layer's weights to a sum: three
-matrices of 8h² move for each step and layer. PyTorch has one product for all steps instead.
-
-A matrix product that does not fit the cache runs in square tiles, whose inputs are streamed for each tile of the
-output.
-A product of (m × k) and (k × n) in tiles of side t reads each row panel once per tile column and each column panel once
-per tile row, and reads and writes its output: element bytes · (m·k·⌈n/t⌉ + k·n·⌈m/t⌉ + 2·m·n). The idea of tiling is
-Coleman and McKinley's (SIGPLAN Notices 30, 1995); section 6.1 of the paper
-uses such a model and prints neither formula nor tile. The
-assumption `tile` is the side with which this one gives the paper's result, a calibration.
+A language model of two LSTM layers whose last state is projected before the output layer (`ProjectedLM`): at the
+roofline of the whole step, then with each operation at its own and products tiled, then on many accelerators. Its cost
+is `wordlm`'s with another output layer; each step adds the gradient of its layer's weights to a sum, as in the graph
+that the paper counted. A product that does not fit the cache runs in square tiles, whose inputs are streamed for each
+tile of the output (Coleman and McKinley, SIGPLAN Notices 30, 1995). Two numbers are calibrated, the side of a tile and
+the share of a link: the paper prints neither. Everything else follows.
 """
 
 from __future__ import annotations
@@ -36,8 +20,6 @@ from analysis.project.domain import Formulas, shipped_formulas
 from analysis.project.frontier import DAY_S
 from analysis.project.ppopp2019 import GIGA_BINARY, ROWS, Found, Inputs, Ours, samples_of, sized, tables, target_of
 
-PAPER = "ppopp2019"
-
 SIZES, TILED, LINKED = "case_hidden", "tile", "link"
 """Keys of the assumptions of its stages."""
 
@@ -46,13 +28,9 @@ LAYER_NAMES = ("embedding", "LSTM 1", "LSTM 2", "output")
 
 def reproduced(folder: Path = ppopp2019.FOLDER) -> list[ppopp2019.PaperCell]:
     """Every printed result of the paper with what follows from its inputs."""
-    given, assumed, formulas = (
-        ppopp2019.inputs(PAPER, folder),
-        ppopp2019.assumptions(PAPER, folder),
-        shipped_formulas(),
-    )
+    given, assumed, formulas = ppopp2019.inputs(folder), ppopp2019.assumptions(folder), shipped_formulas()
     results = {**tables(given, assumed, formulas), **case_study(given, assumed, formulas)}
-    return ppopp2019.cells(PAPER, results, folder)
+    return ppopp2019.cells(results, folder)
 
 
 def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> Found:
@@ -60,16 +38,14 @@ def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[st
     target, model = target_of(given), model_of(given, assumed, formulas)
     samples = samples_of(ROWS[0], given, assumed)
     assert samples is not None
-    steps = samples / model.batch
-    results: Found = {}
-    _single(results, model, target, steps, int(assumed["tile"]))
-    for option in ("data parallel 1", "data parallel 2"):
-        workers = int(given("Table 5", option, "workers"))
-        _row(results, option, model, target, steps, workers, 1, data_parallel_s(model, target, workers, assumed))
-        results["Table 5", option, "memory"] = Ours(memory(model, 3), (SIZES, "memory_ring"))
-    _layers(results, given, assumed, model, target, steps)
-    _words(results, given, assumed, formulas, model, target, steps)
-    return results
+    results = _single(model, target, samples, int(assumed["tile"]))
+    for stage in ("data parallel 1", "data parallel 2"):
+        workers = int(given["Table 5", stage, "workers"].value)
+        step_s = data_parallel_s(model, target, workers, assumed)
+        results |= _row(stage, model, target, samples, workers, 1, step_s)
+        results["Table 5", stage, "memory"] = Ours(memory(model, 3), (SIZES, "memory_ring"))
+    results |= _layers(given, assumed, model, target, samples)
+    return results | _words(results, given, assumed, formulas, model, target)
 
 
 def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> ProjectedLM:
@@ -79,7 +55,7 @@ def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str,
         hidden=int(assumed["case_hidden"]),
         vocab=int(assumed["case_vocab"]),
         seq=int(assumed["case_seq"]),
-        batch=int(given("Table 3", "word LM", "sub-batch")),
+        batch=int(given["Table 3", "word LM", "sub-batch"].value),
         projection=int(assumed["case_projection"]),
     )
 
@@ -90,12 +66,11 @@ def data_parallel_s(model: ProjectedLM, target: Accelerator, workers: int, assum
 
 
 def communication_s(model: ProjectedLM, target: Accelerator, workers: int, assumed: Mapping[str, float]) -> float:
-    """A ring for all gradients but the embedding's, which are gathered."""
+    """A ring for all gradients but the embedding's, of which a batch touches few rows: these are gathered."""
     sizes = model.parameters()
     dense = ELEMENT_BYTES * (LAYERS * sizes["recurrent"] + sizes["output"])
-    sparse = accelerator.sparse_gradient_bytes(model.batch, model.seq, model.hidden)
-    assert target.link_bytes_per_s is not None
-    return accelerator.communication_s(dense, sparse, workers, target.link_bytes_per_s, assumed["link"])
+    sparse = ELEMENT_BYTES * model.batch * model.seq * model.hidden
+    return accelerator.communication_s(dense, sparse, workers, target.link_bytes_per_s or 0.0, assumed["link"])
 
 
 def memory(model: ProjectedLM, sums: int) -> float:
@@ -105,66 +80,70 @@ def memory(model: ProjectedLM, sums: int) -> float:
     return ELEMENT_BYTES * held / GIGA_BINARY
 
 
-def _single(results: Found, model: ProjectedLM, target: Accelerator, steps: float, tile: int) -> None:
+def _single(model: ProjectedLM, target: Accelerator, samples: float, tile: int) -> Found:
     """One accelerator, at the roofline of the whole step and with tiled products."""
-    whole = target.step(model.flop(), model.moved_bytes())
-    results["Table 5", "best case", "epoch"] = Ours(steps * whole.time_s / DAY_S, (SIZES, "sentences"))
-    results["Table 5", "best case", "utilization"] = Ours(whole.utilization_ratio)
-    tiled = model.step_s(target, tile)
-    days = Ours(steps * tiled / DAY_S, (SIZES, TILED, "sentences"))
-    share = Ours(model.flop() / tiled / target.peak_flop_per_s, (SIZES, TILED))
-    results["Table 5", "cache-aware", "epoch"] = results["Section 6", "case study", "cache-aware epoch"] = days
-    results["Table 5", "cache-aware", "utilization"] = results["Figure 12", "word LM", "utilization at 1"] = share
-    for stage in ("best case", "cache-aware"):
-        results["Table 5", stage, "memory"] = Ours(memory(model, 2), (SIZES, "memory"))
-    results["Section 6", "case study", "step time"] = Ours(whole.time_s, (SIZES,))
+    whole, tiled_s = target.step(model.flop(), model.moved_bytes()), model.step_s(target, tile)
+    best, tiled = (accelerator.epoch_s(samples, model.batch, 1, step_s) / DAY_S for step_s in (whole.time_s, tiled_s))
+    days = Ours(tiled, (SIZES, TILED, "sentences"))
+    share = Ours(model.flop() / tiled_s / target.peak_flop_per_s, (SIZES, TILED))
+    held = Ours(memory(model, 2), (SIZES, "memory"))
+    return {
+        ("Table 5", "best case", "epoch"): Ours(best, (SIZES, "sentences")),
+        ("Table 5", "best case", "utilization"): Ours(whole.utilization_ratio),
+        ("Table 5", "best case", "memory"): held,
+        ("Table 5", "cache-aware", "epoch"): days,
+        ("Table 5", "cache-aware", "utilization"): share,
+        ("Table 5", "cache-aware", "memory"): held,
+        ("Section 6", "case study", "cache-aware epoch"): days,
+        ("Section 6", "case study", "step time"): Ours(whole.time_s, (SIZES,)),
+        ("Figure 12", "word LM", "utilization at 1"): share,
+    }
 
 
 def _row(
-    results: Found,
     stage: str,
     model: ProjectedLM,
     target: Accelerator,
-    steps: float,
+    samples: float,
     workers: int,
     each: int,
     step_s: float,
     more: tuple[str, ...] = (),
-) -> None:
+) -> Found:
     """A stage of table 5 on workers of `each` accelerators."""
-    its = (SIZES, TILED, LINKED, *more)
-    results["Table 5", stage, "accelerators"] = Ours(workers * each)
-    results["Table 5", stage, "batch"] = Ours(workers * model.batch)
-    results["Table 5", stage, "epoch"] = Ours(
-        accelerator.epoch_s(steps * model.batch, model.batch, workers, step_s) / DAY_S, (*its, "sentences")
-    )
-    results["Table 5", stage, "utilization"] = Ours(model.flop() / step_s / target.peak_flop_per_s / each, its)
+    keys = (SIZES, TILED, LINKED, *more)
+    days = accelerator.epoch_s(samples, model.batch, workers, step_s) / DAY_S
+    return {
+        ("Table 5", stage, "accelerators"): Ours(workers * each),
+        ("Table 5", stage, "batch"): Ours(workers * model.batch),
+        ("Table 5", stage, "epoch"): Ours(days, (*keys, "sentences")),
+        ("Table 5", stage, "utilization"): Ours(model.flop() / step_s / target.peak_flop_per_s / each, keys),
+    }
 
 
 def _layers(
-    results: Found,
-    given: Inputs,
-    assumed: Mapping[str, float],
-    model: ProjectedLM,
-    target: Accelerator,
-    steps: float,
-) -> None:
+    given: Inputs, assumed: Mapping[str, float], model: ProjectedLM, target: Accelerator, samples: float
+) -> Found:
     """Layers on accelerators of their own, and the embedding split over them."""
-    workers = int(given("Table 5", "layer parallel", "workers"))
-    each = int(given("Table 5", "layer parallel", "accelerators a worker"))
+    workers = int(given["Table 5", "layer parallel", "workers"].value)
+    each = int(given["Table 5", "layer parallel", "accelerators a worker"].value)
     times = model.times(target, int(assumed["tile"]))
     step_s = accelerator.pipelined_s([times["recurrent"]] * LAYERS, model.seq, times["output"])
     step_s += communication_s(model, target, workers, assumed)
+    sizes = {layer: ELEMENT_BYTES * count / GIGA_BINARY for layer, count in model.parameters().items()}
+    recurrent = sizes["recurrent"]
+    pieces = (sizes["embedding"], 2 * recurrent, 2 * recurrent, sizes["output"] + recurrent)
+    split = zip(LAYER_NAMES, pieces, accelerator.evened(pieces, 0), strict=True)
+    results: Found = {
+        ("Table 5", "layer parallel", "memory of all"): Ours(sum(pieces), (SIZES, "memory_ring")),
+        ("Section 6", "case study", "embedding"): Ours(sizes["embedding"], (SIZES, "binary")),
+    }
     for stage in ("layer parallel", "embedding split"):
-        _row(results, stage, model, target, steps, workers, each, step_s, ("sequence",))
-    embedding = ELEMENT_BYTES * model.parameters()["embedding"] / GIGA_BINARY
-    recurrent, output = (ELEMENT_BYTES * model.parameters()[layer] / GIGA_BINARY for layer in ("recurrent", "output"))
-    pieces = (embedding, 2 * recurrent, 2 * recurrent, output + recurrent)
-    results["Table 5", "layer parallel", "memory of all"] = Ours(sum(pieces), (SIZES, "memory_ring"))
-    for name, before, after in zip(LAYER_NAMES, pieces, accelerator.evened(pieces, 0), strict=True):
+        results |= _row(stage, model, target, samples, workers, each, step_s, ("sequence",))
+    for name, before, after in split:
         results["Table 5", "layer parallel", f"memory of {name}"] = Ours(before, (SIZES, "binary"))
         results["Table 5", "embedding split", f"memory of {name}"] = Ours(after, (SIZES, "memory_ring"))
-    results["Section 6", "case study", "embedding"] = Ours(embedding, (SIZES, "binary"))
+    return results
 
 
 def _words(
@@ -174,28 +153,28 @@ def _words(
     formulas: Mapping[str, Formulas],
     model: ProjectedLM,
     target: Accelerator,
-    steps: float,
-) -> None:
+) -> Found:
     """What section 6 and the figures say in words."""
     domain, grown = sized(ROWS[0], given, assumed, formulas)
-    before = plain_model(formulas, grown, domain.sub_batch)
-    whole = target.step(model.flop(), model.moved_bytes()).time_s
-    ratio = target.step(before.flop(), before.moved_bytes()).time_s / whole
-    results["Section 6", "case study", "faster than word LM"] = Ours(ratio, (SIZES,))
-    tiled_days = steps * model.step_s(target, int(assumed["tile"])) / DAY_S
-    wanted = given("Section 6", "case study", "days wanted")
-    results["Section 6", "case study", "accelerators for time"] = Ours(tiled_days / wanted, (SIZES, TILED, "sentences"))
-    assert target.memory_bytes is not None
-    needed = -(-memory(model, 2) // target.memory_bytes)
-    results["Section 6", "case study", "accelerators for memory"] = Ours(needed, (SIZES, "memory"))
-    for column in ("epoch", "utilization"):
-        results["Figure 12", "word LM", f"{column} at 1024"] = results["Table 5", "data parallel 1", column]
     plain = {batch: plain_model(formulas, grown, batch) for batch in range(1, 1_000)}
     ridge = next(batch for batch, each in plain.items() if each.flop() / each.moved_bytes() >= target.ridge)
+    before = plain[domain.sub_batch]
+    whole, unprojected = (target.step(each.flop(), each.moved_bytes()).time_s for each in (model, before))
     at_ridge, chosen = (each.flop() / each.step_s(target, None) / target.flop_per_s for each in (plain[ridge], before))
-    results["Figure 11", "word LM", "lost at the ridge"] = Ours(1 - at_ridge)
-    results["Figure 11", "word LM", "at the chosen"] = Ours(chosen)
-    results["Figure 11", "word LM", "chosen over ridge's"] = Ours(domain.sub_batch / ridge)
+    tiled_days = results["Table 5", "cache-aware", "epoch"].value
+    wanted = given["Section 6", "case study", "days wanted"].value
+    return {
+        ("Section 6", "case study", "faster than word LM"): Ours(unprojected / whole, (SIZES,)),
+        ("Section 6", "case study", "accelerators for time"): Ours(tiled_days / wanted, (SIZES, TILED, "sentences")),
+        ("Section 6", "case study", "accelerators for memory"): Ours(
+            -(-memory(model, 2) // (target.memory_bytes or 0.0)), (SIZES, "memory")
+        ),
+        ("Figure 12", "word LM", "epoch at 1024"): results["Table 5", "data parallel 1", "epoch"],
+        ("Figure 12", "word LM", "utilization at 1024"): results["Table 5", "data parallel 1", "utilization"],
+        ("Figure 11", "word LM", "lost at the ridge"): Ours(1 - at_ridge),
+        ("Figure 11", "word LM", "at the chosen"): Ours(chosen),
+        ("Figure 11", "word LM", "chosen over ridge's"): Ours(domain.sub_batch / ridge),
+    }
 
 
 def plain_model(formulas: Mapping[str, Formulas], hidden: int, batch: int) -> ProjectedLM:
@@ -249,27 +228,22 @@ class ProjectedLM:
             forward = [Product(rows, self.hidden, self.projection), Product(rows, self.projection, self.vocab)]
         return [product for each in forward for product in (each, *each.gradients())]
 
-    def sum_bytes(self) -> int:
-        """Bytes of adding up the gradient of one layer's weights at one step: two are read, one is written."""
-        return 3 * 8 * self.hidden**2 * ELEMENT_BYTES
-
-    def other_bytes(self) -> float:
-        """Bytes of a training step without its products and sums: pointwise operations, softmax, the update."""
-        products = [*self.recurrent_products() * (LAYERS * self.seq), *self.output_products()]
-        moved = sum(product.moved_bytes(None, ELEMENT_BYTES) for product in products)
-        return self.moved_bytes() - moved - LAYERS * self.seq * self.sum_bytes()
-
     def times(self, target: Accelerator, tile: int | None) -> Mapping[str, float]:
-        """Seconds of `recurrent` (one layer, one step, with its sum), `output` and `other` (of everything else)."""
+        """Seconds of `recurrent` (one layer, one step, with its sum), `output` and `other` (of everything else:
+        pointwise operations, softmax, the update). A sum adds up the gradient of one layer's weights at one step: two
+        are read, one is written."""
+        recurrent, output = self.recurrent_products(), self.output_products()
+        sum_bytes = 3 * 8 * self.hidden**2 * ELEMENT_BYTES
+        products = [*recurrent * (LAYERS * self.seq), *output]
+        moved = sum(product.moved_bytes(None, ELEMENT_BYTES) for product in products)
         return {
-            "recurrent": time_s(self.recurrent_products(), target, tile) + self.sum_bytes() / target.bytes_per_s,
-            "output": time_s(self.output_products(), target, tile),
-            "other": self.other_bytes() / target.bytes_per_s,
+            "recurrent": time_s(recurrent, target, tile) + sum_bytes / target.bytes_per_s,
+            "output": time_s(output, target, tile),
+            "other": (self.moved_bytes() - moved - LAYERS * self.seq * sum_bytes) / target.bytes_per_s,
         }
 
     def step_s(self, target: Accelerator, tile: int | None) -> float:
-        """One operation after the other, each at its own roofline. tile: of
-        `ProjectedLM`."""
+        """One operation after the other, each at its own roofline. tile: of its products, None: untiled."""
         times = self.times(target, tile)
         return LAYERS * self.seq * times["recurrent"] + times["output"] + times["other"]
 

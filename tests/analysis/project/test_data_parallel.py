@@ -108,7 +108,6 @@ def test_a_step_is_bound_by_the_slower_side() -> None:
     assert (step.time_s, step.bound, step.utilization_ratio) == (pytest.approx(10.0), "arithmetic", pytest.approx(0.8))
     step = TARGET.step(flop=800, moved_bytes=500)
     assert (step.time_s, step.bound, step.utilization_ratio) == (pytest.approx(10.0), "memory", pytest.approx(0.08))
-    assert TARGET.nominal_ridge == pytest.approx(10.0)
     assert TARGET.ridge == pytest.approx(16.0)
     assert TARGET.step(16 * 7, 7).bound == "arithmetic", "both sides are as slow at the ridge"
 
@@ -177,9 +176,7 @@ def test_a_ring_sums_in_as_many_turns_as_it_is_said_to_take(workers: int) -> Non
 
 
 def test_sparse_gradients_are_gathered_and_both_take_the_achieved_rate() -> None:
-    assert accelerator.sparse_gradient_bytes(128, 20, 19968) == 128 * 20 * 19968 * 4
-    assert accelerator.gather_s(100.0, 8, 50.0) == pytest.approx(16.0)
-    assert accelerator.gather_s(100.0, 1, 50.0) == 0.0, "alone, nobody has anything to send"
+    assert accelerator.communication_s(80.0, 100.0, 1, 50.0) == 0.0, "alone, nobody has anything to send"
     assert accelerator.communication_s(80.0, 100.0, 8, 100.0, 0.5) == pytest.approx(2 * 7 / 8 * 80 / 50 + 16)
 
 

@@ -20,15 +20,15 @@ def cells() -> dict[tuple[str, str, str], PaperCell]:
 def test_ours_stays_as_it_is_without_the_printed_results(
     cells: dict[tuple[str, str, str], PaperCell], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "papers" / "ppopp2019"
-    shutil.copytree(ppopp2019.FOLDER / "ppopp2019", folder)
+    folder = tmp_path / "ppopp2019"
+    shutil.copytree(ppopp2019.FOLDER, folder)
     with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({**row, "value": ""} for row in rows)
-    without = ppopp2019_case_study.reproduced(tmp_path / "papers")
+    without = ppopp2019_case_study.reproduced(folder)
     assert [cell.ours for cell in without] == [cell.ours for cell in cells.values()]
     assert {cell.paper for cell in without} == {None}
 
@@ -96,15 +96,13 @@ def test_what_follows_is_what_others_found(
     ],
 )
 def test_a_verdict_by_its_rule(printed: str, ours: Ours | None, verdict: str, words: str, tmp_path: Path) -> None:
-    folder = tmp_path / "p"
-    folder.mkdir()
-    (folder / "results.csv").write_text(f"table,row,column,value,unit\nT,r,c,{printed},\n")
-    (folder / "assumptions.csv").write_text("key,value,words\na,1,why\n")
-    (folder / "reasons.csv").write_text("table,row,column,reason\nT,*,*,because\n")
-    (cell,) = ppopp2019.cells("p", {("T", "r", "c"): ours} if ours else {}, tmp_path)
+    (tmp_path / "results.csv").write_text(f"table,row,column,value,unit\nT,r,c,{printed},\n")
+    (tmp_path / "assumptions.csv").write_text("key,value,words\na,1,why\n")
+    (tmp_path / "reasons.csv").write_text("table,row,column,reason\nT,*,*,because\n")
+    (cell,) = ppopp2019.cells({("T", "r", "c"): ours} if ours else {}, tmp_path)
     assert (cell.verdict, cell.assumption, cell.reason) == (verdict, words, "because" if verdict == NOT else "")
     with pytest.raises(ValueError, match="expected results that are printed"):
-        ppopp2019.cells("p", {("T", "r", "x"): Ours(1.0)}, tmp_path)
+        ppopp2019.cells({("T", "r", "x"): Ours(1.0)}, tmp_path)
 
 
 def test_numbers_know_what_they_were_rounded_from() -> None:

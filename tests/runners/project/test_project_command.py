@@ -207,7 +207,7 @@ def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.Mo
     """Drawn without rendering: what each panel has."""
     from analysis.project import ppopp2019
 
-    target = ppopp2019.target_of(ppopp2019.inputs("ppopp2019"))
+    target = ppopp2019.target_of(ppopp2019.inputs())
     found: list[tuple[Any, Formulas]] = [
         (domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())
     ]
