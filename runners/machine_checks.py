@@ -20,6 +20,7 @@ from typing import Any
 
 from analysis.counters import COUNTERS, CounterEntry, install_line
 from analysis.devices import peaks
+from analysis.devices.precisions import OVERRIDES
 from analysis.devices.telemetry import EVENT_REASONS
 from analysis.utilization.utilization import HARMLESS_REASONS
 from measure.device import environment
@@ -86,7 +87,7 @@ def all_checks(runs: Path) -> list[Check]:
         *driver_checks(host["driver"], bool(torch["cuda_available"])),
         *states,
         *host_checks(host),
-        *(_line("override", variable, overridden) for variable in environment.overrides()),
+        *(_line("override", f"{name}={value}", overridden) for name in OVERRIDES if (value := os.environ.get(name))),
         *counter_checks(),
         *tool_checks(),
         permission_check(),

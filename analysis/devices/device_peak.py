@@ -6,7 +6,6 @@ there is none, `peak_refusal` says.
 
 import csv
 import fnmatch
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,17 +142,14 @@ def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None
     return None
 
 
-@functools.cache
-def refusals() -> Mapping[str, str]:
-    """Name, words at the end of names after `* `, or words in names between `* ` and ` *` → why there is no peak."""
-    with REFUSALS.open(encoding="utf-8", newline="") as file:
-        return {row["name"]: row["reason"] for row in csv.DictReader(file)}
-
-
 def name_refusal(device_name: str) -> str | None:
-    """Why a device of this name has no peak, whatever the format; None for a device of the table and a name unknown."""
+    """Why a device of this name has no peak, whatever the format; None for a device of the table and a name unknown.
+
+    A name of `peak_refusals.csv` is whole, the end of names after `* `, or words in them between `* ` and ` *`.
+    """
     name = normalise(device_name)
-    for pattern, reason in refusals().items():
-        if fnmatch.fnmatchcase(name, pattern.casefold().removeprefix("nvidia ")):
-            return reason
+    with REFUSALS.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if fnmatch.fnmatchcase(name, row["name"].casefold().removeprefix("nvidia ")):
+                return row["reason"]
     return None

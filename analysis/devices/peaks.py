@@ -269,6 +269,8 @@ def _device(row: Mapping[str, str]) -> Device:
     peaks = {unit: float(row[f"{unit}_flop_per_s"]) for unit in _units(row)}
     rates = FMA_PER_CLOCK[row["rates"]] if row["rates"] else {}
     per_clock = {unit: (multiprocessors or 0) * fma * FLOP_PER_FMA for unit, fma in rates.items()}
+    marks = {unit: mark for mark in ("memory", "derived") for unit in row[f"{mark}_units"].split()}
+    refused = [part.partition(": ") for part in filter(None, row["refused"].split(" | "))]  # units: reason | …
     return Device(
         name=row["name"],
         names=tuple(row["names"].split("|")),
@@ -280,12 +282,12 @@ def _device(row: Mapping[str, str]) -> Device:
         bandwidth_bytes_per_s=float(row["bandwidth_bytes_per_s"]) if row["bandwidth_bytes_per_s"] else None,
         source=row["source"],
         verification=row["verification"],
-        verified=_verified(row),
+        verified={figure: marks.get(figure, row["verification"]) for figure in (*peaks, "bandwidth")},
         evidence=row["evidence"],
         note=row["note"],
         row_id=_row_id(row),
         sparse=_sparse(row, peaks),
-        refused=_refused(row),
+        refused={unit: reason for units, _, reason in refused for unit in units.split()},
     )
 
 
@@ -304,24 +306,12 @@ def _sparse(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, flo
     return figures
 
 
-def _refused(row: Mapping[str, str]) -> dict[str, str]:
-    """Unit → the reason that `units: reason | units: reason` gives."""
-    parts = (part.partition(": ") for part in filter(None, row["refused"].split(" | ")))
-    return {unit: reason for units, _, reason in parts for unit in units.split()}
-
-
 def _words(spelling: str) -> set[str]:
     return set(spelling.replace("-", " ").split())
 
 
 def _units(row: Mapping[str, str]) -> list[str]:
     return [unit for unit in UNITS + EXTRA_UNITS if row[f"{unit}_flop_per_s"]]
-
-
-def _verified(row: Mapping[str, str]) -> dict[str, str]:
-    """How each figure of a row was verified: its own mark, else the row's."""
-    marks = {unit: mark for mark in ("memory", "derived") for unit in row[f"{mark}_units"].split()}
-    return {figure: marks.get(figure, row["verification"]) for figure in (*_units(row), "bandwidth")}
 
 
 def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:

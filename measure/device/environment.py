@@ -2,7 +2,7 @@
 
 Everything here reads and nothing sets. What a machine does not offer is None, never an exception: a missing file, an
 unknown processor, a torch that cannot be imported. torch is imported only inside `torch_facts`, `environment` and
-`device_facts`; `host_facts` and `overrides` are for processes that must stay without it.
+`device_facts`; `host_facts` is for processes that must stay without it.
 
 It does not claim that the machine was idle or its clock constant while a cell ran: load and governor are one reading.
 The precision flags are read by `measure/device/apply_precision.py`, the GPU's state by `measure/device/telemetry.py`.
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from analysis.devices.peaks import is_stand_in
-from analysis.devices.precisions import OVERRIDES
 from results.errors import Unavailable, one_line
 from results.text_files import hashed
 
@@ -128,20 +127,19 @@ def device_facts(device: str) -> Facts:
 
     The clock is the highest that the driver reports, not the present one. "error": why nothing else is known.
     """
-    facts = _cpu_facts() if device.startswith("cpu") else _cuda_facts(device)
+    if not device.startswith("cpu"):
+        facts = _cuda_facts(device)
+    else:
+        facts = {
+            "name": cpu_name(),
+            "stand_in": False,
+            "memory_bytes": _memory_bytes(),
+            "physical_cores": physical_cores(),
+            "logical_cores": os.cpu_count(),
+            "isa": isa_flags(),
+            "threads": torch_facts()["torch_threads"],
+        }
     return {**dict.fromkeys(_OF_DEVICE), "device": device, **facts}
-
-
-def _cpu_facts() -> dict[str, Any]:
-    return {
-        "name": cpu_name(),
-        "stand_in": False,
-        "memory_bytes": _memory_bytes(),
-        "physical_cores": physical_cores(),
-        "logical_cores": os.cpu_count(),
-        "isa": isa_flags(),
-        "threads": torch_facts()["torch_threads"],
-    }
 
 
 def _cuda_facts(device: str) -> dict[str, Any]:
@@ -172,14 +170,6 @@ def host_state() -> dict[str, Any]:
     return {"load_1min": load_average(), "governor": governor(), "cpu_usable": _usable_cpus()}
 
 
-def overrides() -> list[str]:
-    """Variables that are set and change fp32 products unseen by torch's flags, as "NAME=value".
-
-    While the list is not empty no fp32 or tf32 cell can be trusted to be what its flags say.
-    """
-    return [f"{name}={os.environ[name]}" for name in OVERRIDES if os.environ.get(name)]
-
-
 def variables() -> dict[str, str]:
     """The environment variables that change what torch does, by name; uuids of devices in them are hashed, and
     libraries are named without their folders."""
@@ -196,30 +186,21 @@ def variables() -> dict[str, str]:
 
 def cpu_name() -> str | None:
     """The processor's own model string."""
-    for line in read("proc/cpuinfo").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "cpu model", "Model"):
-            return " ".join(value.split()) or None
-    return platform.processor() or None
+    name = _first(r"^(?:model name|cpu model|Model)\s*:(.*)$", "proc/cpuinfo") or ""
+    return " ".join(name.split()) or platform.processor() or None
 
 
 def physical_cores() -> int | None:
     """Cores, counting two hardware threads of one core once."""
-    cores = set()
-    for processor in read("proc/cpuinfo").split("\n\n"):
-        fields = dict(re.findall(r"^(physical id|core id)\s*:\s*(\d+)", processor, re.MULTILINE))
-        if "core id" in fields:
-            cores.add((fields.get("physical id"), fields["core id"]))
-    return len(cores) or None
+    ids = re.compile(r"^(physical id|core id)\s*:\s*(\d+)", re.MULTILINE)
+    processors = [dict(ids.findall(text)) for text in read("proc/cpuinfo").split("\n\n")]
+    return len({(ids.get("physical id"), ids["core id"]) for ids in processors if "core id" in ids}) or None
 
 
 def isa_flags() -> dict[str, bool] | None:
     """Which vector and matrix instructions the processor has; None if it does not say."""
-    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", read("proc/cpuinfo"), re.MULTILINE)
-    if flags is None:
-        return None
-    present = set(flags.group(1).split())
-    return {flag: flag in present for flag in ISA_FLAGS}
+    flags = _first(r"^(?:flags|Features)\s*:(.*)$", "proc/cpuinfo")
+    return None if flags is None else {flag: flag in flags.split() for flag in ISA_FLAGS}
 
 
 def governor() -> str | None:
@@ -238,9 +219,8 @@ def load_average() -> float | None:
 def driver_version() -> str | None:
     """NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from NVML: Windows' Linux and
     sandboxes that have a /proc of their own lack the file, and two sessions are comparable only by this version."""
-    version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", read("proc/driver/nvidia/version"))
-    if version:
-        return version.group(1)
+    if version := _first(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", "proc/driver/nvidia/version"):
+        return version
     from measure.device import nvml
 
     try:
@@ -256,9 +236,8 @@ def container() -> str | None:
     for mark, kind in (("run/.containerenv", "podman"), (".dockerenv", "docker")):
         if (ROOT / mark).exists():
             return kind
-    runtime = re.search(r"kubepods|docker|libpod|lxc|containerd", read("proc/1/cgroup"))
     by_systemd = os.environ.get("container")  # noqa: SIM112 - its name is in lower case
-    return by_systemd or (runtime.group(0) if runtime else None)
+    return by_systemd or _first(r"(kubepods|docker|libpod|lxc|containerd)", "proc/1/cgroup")
 
 
 def package_version(name: str) -> str | None:
@@ -277,14 +256,19 @@ def cpu_quota() -> float | None:
     """How many processors' time the container may use (cgroup v2, else v1); None without a limit."""
     quota, _, period = read("sys/fs/cgroup/cpu.max").strip().partition(" ")
     if not quota:
-        quota = read("sys/fs/cgroup/cpu/cpu.cfs_quota_us").strip()
-        period = read("sys/fs/cgroup/cpu/cpu.cfs_period_us").strip()
+        quota, period = (read(f"sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
 
 
 def _memory_bytes() -> int | None:
-    total = re.search(r"^MemTotal:\s*(\d+) kB", read("proc/meminfo"), re.MULTILINE)
-    return int(total.group(1)) * 1024 if total else None
+    total = _first(r"^MemTotal:\s*(\d+) kB", "proc/meminfo")
+    return int(total) * 1024 if total else None
+
+
+def _first(pattern: str, path: str) -> str | None:
+    """The group of the first match in a file; None where there is none."""
+    match = re.search(pattern, read(path), re.MULTILINE)
+    return match and match.group(1)
 
 
 def read(path: str) -> str:

@@ -147,8 +147,10 @@ class Nvml:
 
     def processes(self) -> Processes | None:
         """Compute processes that NVML shows on this device, in its own numbering of them; None if it does not say."""
-        listed: Processes | None = self._ask("processes", ("nvmlDeviceGetComputeRunningProcesses",), (), _listed)
-        return listed
+        listed = self._ask("processes", ("nvmlDeviceGetComputeRunningProcesses",), (), tuple)
+        if listed is None:
+            return None
+        return tuple(sorted(((int(p.pid), p.usedGpuMemory) for p in listed), key=lambda known: known[0]))
 
     def close(self) -> None:
         """Give NVML back. Reading after that raises Unavailable."""
@@ -299,7 +301,3 @@ def _mapped(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except nvml.NVMLError as fault:
         raise Unavailable(f"NVML: {getattr(function, '__name__', 'call')}: {fault}") from fault
-
-
-def _listed(processes: Sequence[Any]) -> Processes:
-    return tuple(sorted(((int(p.pid), p.usedGpuMemory) for p in processes), key=lambda known: known[0]))

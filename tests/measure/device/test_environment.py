@@ -63,8 +63,9 @@ def test_host_facts_of_a_known_machine(machine: Path) -> None:
     put(machine, "proc/meminfo", "MemTotal:       2097152 kB\nMemFree: 1 kB\n")
     put(machine, "etc/os-release", 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12"\n')
     put(machine, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
+    put(machine, "sys/fs/cgroup/cpu.max", "150000 100000\n")
     facts = environment.host_facts()
-    assert facts["host_memory_bytes"] == 2 * 1024**3
+    assert (facts["host_memory_bytes"], facts["cpu_quota"]) == (2 * 1024**3, 1.5)
     assert facts["os"] == "Debian GNU/Linux 12"
     assert facts["governor"] == "powersave"
 
