@@ -27,8 +27,7 @@ from measure.device.environment import cpu_name, package_version
 from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Ranges
-from measure.timing.protocols import Protocol
-from measure.timing.stopping import step_time_s
+from measure.timing.stopping import Protocol, step_time_s
 from workloads import torchvision_models as vision_models
 from workloads.step import OPTIMIZERS, TrainingStep
 

@@ -22,7 +22,7 @@ end. Waiting after every step would put a launch gap into each of them.
 Not claimed: nothing here looks at clocks, heat or other processes; telemetry does. `stopping.py` says what the interval
 is of.
 
-The numbers of the rules, and their sources, are in `protocols.py`.
+The numbers of the rules, and their sources, are in `stopping.py`.
 
 `measure_phases` splits a step into its phases, and `measure_stretch` times steps from end to end: passes of their own,
 beside the blocks, whose marks cost a little in each step. No headline time is taken from the first.
@@ -40,9 +40,9 @@ from analysis.stats.summary import summarise
 from analysis.utilization.step_times import in_one_placement
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import SUSPENDED, SuspensionWatch, core_state, disturbance
-from measure.timing.protocols import Protocol
 from measure.timing.stopping import (
     Interleaved,
+    Protocol,
     Timing,
     is_narrow,
     narrowing,
@@ -109,8 +109,9 @@ def warm_up(
         while True:
             elapsed_s = timed.used_s() - origin_s
             enough = elapsed_s >= protocol.warm_min_s and sum(b.steps for b in blocks) >= protocol.warm_min_steps
-            steady = enough and agree(blocks[1:], protocol.warm_tolerance_ratio)
             step_s = step_time_s(blocks[-1])
+            change_ratio = step_s / step_time_s(blocks[-2]) - 1 if len(blocks) > 2 else math.inf
+            steady = enough and abs(change_ratio) <= protocol.warm_tolerance_ratio
             steps = steps_for(protocol.warm_block_s, step_s)
             if steady or (len(blocks) > 1 and elapsed_s + steps * step_s > protocol.warm_cap_s):
                 return WarmUp(blocks, steady, tuple(timed.suspended))
@@ -183,9 +184,7 @@ def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int
     issued_s = clock.wall_s()
     clock.synchronize()
     end_s = clock.wall_s()
-    device_s = clock.between_s(first, last)
-    if device_s is not None and not device_s > 0:
-        raise Inconsistent(f"expected device time to pass in a block of {steps} steps, got {device_s} s")
+    device_s = _device_s(clock, first, last, steps)
     return Sample(
         part=part,
         steps=steps,
@@ -194,6 +193,14 @@ def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int
         device_s=device_s,
         sync_wait_s=None if device_s is None else end_s - issued_s,
     )
+
+
+def _device_s(clock: Clock, first: Any, last: Any, steps: int) -> float | None:
+    """Between two events. Raises Inconsistent where no time passed."""
+    device_s = clock.between_s(first, last)
+    if device_s is not None and not device_s > 0:
+        raise Inconsistent(f"expected device time to pass in {steps} steps, got {device_s} s")
+    return device_s
 
 
 class BlockTimer:
@@ -243,13 +250,6 @@ class BlockTimer:
 def steps_for(block_s: float, step_s: float) -> int:
     """Steps of a block that lasts `block_s`, with 5 % to spare for an estimate that is a little off."""
     return max(1, math.ceil(1.05 * block_s / step_s)) if step_s > 0 else 1
-
-
-def agree(blocks: Sequence[Sample], tolerance_ratio: float) -> bool:
-    if len(blocks) < 2:
-        return False
-    before_s, after_s = step_time_s(blocks[-2]), step_time_s(blocks[-1])
-    return abs(after_s / before_s - 1) <= tolerance_ratio
 
 
 @contextlib.contextmanager
@@ -318,20 +318,16 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str)
         if watch.was_suspended():
             raise Unavailable(f"the process was suspended within its {sum(lengths)} steps")
     for index, ((from_s, start), (to_s, end)) in enumerate(itertools.pairwise(points)):
-        last = index == len(lengths) - 1
-        device_s = clock.between_s(start, end)
-        if device_s is not None and not device_s > 0:
-            raise Inconsistent(f"expected device time to pass in {lengths[index]} steps, got {device_s} s")
-        wait_s = end_s - issued_s if last and device_s is not None else None
-        wall_s = (end_s if last and device_s is not None else to_s) - from_s
+        device_s = _device_s(clock, start, end, lengths[index])
+        waits = index == len(lengths) - 1 and device_s is not None
         blocks.append(
             Sample(
                 part="measure",
                 steps=lengths[index],
                 start_s=from_s,
-                wall_s=wall_s,
+                wall_s=(end_s if waits else to_s) - from_s,
                 device_s=device_s,
-                sync_wait_s=wait_s,
+                sync_wait_s=end_s - issued_s if waits else None,
                 work=work,
             )
         )

@@ -29,8 +29,7 @@ from analysis.utilization.step_times import ASIDE, paired_ceiling
 from measure.timing.blocks import BlockTimer, Step, block_of, collector_off, phase_block, steps_for
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import SUSPENDED, SuspensionWatch, disturbance
-from measure.timing.protocols import Protocol
-from measure.timing.stopping import Timing, step_time_s
+from measure.timing.stopping import Protocol, Timing, step_time_s
 from results.errors import Inconsistent
 from results.records.cell import Sample
 

@@ -38,9 +38,8 @@ from measure.timing.disturbance import (
     page_fault_warning,
 )
 from measure.timing.profiler_ranges import Ranges
-from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import CeilingBlocks, CeilingKernel, step_time_warning
-from measure.timing.stopping import disturbance_warning, placement_warning, steadiness_warning, total_s
+from measure.timing.stopping import Protocol, disturbance_warning, placement_warning, steadiness_warning, total_s
 from results.errors import Unavailable
 from results.records.cell import Ceiling, Cell, Parameters, Run
 from results.records.counts import Operation

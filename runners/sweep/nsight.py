@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(cell: Cell, work: str) -> None:
     """Build what the cell trains, and run one step of the work to be recorded."""
     from measure.profile.recording import record_step
-    from measure.timing.protocols import Protocol
+    from measure.timing.stopping import Protocol
     from runners.sweep import cell as sweep_cell
     from runners.sweep import passes
 

@@ -24,7 +24,7 @@ from measure.timing.blocks import blocks_in_order, measure_blocks, measure_stret
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import WARNING
 from measure.timing.profiler_ranges import Ranges
-from measure.timing.protocols import Protocol
+from measure.timing.stopping import Protocol
 from results.errors import Unavailable
 from results.records.cell import Cell
 from runners.sweep.findings import WorkFindings, WorkRecording

@@ -32,7 +32,7 @@ from runners.workers.devices import Place, ProbeResult, TelemetryWatch
 from runners.workers.pool import Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:
-    from measure.timing.protocols import Protocol
+    from measure.timing.stopping import Protocol
 
 CHUNK_BYTES = 4 << 20
 """A value is split into parts of this size: torch's store takes 8 MiB at once."""

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.ceilings import best
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from measure.timing.disturbance import SUSPENDED, WARNING
-from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import join_blocks
-from measure.timing.stopping import total_s
+from measure.timing.stopping import Protocol, total_s
 from results.errors import Inconsistent
 from results.records.cell import Ceiling, Cell, RankCollective, RankRow, RankSample, RankTelemetry, Sample
 from runners.sweep.findings import CellMeasurement, Order, Rows, SlotFacts, SlotSettings

@@ -16,9 +16,8 @@ from analysis.parallel.rank_trace import stage_starts
 from measure.parallel.pipeline import first_microbatch, held_parameters, pipeline_stage, record_steps, split_model
 from measure.parallel.rank_trace import RankStep, trace_single
 from measure.parallel.real_group import GroupMember, RankGroup, rank_group, rank_mesh
-from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import END, follow_orders
-from measure.timing.stopping import step_time_s
+from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Run, Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement

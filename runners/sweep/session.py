@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from analysis.utilization.work_times import works_of
-from measure.timing.protocols import Protocol
+from measure.timing.stopping import Protocol
 from results.errors import Inconsistent
 from results.records.cell import Ceiling, Cell
 from results.records.counts import FlopCount

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.stats.summary import BATCHES
-from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
+from measure.timing.stopping import CPU_PROTOCOL, CUDA_PROTOCOL
 from runners.__main__ import installed
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,8 @@ import pytest
 from analysis.stats.summary import BATCHES
 from analysis.utilization.step_times import paired_ceiling
 from measure.timing.blocks import WarmUp, blocks_in_order, measure_blocks, warm_up
-from measure.timing.protocols import Protocol
 from measure.timing.rank_blocks import CeilingBlocks, CeilingKernel, step_time_warning
-from measure.timing.stopping import Timing, steadiness_warning
+from measure.timing.stopping import Protocol, Timing, steadiness_warning
 from results.records.cell import Sample
 from tests.support.fakes.hosts import Host
 

@@ -18,8 +18,7 @@ from measure.timing.disturbance import (
     disturbance,
     page_fault_warning,
 )
-from measure.timing.protocols import Protocol
-from measure.timing.stopping import Timing, disturbance_warning, placement_warning, rules_beside_others
+from measure.timing.stopping import Protocol, Timing, disturbance_warning, placement_warning, rules_beside_others
 from results.errors import Unavailable
 from results.records.cell import Sample
 from tests.support.fakes.hosts import Host

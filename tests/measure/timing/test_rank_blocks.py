@@ -6,8 +6,8 @@ import pytest
 
 from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import clock_for
-from measure.timing.protocols import CPU_PROTOCOL
 from measure.timing.rank_blocks import END, BlockOrder, follow_orders, join_blocks
+from measure.timing.stopping import CPU_PROTOCOL
 from results.errors import Inconsistent
 from results.records.cell import Sample
 

@@ -14,7 +14,7 @@ import pytest
 from measure.timing.blocks import measure_blocks, measure_stretch
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import SUSPENDED
-from measure.timing.protocols import Protocol
+from measure.timing.stopping import Protocol
 from results.errors import Unavailable
 
 ROOT = Path(__file__).parents[3]
@@ -89,7 +89,7 @@ import json, time
 from dataclasses import replace
 from measure.timing.blocks import measure_blocks
 from measure.timing.clocks import Clock
-from measure.timing.protocols import Protocol
+from measure.timing.stopping import Protocol
 protocol = replace(Protocol.for_device("cpu"), min_time_s=2.0, cap_s=60.0)
 calls = []
 def step():

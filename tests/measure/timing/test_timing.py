@@ -9,8 +9,7 @@ import pytest
 
 from measure.timing.blocks import measure_blocks, measure_phases, measure_stretch, warm_up
 from measure.timing.clocks import clock_for
-from measure.timing.protocols import Protocol
-from measure.timing.stopping import Timing, step_time_s
+from measure.timing.stopping import Protocol, Timing, step_time_s
 from results.errors import Inconsistent
 from results.records.cell import Sample
 from tests.measure.timing.fake_clock import FakeClock

@@ -14,7 +14,7 @@ from analysis.utilization.step_times import step_times
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.gates import GATES, judge
 from measure.timing.disturbance import Disturbance
-from measure.timing.protocols import CPU_PROTOCOL, Protocol
+from measure.timing.stopping import CPU_PROTOCOL, Protocol
 from results.records.answers import StepTime
 from results.records.cell import Run, Sample
 from results.store.store import read_run

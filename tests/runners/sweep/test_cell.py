@@ -9,7 +9,7 @@ import torch
 
 from analysis.utilization.step_times import ASIDE
 from measure.profile import recording as work_profiles
-from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
+from measure.timing.stopping import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import blank_run

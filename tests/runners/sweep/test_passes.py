@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.utilization.work_times import works_of
-from measure.timing.protocols import Protocol
-from measure.timing.stopping import step_time_s
+from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Sample
 from runners.sweep import passes
 from runners.sweep.findings import WorkFindings, merge_findings

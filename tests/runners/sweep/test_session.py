@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from measure.timing.protocols import Protocol
+from measure.timing.stopping import Protocol
 from results.errors import StoreFault
 from results.records.cell import Cell, Sample
 from results.records.counts import ProfiledOperation

@@ -35,7 +35,7 @@ def launched(call: Callable[[], Any]) -> int:
 
 def cell(parameters: dict[str, Any]) -> tuple[str, str]:
     """Status and reason of a quick cell, measured as a sweep's worker does."""
-    from measure.timing.protocols import Protocol
+    from measure.timing.stopping import Protocol
     from results.records.cell import Cell
     from runners.sweep import cell as sweep_cell
     from runners.workers.pool import classify
@@ -117,7 +117,7 @@ def phases(kind: str) -> dict[str, Any]:
     """Kernels of each phase of a step, graphs launched in it, and the phases' blocks as a cell times them."""
     from measure.timing.blocks import measure_phases
     from measure.timing.clocks import clock_for
-    from measure.timing.protocols import Protocol
+    from measure.timing.stopping import Protocol
 
     step = training(kind)
     before = page()
@@ -138,7 +138,7 @@ def timing(rules: dict[str, Any]) -> dict[str, Any]:
     """
     from measure.timing.blocks import measure_blocks, warm_up
     from measure.timing.clocks import clock_for
-    from measure.timing.protocols import Protocol
+    from measure.timing.stopping import Protocol
 
     step, clock = training("eager"), clock_for("cuda")
     protocol = replace(Protocol.for_device("cuda", quick=True), **rules)

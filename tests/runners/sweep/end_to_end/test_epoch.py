@@ -8,7 +8,7 @@ import torch
 
 from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import works_of
-from measure.timing.protocols import Protocol
+from measure.timing.stopping import Protocol
 from results.records.cell import Cell
 from results.records.rows import MEASURED
 from runners.sweep import cell as sweep_cell

@@ -20,8 +20,7 @@ from measure.device.apply_precision import session
 from measure.profile.recording import profile_step
 from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import clock_for
-from measure.timing.protocols import Protocol
-from measure.timing.stopping import step_time_s
+from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Run
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement, merge_findings
