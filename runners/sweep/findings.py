@@ -69,18 +69,14 @@ class WorkFindings:
     unprofiled: dict[str, str] = field(default_factory=dict)
     recordings: dict[str, WorkRecording] = field(default_factory=dict)
 
-
-def merge_findings(parts: Sequence[WorkFindings]) -> WorkFindings:
-    """What several passes gave, in their order; what two warn of is said once, and a work's first reason stays."""
-    whole = WorkFindings()
-    for part in parts:
-        whole.blocks += part.blocks
-        whole.operations += part.operations
-        whole.warnings += [warning for warning in part.warnings if warning not in whole.warnings]
-        whole.profiled += part.profiled
-        whole.unprofiled = part.unprofiled | whole.unprofiled
-        whole.recordings |= part.recordings
-    return whole
+    def add(self, later: WorkFindings) -> None:
+        """What a later pass gave; what two warn of is said once, and a work's first reason stays."""
+        self.blocks += later.blocks
+        self.operations += later.operations
+        self.warnings += [warning for warning in later.warnings if warning not in self.warnings]
+        self.profiled += later.profiled
+        self.unprofiled = later.unprofiled | self.unprofiled
+        self.recordings |= later.recordings
 
 
 @dataclass(frozen=True)
@@ -93,13 +89,6 @@ class CellMeasurement:
     operations: tuple[ProfiledOperation, ...] = ()
     recordings: Mapping[str, WorkRecording] = field(default_factory=dict)
     ranks: Rows = field(default_factory=dict)
-
-    def with_works(self, works: WorkFindings) -> CellMeasurement:
-        """With the cell's other works; status, reason and the numbers of its own step stay as they are."""
-        warnings = (*self.run.warnings, *works.warnings)
-        run = replace(self.run, profiled=tuple(works.profiled), unprofiled=works.unprofiled, warnings=warnings)
-        blocks, operations = (*self.blocks, *works.blocks), tuple(works.operations)
-        return replace(self, run=run, blocks=blocks, operations=operations, recordings=works.recordings)
 
 
 @dataclass(frozen=True)

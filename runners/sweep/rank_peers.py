@@ -23,16 +23,13 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from results.process import die_with_parent
-from results.records.cell import Cell, Telemetry
+from results.records.cell import Telemetry
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, Terminated
 from runners.workers.devices import Place, ProbeResult, TelemetryWatch
 from runners.workers.pool import Worker, WorkerFault, prepare
-
-if TYPE_CHECKING:
-    from measure.timing.stopping import Protocol
 
 CHUNK_BYTES = 4 << 20
 """A value is split into parts of this size: torch's store takes 8 MiB at once."""
@@ -102,7 +99,7 @@ class Exchange:
                 self._store = PrefixStore("flopledger", store)
             yield self._store
         except RuntimeError as fault:  # what torch raises of the network
-            self.lost = str(fault).partition("\n")[0]
+            self.lost = f"torchrun is gone, and the other ranks with it: {str(fault).splitlines()[0]}"
             raise LostExchange(self.lost) from fault
 
 
@@ -118,15 +115,13 @@ class RankFacts:
 
 @dataclass(frozen=True)
 class RankOrder:
-    """What the first ranks are to do at once: train a cell by its protocol, or without one find ceilings for it within
-    so many seconds, in a session."""
+    """What the first ranks are to do at once: a task, which is given this order, its rank's place and device, and the
+    order's number."""
 
-    cell: Cell
+    task: str
+    arguments: tuple[Any, ...]
     ranks: int
     timeout_s: float
-    protocol: Protocol | None = None
-    budget_s: float = 0.0
-    sitting: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,9 +152,7 @@ class RankPeers:
     def gather_facts(self) -> None:
         """Learn who the others are. Raises ValueError where one does not come, or has another device."""
         for rank in range(1, self.exchange.place.world):
-            facts = self.exchange.take(f"hello/{rank}", MEETING_S)
-            if facts is None:
-                raise ValueError(f"rank {rank} did not say which device it has within {MEETING_S:.0f} s")
+            facts = self.exchange.take(f"hello/{rank}", MEETING_S) or f"it named no device within {MEETING_S:.0f} s"
             if isinstance(facts, str):
                 raise ValueError(f"rank {rank}: {facts}")
             if facts.device_name != self.facts.device_name:
@@ -174,39 +167,23 @@ class RankPeers:
         return self.orders
 
     def do(self, number: int, order: RankOrder, worker: Worker, watch: TelemetryWatch) -> RankAnswer:
-        """This rank's part of an order."""
-        device, cell = self.probed.device, order.cell
-        if order.protocol is None:
-            call: tuple[Any, ...] = (
-                "runners.sweep.cell:ceilings",
-                order.sitting,
-                device,
-                cell.precision,
-                order.budget_s,
-                cell.malloc,
-            )
-        else:
-            worker.stop()  # a group is joined by a process that has joined no other
-            call = ("runners.sweep.rank_task:measure_rank", order, self.exchange.place, device, number)
-        result = worker.call(*call, timeout_s=order.timeout_s)
-        # host times between which a rank's part was timed; None for what was not
-        measured = getattr(result, "measured", None)
-        start_s, end_s = (None, None) if measured is None else (measured.run.window_start_s, measured.run.window_end_s)
-        if start_s is None or end_s is None:
+        """This rank's part of an order, by a process that has joined no other group."""
+        worker.stop()
+        arguments = (order, self.exchange.place, self.probed.device, number)
+        result = worker.call(order.task, *arguments, timeout_s=order.timeout_s)
+        run = result.measured.run if hasattr(result, "measured") else None
+        if run is None or run.window_start_s is None or run.window_end_s is None:  # nothing was timed
             return RankAnswer(self.facts, result)
-        energy = watch.energy(start_s, end_s)
-        return RankAnswer(self.facts, result, tuple(watch.window(start_s, end_s)), energy.energy_j)
+        window = run.window_start_s, run.window_end_s
+        return RankAnswer(self.facts, result, tuple(watch.window(*window)), watch.energy(*window).energy_j)
 
     def answers(self, number: int, ranks: Iterable[int], within_s: float) -> dict[int, RankAnswer]:
         """The parts of other ranks; of one that does not answer in time the fault that this is, and it is lost."""
-        answers: dict[int, RankAnswer] = {}
-        for rank in ranks:
-            answer = self.exchange.take(f"answer/{number}/{rank}", within_s)
-            if answer is None:
-                self.lost.add(rank)
-                reason = f"its process gave no answer for {within_s:.0f} s"
-                answer = RankAnswer(self.others[rank], WorkerFault("timeout", reason))
-            answers[rank] = answer
+        answers = {rank: self.exchange.take(f"answer/{number}/{rank}", within_s) for rank in ranks}
+        for rank in (rank for rank, answer in answers.items() if answer is None):
+            self.lost.add(rank)
+            fault = WorkerFault("timeout", f"its process gave no answer for {within_s:.0f} s")
+            answers[rank] = RankAnswer(self.others[rank], fault)
         return answers
 
 
@@ -235,7 +212,7 @@ def follow(place: Place) -> int:
     except KeyboardInterrupt as end:
         return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
     except LostExchange as fault:
-        print(f"error: rank {place.rank}: torchrun's store is gone: {fault}", file=sys.stderr)
+        print(f"error: rank {place.rank}: {fault}", file=sys.stderr)
         return FAILED
     finally:
         worker.stop()

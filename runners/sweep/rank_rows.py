@@ -35,7 +35,7 @@ from runners.sweep.rank_peers import (
     end_with_torchrun,
 )
 from runners.sweep.session import Session
-from runners.workers.devices import Place, WindowEnergy
+from runners.workers.devices import Place
 from runners.workers.pool import WorkerFault
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class RankSession(Session):
         self._exchange = Exchange(place)
         self.peers: Any = None  # the other ranks, from `place` on
         self._of_ranks: dict[tuple[str, str], Ceilings] = {}
-        self._energy_j: float | None = None
 
     def place(self) -> SlotFacts:
         """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
@@ -75,41 +74,27 @@ class RankSession(Session):
     def _train(self, cell: Cell, protocol: Protocol) -> CellMeasurement | WorkerFault:
         if not cell.parallel:
             return super()._train(cell, protocol)
-        grid = parse_plan(cell.parallel)
-        answers = self._answers(RankOrder(cell, grid.world, self.settings.cell_timeout_s, protocol))
-        if isinstance(answers, WorkerFault):
-            return answers
-        energies = [answer.energy_j for answer in answers.values() if answer.energy_j is not None]
-        self._energy_j = sum(energies) if len(energies) == len(answers) else None  # of all ranks, or not known
-        if fault := fault_of(answers, grid.world):
-            return fault
-        return join_ranks(cell, grid, answers, self._of_ranks.get((cell.precision, cell.malloc), {}))
+        grid, limit_s = parse_plan(cell.parallel), self.settings.cell_timeout_s
+        task = "runners.sweep.rank_task:measure_rank"
+        answers = self._answers(RankOrder(task, (cell, protocol), grid.world, limit_s))
+        ceilings = self._of_ranks.get((cell.precision, cell.malloc), {})
+        return fault_of(answers, grid.world) or join_ranks(cell, grid, answers, ceilings)
 
-    def _answers(self, order: RankOrder) -> dict[int, RankAnswer] | WorkerFault:
-        """Every rank's part of an order, the first one's first; a fault where no rank can be told anything any more."""
-        try:
-            number = self.peers.order(order)
-            own = self.peers.do(number, order, self.measurer, self.watch)
-            return {0: own, **self.peers.answers(number, range(1, order.ranks), order.timeout_s + PATIENCE_S)}
-        except LostExchange as lost:
-            return WorkerFault("crashed", f"torchrun is gone, and the other ranks with it: {lost}")
+    def _answers(self, order: RankOrder) -> dict[int, RankAnswer]:
+        """Every rank's part of an order, the first one's first. Raises LostExchange."""
+        number = self.peers.order(order)
+        own = self.peers.do(number, order, self.measurer, self.watch)
+        return {0: own, **self.peers.answers(number, range(1, order.ranks), order.timeout_s + PATIENCE_S)}
 
     def _measure_ceilings(self, order: Order, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
-        cell, world = order.cell, self._exchange.place.world
-        answers = self._answers(RankOrder(cell, world, timeout_s, budget_s=budget_s, sitting=order.sitting))
-        if isinstance(answers, WorkerFault):
-            return answers
+        cell, task = order.cell, "runners.sweep.rank_task:rank_ceilings"
+        arguments = (order.sitting, cell.precision, budget_s, cell.malloc)
+        answers = self._answers(RankOrder(task, arguments, self._exchange.place.world, timeout_s))
         self._of_ranks[cell.precision, cell.malloc] = {
             rank: _by_unit(answer.result) for rank, answer in answers.items() if isinstance(answer.result, list)
         }
         own: list[Ceiling] | WorkerFault = answers[0].result
         return own
-
-    def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
-        """Adds up all ranks' GPUs."""
-        if not cell.parallel:
-            return super()._energy(cell, start_s, end_s)
-        return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")
 
     def _loss(self) -> str:
         if self._exchange.lost:
@@ -200,6 +185,8 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
     executed: Counter[str] = Counter()
     for run in runs.values():
         executed.update(run.executed)
+    energies = [answer.energy_j for answer in answers.values() if answer.energy_j is not None]
+    energy_j = sum(energies) if len(energies) == len(ranks) else None  # of all ranks, or not known
     stopped = any(block.part == SUSPENDED for block in agreed[0])
     warnings = (
         *runs[0].warnings,
@@ -211,6 +198,8 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
         runs[0],
         executed=dict(sorted(executed.items())),
         peak_memory_bytes=max(memory) if len(memory) == len(runs) else None,
+        energy_j=energy_j,
+        energy_method="" if energy_j is None else "counter",
         first_loss=losses.first_loss,
         last_loss=None if lost else losses.last_loss,
         warnings=warnings,

@@ -18,7 +18,7 @@ from measure.parallel.rank_trace import RankStep, trace_single
 from measure.parallel.real_group import GroupMember, RankGroup, rank_group, rank_mesh
 from measure.timing.rank_blocks import END, follow_orders
 from measure.timing.stopping import Protocol, step_time_s
-from results.records.cell import Cell, Run, Sample
+from results.records.cell import Ceiling, Cell, Run, Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement
 from runners.sweep.rank_peers import RankOrder
@@ -48,8 +48,7 @@ class RankMeasurement:
 def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> RankMeasurement:
     """One rank's part of a cell. number: of the order. Raises ValueError for sizes or a plan that the model does not
     take, RuntimeError where another rank is gone or hangs."""
-    cell, protocol = order.cell, order.protocol
-    assert protocol is not None  # it is no order to find ceilings
+    cell, protocol = order.arguments
     timeout_s = min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * order.timeout_s)
     prefix = f"flopledger/cell{number}"
     member = GroupMember(place.rank, order.ranks, device, place.address, prefix, timeout_s, place.is_alone)
@@ -87,6 +86,12 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
         items_per_step=None if run_before.items_per_step is None else run_before.items_per_step * grid.dp,
     )
     return RankMeasurement(replace(measured, run=run), held, recording, before)
+
+
+def rank_ceilings(order: RankOrder, _place: Place, device: str, _number: int) -> list[Ceiling]:
+    """What single kernels reach on this rank's device while all ranks run them."""
+    sitting, precision, budget_s, malloc = order.arguments
+    return sweep_cell.ceilings(sitting, device, precision, budget_s, malloc)
 
 
 def _stage(

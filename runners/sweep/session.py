@@ -26,7 +26,6 @@ from runners.sweep.findings import (
     SlotFacts,
     SlotSettings,
     WorkFindings,
-    merge_findings,
     trace_id,
 )
 from runners.sweep.plan import ceiling_budget_s, ceiling_key, protocol_s, reason_against, tasks, worker_key
@@ -147,11 +146,10 @@ class Session:
     def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | WorkerFault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
         it, which find no model any more. An error of the device is the cell's."""
-        parts: list[WorkFindings] = []
-        lost = ""
+        whole, lost = WorkFindings(), ""
         for work, profiled in tasks(works_of(cell)):
             if lost:
-                parts.append(WorkFindings(unprofiled={work: lost}))
+                whole.unprofiled.setdefault(work, lost)
                 continue
             self._progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {work}")
             left_s = max(SHORTEST_CALL_S, self.settings.cell_timeout_s - stopwatch.elapsed_s)
@@ -163,22 +161,29 @@ class Session:
                     return answer
                 lost = f"not tried after {work}: {answer.reason}"
                 answer = WorkFindings(unprofiled={work: answer.reason})
-            parts.append(answer)
-        profiled_works = merge_findings(parts).profiled
-        if profiled_works and cell.device.startswith("cuda"):
+            whole.add(answer)
+        if whole.profiled and cell.device.startswith("cuda"):
             self.measurer.stop()  # what its profiler left would slow the next cell (`passes`)
         if cell.profile == nsight.SOURCE:
             self.measurer.stop()  # the model that was measured and its memory leave the device to the recorded process
             self._progress.stage(cell, "recording with Nsight Systems")
             recorded = nsight.record(
                 cell,
-                profiled_works,
+                whole.profiled,
                 self.recorder,
                 lambda command: self._progress.say(f"{title(cell)}: {command}"),
                 lambda: self.settings.cell_timeout_s - stopwatch.elapsed_s,
             )
-            parts.append(recorded)
-        return measured.with_works(merge_findings(parts))
+            whole.add(recorded)
+        run = measured.run
+        run = replace(
+            run,
+            profiled=tuple(whole.profiled),
+            unprofiled=whole.unprofiled,
+            warnings=(*run.warnings, *whole.warnings),
+        )
+        blocks, operations = (*measured.blocks, *whole.blocks), tuple(whole.operations)
+        return replace(measured, run=run, blocks=blocks, operations=operations, recordings=whole.recordings)
 
     def _fail(self, fault: WorkerFault) -> None:
         """Why the attempt has no measurement; a device that is gone, as its telemetry says, is why."""
@@ -199,15 +204,10 @@ class Session:
             "telemetry.csv": [changed(reading, attempt) for reading in self.watch.window(start_s, end_s)],
             **{file: [changed(row, attempt) for row in records] for file, records in measured.ranks.items()},
         }
-        energy = self._energy(cell, start_s, end_s)
+        energy = WindowEnergy(run.energy_j, run.energy_method) if cell.parallel else self.watch.energy(start_s, end_s)
         result.learn(**{name: getattr(run, name) for name in FOUND})
         warnings = (*before, *run.warnings, *energy.warnings)
         result.learn(energy_j=energy.energy_j, energy_method=energy.energy_method, warnings=warnings)
-
-    def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
-        """The device's energy over the window."""
-        energy: WindowEnergy = self.watch.energy(start_s, end_s)
-        return energy
 
     def _keep_trace(self, order: Order) -> WorkerFault | None:
         """Traces the cell's step, unless the run has its operation table, or had it from here; its id goes into the

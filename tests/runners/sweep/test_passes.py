@@ -19,7 +19,7 @@ from analysis.utilization.work_times import works_of
 from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Sample
 from runners.sweep import passes
-from runners.sweep.findings import WorkFindings, merge_findings
+from runners.sweep.findings import WorkFindings
 from runners.sweep.plan import METHODS, tasks
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.fake_session import operation
@@ -114,7 +114,14 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
 
 
 def run_all(of: passes.Subject) -> WorkFindings:
-    return merge_findings([passes.run(of, *task) for task in tasks(of.protocol.works)])
+    return all_of(of, tasks(of.protocol.works))
+
+
+def all_of(of: passes.Subject, wanted: list[tuple[str, bool]]) -> WorkFindings:
+    whole = WorkFindings()
+    for task in wanted:
+        whole.add(passes.run(of, *task))
+    return whole
 
 
 def mean_s(found: WorkFindings, work: str) -> float:
@@ -141,7 +148,7 @@ class TestWhatIsMeasured:
 class TestEpoch:
     def test_it_is_run_from_end_to_end_in_segments(self):
         of = subject()
-        found = merge_findings([passes.run(of, *task) for task in tasks(of.protocol.works)[:3]])
+        found = all_of(of, tasks(of.protocol.works)[:3])
         segments = [block for block in found.blocks if block.work == "epoch"]
         assert [block.steps for block in segments] == [1, 2], "two batches of four; the last one of two at the end"
         assert of.batches.epochs == [(10, 4)]

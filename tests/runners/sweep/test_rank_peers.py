@@ -115,6 +115,6 @@ def test_a_store_that_is_gone_is_asked_once() -> None:
     exchange = rank_peers.Exchange(TWO)
     exchange._store = gone = Gone()
     for _ in range(2):
-        with pytest.raises(rank_peers.LostExchange, match=r"^Connection reset by peer$"):
+        with pytest.raises(rank_peers.LostExchange, match=r"Connection reset by peer$"):
             exchange.put("key", 1)
     assert gone.asked == 1
