@@ -20,8 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.devices.ceilings import CollectiveRate, best
 from analysis.devices.precisions import PRECISIONS
-from measure.ceiling.trials import CACHE, ESSENTIAL, SPENT, Move, Trial, titled
+from measure.ceiling.trials import CACHE, ESSENTIAL, FP8, SPENT, Move, Trial, titled
 from reports.shared.layout import to_csv
 from results.records.cell import Ceiling
 from results.records.rows import read_rows
@@ -34,11 +35,10 @@ from runners.cli.model_options import Options, parser_of
 from runners.cli.output import passing, put, say, show_answer
 from runners.report import show_rows
 from runners.workers import devices
-from runners.workers.devices import Place, ProbeResult, place_of
+from runners.workers.devices import ProbeResult, place_of
 from runners.workers.pool import Stopwatch, Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:
-    from analysis.devices.ceilings import CollectiveRate
     from reports.ceiling import CeilingAnswer
 
 
@@ -111,9 +111,7 @@ def show(answer: CeilingAnswer, form: str) -> None:
 
 def failed(seen: CeilingAnswer) -> int:
     """0, or 1 where a worker died or a unit but fp8, memory or launches have no number, or one that cannot be."""
-    from analysis.devices.ceilings import best
     from analysis.profile.roofline import bandwidth, launch_cost
-    from measure.ceiling.trials import FP8
 
     for threads in seen.threads:
         rows = seen.of(threads)
@@ -225,7 +223,7 @@ COLLECTIVES_S, COLLECTIVE_S = 600.0, 120.0
 
 
 def run_collectives(options: argparse.Namespace) -> int:
-    """Everything after parsing. Raises Mistake, StoreFault."""
+    """Everything after parsing; the rows of this rank's worker are those of all. Raises Mistake, StoreFault."""
     place = place_of(os.environ)
     if place is None:
         raise Mistake(
@@ -236,46 +234,34 @@ def run_collectives(options: argparse.Namespace) -> int:
         raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
     if options.out is not None and not place.rank:
         output.make(options.out)  # before the minutes of timing
+    from measure.parallel.real_group import GroupMember  # which imports torch
+    from reports.ceiling import collectives_text
+
     prepare()
     worker = Worker("ceiling")
     try:
-        rows = _rows(worker, options.device, place)
+        kind = devices.probed_device(worker, options.device).device.partition(":")[0]
+        member = GroupMember(
+            place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone
+        )
+        passing(f"timing collectives between {place.world} ranks")
+        rows: list[CollectiveRate] | WorkerFault = worker.call(
+            "measure.parallel.real_group:collective_rates", member, SIZES, timeout_s=COLLECTIVES_S
+        )
     finally:
         worker.stop()
         passing("")
-    if place.rank:
-        return FAILED if isinstance(rows, WorkerFault) else 0
     if isinstance(rows, WorkerFault):
-        say(f"error: {rows.status}: {rows.reason}")
+        if not place.rank:
+            say(f"error: {rows.status}: {rows.reason}")
         return FAILED
-    _show_collectives(rows, options)
-    return FAILED if any(row.status != "ok" for row in rows) else 0
-
-
-def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | WorkerFault:
-    """The rows of this rank's worker, which are those of all."""
-    from measure.parallel.real_group import GroupMember
-
-    kind = devices.probed_device(worker, asked).device.partition(":")[0]
-    member = GroupMember(
-        place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone
-    )
-    passing(f"timing collectives between {place.world} ranks")
-    found: list[CollectiveRate] | WorkerFault = worker.call(
-        "measure.parallel.real_group:collective_rates", member, SIZES, timeout_s=COLLECTIVES_S
-    )
-    return found
-
-
-def _show_collectives(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
-    """Data on stdout; with --out a file, too. Raises StoreFault."""
-    from analysis.devices.ceilings import CollectiveRate
-    from reports.ceiling import collectives_text
-
+    if place.rank:
+        return 0
     show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
     if options.out is not None:
         put(options.out / FILE, to_csv(rows, CollectiveRate))
         say(f"written: {options.out / FILE}")
+    return FAILED if any(row.status != "ok" for row in rows) else 0
 
 
 def read_ceilings(path: Path) -> list[Ceiling]:

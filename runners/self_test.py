@@ -152,8 +152,9 @@ def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
     for precision in PRECISIONS.values():
         if not tested.is_cuda and precision.tf32:
             continue  # a CPU has no such unit, and flags for it mean nothing there
-        with apply_precision.session(precision, tested.device) as found:
-            wrong += [f"{precision.name}: {each}" for each in apply_precision.check(found, precision, tested.device)]
+        with apply_precision.session(precision, tested.device) as flags:
+            disagreements = apply_precision.check(flags, precision, tested.device)
+            wrong += [f"{precision.name}: {disagreement}" for disagreement in disagreements]
     reason = "; ".join(dict.fromkeys(wrong))
     return CheckResult("", FAILED if wrong else OK, len(wrong), "0 flags other than they were set", reason)
 

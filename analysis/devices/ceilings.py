@@ -45,9 +45,6 @@ FAST_ALGORITHMS = ("winograd", "fft")
 SUSTAINED = "sustained"
 """How the family begins of a kernel that ran back to back for seconds, at the clock that the power cap leaves."""
 
-FAST_KERNELS = ("convolution",)
-"""Operations for which such an algorithm is known."""
-
 
 def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Ceiling | None:
     """This unit's product or convolution with the highest FLOP/s, the first of equals; None if none was measured: a
@@ -76,7 +73,7 @@ def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | N
 
 def able_to_be_fast(row: Ceiling) -> bool:
     """Whether a fast algorithm is known for what was timed; which one ran, `row.family` says."""
-    return row.operation in FAST_KERNELS and row.unit not in TENSOR_UNITS
+    return row.operation == "convolution" and row.unit not in TENSOR_UNITS
 
 
 def impossible(ceilings: Iterable[Ceiling], unit: str, known: Device | None, highest_hz: float | None = None) -> str:

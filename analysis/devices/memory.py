@@ -47,13 +47,13 @@ def names() -> list[str]:
 
 @functools.cache
 def _by_name() -> Mapping[str, Memory]:
-    found: dict[str, Memory] = {}
+    memories: dict[str, Memory] = {}
     with MEMORIES.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             for name in row["names"].split("|"):
                 memory_bytes = int(row["memory_gb"]) * 10**9
-                found[normalise(name)] = Memory(name, memory_bytes, row["source"], row["verification"])
-    return found
+                memories[normalise(name)] = Memory(name, memory_bytes, row["source"], row["verification"])
+    return memories
 
 
 INTERCONNECTS = Path(__file__).with_name("interconnects.csv")

@@ -118,9 +118,9 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
     if not budget_s > 0:
         raise ValueError(f"expected a budget above 0 s, got {budget_s}")
     apply_precision.supported(precision, device)
-    with apply_precision.session(precision, device) as found, torch.no_grad():
+    with apply_precision.session(precision, device) as flags, torch.no_grad():
         blank = Ceiling(sitting=sitting, device=device, precision=precision.name, unit="", operation="", shape="")
-        if disagreements := apply_precision.check(found, precision, device):
+        if disagreements := apply_precision.check(flags, precision, device):
             invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
             return [titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
         bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
