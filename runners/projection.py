@@ -6,6 +6,8 @@ Formulas of a model that are not shipped are made by `runners.formula` from its 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.devices.precisions import TENSOR_UNITS
+from results.errors import Unavailable
 from results.text_files import read_text, toml_tables
 from runners.cli.arguments import choice_error, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
@@ -121,14 +124,18 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
     """The utilization that the options give, None where they leave it to the roofline. Raises Mistake."""
     if options.utilization is None:
         return None
-    for name in ("compute_ratio", "memory_ratio"):
-        if getattr(options, name) is not None:
-            raise Mistake(f"--{name.replace('_', '-')}: expected without --utilization, which takes its place")
+    for name, ratio in (("--compute-ratio", options.compute_ratio), ("--memory-ratio", options.memory_ratio)):
+        if ratio is not None:
+            raise Mistake(f"{name}: expected without --utilization, which takes its place")
     from reports.project import ReachedUtilization
 
-    utilization = utilization_of(options, options.dtype)
     return ReachedUtilization(
-        target.name, options.dtype, options.dtype, target.peak_flop_per_s, target.source, utilization
+        target.name,
+        options.dtype,
+        options.dtype,
+        target.peak_flop_per_s,
+        target.source,
+        utilization_of(options, options.dtype),
     )
 
 
@@ -216,9 +223,13 @@ def _run(options: Namespace) -> int:
         reserve(options.figures / "figure")
     with as_mistake(ValueError):
         domain, target = _domain(options), target_of(options)
-    formulas = _formulas(domain, options.rules)
-    if isinstance(formulas, int):
-        return formulas
+    try:
+        formulas = _formulas(domain, options.rules)
+    except Unavailable as fault:
+        passing("")
+        say(f"error: {fault}")
+        return FAILED
+    passing("")
     with as_mistake(ValueError):
         projection = _answer(options, domain, target, formulas)
     if options.figures:
@@ -243,8 +254,10 @@ def _answer(options: Namespace, domain: Domain, target: Accelerator, formulas: F
 
     middle, estimates = frontier.spread(domain, formulas, target)
     grown, needed = middle["grown"], middle["footprint_bytes"]
-    known = target.memory_bytes is not None
-    largest = frontier.largest_batch(domain, formulas, target, grown) if known else None
+    largest = accelerators = None
+    if target.memory_bytes:
+        largest = frontier.largest_batch(domain, formulas, target, grown)
+        accelerators = math.ceil(needed / target.memory_bytes)
     if options.memory_gib is not None and largest is not None and largest < domain.sub_batch:
         holds = f"up to {largest:,}" if largest else "none, as not even one sample fits"
         raise ValueError(
@@ -262,7 +275,7 @@ def _answer(options: Namespace, domain: Domain, target: Accelerator, formulas: F
         limits=frontier.asymptote(domain, formulas, target.element_bytes),
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
-        accelerators=frontier.accelerators_for(needed, target),
+        accelerators=accelerators,
         notes=tuple(_notes(target, formulas, draws.reached if draws else None)),
         draws=draws,
         partial_bytes=bool(formulas.at_least & {"bytes_accessed", "kept_bytes"}),
@@ -296,6 +309,7 @@ def target_of(options: Namespace) -> Accelerator:
 def _domain(options: Namespace) -> Domain:
     """The file's domain, with what the options change. Raises ValueError or Mistake."""
     from analysis.project import domain as domains
+    from workloads.catalogue.model_names import CODE, parse
 
     names, file = domains.shipped_names(), options.file
     if file is None:
@@ -310,37 +324,50 @@ def _domain(options: Namespace) -> Domain:
     except ValueError as fault:
         raise Mistake(f"{path}: expected TOML, got {fault}") from fault
     if options.target is not None:
-        error = tables.get("error", {})
-        tables = {**tables, "error": {**(error if isinstance(error, dict) else {}), "target": options.target}}
+        error = tables["error"] if isinstance(tables.get("error"), dict) else {}
+        tables = {**tables, "error": {**error, "target": options.target}}
     if options.sub_batch is not None:
         tables = {**tables, "sub_batch": options.sub_batch}
     with as_mistake(ValueError, about=f"{path.name}: "):
         domain = domains.from_tables(tables, path.stem)
-    _check_code(domain.model, path, options.allow_code)
+    is_code = False
+    with contextlib.suppress(ValueError):  # what is no name of a model is refused where it is built
+        is_code = parse(domain.model).form in CODE
+    if is_code and not options.allow_code:
+        raise Mistake(f"{path.name} names code, which would run as you: {domain.model}; read it, then add --allow-code")
     return domain
 
 
-def _check_code(model: str, path: Path, is_allowed: bool) -> None:
-    """Raises Mistake where a file, which may be somebody else's, names code that would run and nobody allowed it."""
-    from workloads.catalogue.model_names import CODE, parse
+def _formulas(domain: Domain, rules: str | None) -> Formulas:
+    """Those that are shipped, else the model's own, in the size that grows, the sizes that follow it and the batch.
+    rules: None for Catamount's where these are shipped, else ours.
 
-    try:
-        form = parse(model).form
-    except ValueError:
-        return  # refused where the model is built
-    if form in CODE and not is_allowed:
-        raise Mistake(f"{path.name} names code, which would run as you: {model}; read it, then add --allow-code")
-
-
-def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
-    """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
-    these are shipped, else ours."""
-    from analysis.project.domain import shipped_formulas
+    Raises Unavailable where the model has none, Mistake for a model or size that cannot be.
+    """
+    from analysis.project.domain import BATCH, Formulas, shipped_formulas
+    from runners.formula import formula_answer
+    from runners.formula_points import ALIASES
 
     known = shipped_formulas(rules or "catamount").get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
         return known
-    return derived(domain, rules or "flopledger")
+    follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
+    sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
+    hyper = {ALIASES.get(name, name): size for name, size in sizes.items()}
+    try:
+        result = formula_answer(domain.model, (domain.grows, *follow, BATCH), hyper, rules=rules or "flopledger")
+    except Mistake as fault:
+        raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
+    if result.not_understood:
+        names = ", ".join(result.not_understood)
+        raise Unavailable(f"{domain.model}: no rule counts {names}: a part of its FLOP is no projection")
+    whole = {name: formula for name, formula in result.totals.items() if formula is not None}
+    quantities = {**result.at_least, **whole}
+    products_alone = "all_flop" not in quantities
+    quantities.setdefault("all_flop", quantities.get("model_flop"))
+    at_least = frozenset(result.at_least.keys() - whole.keys())
+    sizes |= {name: size for name, size in result.point.items() if name != BATCH}
+    return Formulas(domain.model, result.rules, sizes, quantities, 4, products_alone, at_least)
 
 
 def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[str]:
@@ -363,37 +390,3 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
     if not measured:
         notes.append(f"The achieved shares are assumptions. Peak and bandwidth: {target.source}.")
     return notes
-
-
-def derived(domain: Domain, rules: str) -> Formulas | int:
-    """The formulas of the domain's model in the size that grows, the sizes that follow it and the batch.
-
-    The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
-    """
-    from analysis.project.domain import BATCH, Formulas
-    from results.errors import Unavailable
-    from runners.formula import formula_answer
-    from runners.formula_points import ALIASES
-
-    follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
-    sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
-    hyper = {ALIASES.get(name, name): size for name, size in sizes.items()}
-    try:
-        result = formula_answer(domain.model, (domain.grows, *follow, BATCH), hyper, rules=rules)
-        if result.not_understood:
-            names = ", ".join(result.not_understood)
-            raise Unavailable(f"{domain.model}: no rule counts {names}: a part of its FLOP is no projection")
-    except Unavailable as fault:
-        passing("")
-        say(f"error: {fault}")
-        return FAILED
-    except Mistake as fault:
-        raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
-    passing("")
-    own = {name: size for name, size in result.point.items() if name != BATCH}
-    known = {name: whole for name, whole in result.totals.items() if whole is not None}
-    quantities = {**result.at_least, **known}
-    products_alone = "all_flop" not in quantities
-    quantities.setdefault("all_flop", quantities.get("model_flop"))
-    at_least = frozenset(result.at_least.keys() - known.keys())
-    return Formulas(domain.model, result.rules, {**sizes, **own}, quantities, 4, products_alone, at_least)

@@ -168,11 +168,6 @@ def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown
     return bisect(range(1, MOST_BATCH + 1), target.memory_bytes, key=held)
 
 
-def accelerators_for(footprint_bytes: float, target: Accelerator) -> int | None:
-    """How many of the target it takes to hold so much, evenly divided; None where its memory is not known."""
-    return math.ceil(footprint_bytes / target.memory_bytes) if target.memory_bytes else None
-
-
 # --- over draws ------------------------------------------------------------------------------------------------------
 
 
