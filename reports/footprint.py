@@ -179,19 +179,15 @@ def timeline_csv(answer: FootprintAnswer) -> str:
 
 def parts(answer: FootprintAnswer, top: int) -> list[Part]:
     """The page. top: how many of the largest tensors are listed."""
-    parts: list[Part] = [strong(_title(answer)), strong(meaning(answer))]
+    title = [answer.model, f"batch {answer.batch_size}", answer.precision, f"optimizer {answer.optimizer}"]
+    title += [f"{answer.accumulate} batches a step"] if answer.accumulate > 1 else []
+    parts: list[Part] = [strong(", ".join([*title, f"as on {answer.device}"])), strong(meaning(answer))]
     if answer.fitted is not None:
-        parts.append(fit_words(answer))
+        parts.append(fit_words(answer, answer.fitted))
     parts += ["", _filling(answer), "", _beside(answer), ""]
     if top and answer.live.held:
         parts += [_largest(answer.live.held[:top]), ""]
     return [*parts, *(f"note: {note}" for note in answer.notes)]
-
-
-def _title(answer: FootprintAnswer) -> str:
-    parts = [answer.model, f"batch {answer.batch_size}", answer.precision, f"optimizer {answer.optimizer}"]
-    parts += [f"{answer.accumulate} batches a step"] if answer.accumulate > 1 else []
-    return ", ".join([*parts, f"as on {answer.device}"])
 
 
 def meaning(answer: FootprintAnswer) -> str:
@@ -211,8 +207,7 @@ def meaning(answer: FootprintAnswer) -> str:
 
 def _filling(answer: FootprintAnswer) -> TextTable:
     """What fills the peak, largest first; without shares where a part of it is not known."""
-    footprint = answer.live
-    partial = answer.is_partial
+    footprint, partial = answer.live, answer.is_partial
     rows = []
     for name, nbytes in sorted(footprint.by_category.items(), key=lambda pair: -pair[1]):
         if nbytes:
@@ -267,11 +262,8 @@ def _largest(held: Sequence[LiveStorage]) -> TextTable:
     return _bytes_table(Column("largest at the peak"), Column("bytes", right=True), made_by, rows=rows)
 
 
-def fit_words(answer: FootprintAnswer) -> str:
+def fit_words(answer: FootprintAnswer, fitted: MemoryFit) -> str:
     """Which batch fits, and how that is known."""
-    fitted = answer.fitted
-    if fitted is None:
-        raise ValueError("expected an answer about a memory")
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
     doubt = ", not looked up" if memory.verification == "memory" else ""

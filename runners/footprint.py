@@ -4,19 +4,18 @@ The step is traced on fake tensors: nothing is run, no device is needed, no memo
 not even one sample fits, or the step cannot be traced; 2 the caller's mistake, a device without known memory among
 them; 3 a file could not be written; 130 Ctrl-C.
 
---out DIR gets footprint.json, timeline.csv, the timeline as PNG. No SVG: an area of thousands of operations makes one
-of megabytes.
+--out DIR gets footprint.json and timeline.csv.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
+from results.errors import Unavailable
 from results.printable import plain_words
 from results.text_files import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
@@ -42,13 +41,6 @@ EPILOG = (
     "How it is counted, how far it is from real allocators, and what is not claimed: docs/footprint.md. Models of any "
     "form, and their inputs: docs/models.md."
 )
-
-
-def _name(text: str) -> str:
-    """A `type=` for a device's name: an empty one, of a variable that is not set, asks for nothing."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError(f"expected the name that the driver prints, got {text!r}")
-    return text
 
 
 OPTIONS: Mapping[str, Options] = {
@@ -78,7 +70,6 @@ OPTIONS: Mapping[str, Options] = {
     },
     "the largest batch that fits": {
         "--fit": {
-            "type": _name,
             "metavar": "NAME",
             "help": "into this device's memory, by the driver's name",
         },
@@ -101,10 +92,6 @@ _STACK = "Exception raised from "
 """What torch puts between a fault's words and the stack of its C++."""
 
 
-class Untraced(Exception):
-    """Why there is no footprint, in one line."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
@@ -114,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     check_models([options.model], options)
-    memory = memory_of(options.fit) if options.fit else None
+    memory = None if options.fit is None else memory_of(options.fit)
     if options.out is not None:
         reserve(options.out / TABLE)
     from reports.footprint import MemoryFit
@@ -130,12 +117,12 @@ def _run(options: Namespace) -> int:
             fits = fit(steps.at, memory.memory_bytes, MARGIN_RATIO, options.device, memory.name)
             fitted = MemoryFit(memory, MARGIN_RATIO, fits)
         answer = _answer(steps, options, fitted)
-    except Untraced as fault:
+    except Unavailable as fault:
         passing("")
         say(f"error: {instructed(str(fault))}")
         return FAILED
     passing("")
-    _tell(answer, options)
+    _show(answer, options)
     if fitted is not None and not fitted.fit.largest_batch:
         say(f"error: {too_large(options.model, fitted)}")
         return FAILED
@@ -143,36 +130,27 @@ def _run(options: Namespace) -> int:
 
 
 class Steps:
-    """The step at any batch, traced once each. Raises Untraced, or Mistake where it is the caller's."""
+    """The step at any batch, traced once each. Raises Unavailable, or Mistake where it is the caller's."""
 
     def __init__(self, asked: StepOptions, trace: Callable[[StepOptions, int], Trace] | None = None) -> None:
         """trace: of one batch; `trace_batch` where none is given."""
-        self.asked, self._trace_batch = asked, trace
-        self._traced: dict[int, Trace] = {}
+        self.asked = asked
+        self.at = cache(partial(self._trace, trace or trace_batch))
 
-    def at(self, batch_size: int) -> Trace:
-        """The step at this batch."""
-        if batch_size not in self._traced:
-            passing(f"{self.asked.model}: batch {batch_size}")
-            self._traced[batch_size] = self._trace(batch_size)
-        return self._traced[batch_size]
-
-    def _trace(self, batch_size: int) -> Trace:
-        from results.errors import Unavailable
-
+    def _trace(self, trace: Callable[[StepOptions, int], Trace], batch_size: int) -> Trace:
         model = self.asked.model
+        passing(f"{model}: batch {batch_size}")
         try:
-            return (self._trace_batch or trace_batch)(self.asked, batch_size)
+            return trace(self.asked, batch_size)
+        except Unavailable as fault:
+            raise Unavailable(plain_words(f"{model} at batch {batch_size}: {fault}")) from fault
         except ValueError as fault:
             text = " ".join(str(fault).split()).removeprefix(f"{model}: ")
             raise Mistake(f"{model} at batch {batch_size}: {text}") from fault
-        except Unavailable as fault:
-            raise Untraced(plain_words(f"{model} at batch {batch_size}: {fault}")) from fault
-        except Exception as fault:  # a model's own code may raise anything
-            text = " ".join(str(fault).partition(_STACK)[0].split())
-            raise Untraced(
-                f"{model} at batch {batch_size}: {plain_words(f'{type(fault).__name__}: {text}')}"
-            ) from fault
+        except Exception as fault:  # a model's own code may raise anything; torch adds the stack of its C++
+            text = " ".join(str(fault).partition("Exception raised from ")[0].split())
+            words = plain_words(f"{type(fault).__name__}: {text}")
+            raise Unavailable(f"{model} at batch {batch_size}: {words}") from fault
 
 
 def memory_of(name: str) -> Memory:
@@ -199,7 +177,14 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     batch_size = options.batch_size or largest
     step = steps.at(batch_size)
     live = footprint(step.operations, step.storages)
-    more = unforeseen(step.operations, options.device)
+    notes = [unforeseen(step.operations, options.device)]
+    if fitted and fitted.fit.refused:
+        notes.append(f"no larger batch: {fitted.fit.refused}")
+    if options.accumulate > 2:
+        notes.append(f"two of the {options.accumulate} batches were traced: all later ones are like the second")
+    if count := len(live.unknown):
+        have = "storages have" if count > 1 else "storage has"
+        notes.append(f"{count} {have} no known size: bytes are at least those of the others")
     least = minimal(step.operations, step.storages)
     return FootprintAnswer(
         model=options.model,
@@ -216,30 +201,8 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
-        notes=tuple(
-            filter(
-                None,
-                (
-                    more,
-                    (f"no larger batch: {fitted.fit.refused}" if fitted and fitted.fit.refused else ""),
-                    *_notes(options, live),
-                    *step.notes,
-                ),
-            )
-        ),
+        notes=(*filter(None, notes), *step.notes),
     )
-
-
-def _notes(options: Namespace, found: Any) -> list[str]:
-    notes = []
-    if options.accumulate > 2:
-        notes.append(f"two of the {options.accumulate} batches were traced: all later ones are like the second")
-    if found.unknown:
-        count = len(found.unknown)
-        notes.append(
-            f"{count} storage{'s have' if count > 1 else ' has'} no known size: bytes are at least those of the others"
-        )
-    return notes
 
 
 def too_large(model: str, fitted: MemoryFit) -> str:
@@ -254,13 +217,14 @@ def too_large(model: str, fitted: MemoryFit) -> str:
     )
 
 
-def _tell(answer: FootprintAnswer, options: Namespace) -> None:
+def _show(answer: FootprintAnswer, options: Namespace) -> None:
     """The answer on stdout, and the files of --out. Raises StoreFault."""
-    from reports.footprint import document, parts, to_csv
+    from reports.footprint import document, parts, timeline_csv, to_csv
     from reports.shared.layout import page
 
     if options.out is not None:
-        write(answer, options)
+        put(options.out / "footprint.json", json_text(document(answer, options.top)))
+        put(options.out / TABLE, timeline_csv(answer))
         say(f"written to {options.out}")
     show_answer(
         options.format,
@@ -268,14 +232,6 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
         lambda: document(answer, options.top),
         lambda: to_csv(answer),
     )
-
-
-def write(answer: FootprintAnswer, options: Namespace) -> None:
-    """Every file. Raises StoreFault."""
-    from reports.footprint import document, timeline_csv
-
-    put(options.out / "footprint.json", json_text(document(answer, options.top)))
-    put(options.out / "timeline.csv", timeline_csv(answer))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import instructed, passing, reserve, say, show_answer
-from runners.footprint import Steps, Untraced
+from runners.footprint import Steps
 from runners.workers.traced_step import StepOptions, fit, moments, parts, rules, trace_batch
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _run(options: Namespace) -> int:
     try:
         with collector_off():  # a third of the time of a large model's trace is the collector's
             answer = _answer(options, device)
-    except (Unavailable, Inconsistent, Untraced) as fault:
+    except (Unavailable, Inconsistent) as fault:
         passing("")
         say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
         return FAILED
@@ -104,7 +104,7 @@ def _run(options: Namespace) -> int:
 
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
-    """Raises Unavailable where the step has no bound, Untraced where it cannot be traced."""
+    """Raises Unavailable where the step has no bound or cannot be traced."""
     from analysis.footprint.live_bytes import unsized
     from analysis.reach.prediction import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
@@ -188,7 +188,7 @@ def prediction_of(
         step = amounts(low, SMALL_BATCHES[0], high, SMALL_BATCHES[1])
         least_s = None if bound is None else bound.bound_time_s
         return predict(fitted_model(), step, options.batch_size, setting, machine, least_s), ""
-    except (Unavailable, Inconsistent, Untraced, Mistake) as fault:
+    except (Unavailable, Inconsistent, Mistake) as fault:
         return None, str(fault)
 
 
@@ -232,7 +232,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
         return {"eager_peak_bytes": peak}
     try:
         fit = _largest(steps, known.memory_bytes, device.name)
-    except (Untraced, Mistake) as fault:
+    except (Unavailable, Mistake) as fault:
         notes.append(f"no largest batch: {fault}")
         return {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes}
     known_bytes = {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes}

@@ -22,7 +22,7 @@ from results.errors import Inconsistent, Unavailable
 from results.process import collector_off
 from results.records.cell import Cell
 from results.store.manifest import ROOT, commit_of
-from runners.footprint import Steps, Untraced
+from runners.footprint import Steps
 from runners.reach import NO_BOUND, operations_of, prediction_of
 from runners.sweep import options as sweep_options
 from runners.workers.any_model import hyper_of_cell
@@ -87,7 +87,7 @@ def _row(cell: Cell, steps: Steps, device: Device) -> dict[str, Any]:
     try:
         operations = operations_of(steps.asked, steps.at(cell.batch_size))
         bound = step_bound(step_cost(operations), device.peaks, device.bandwidth_bytes_per_s)
-    except (Untraced, Unavailable, Inconsistent) as fault:
+    except (Unavailable, Inconsistent) as fault:
         return {**row, "reason": str(fault)}
     row["model_flop"] = bound.model_flop
     is_bounded = all(operation.name != IN_PARTS for operation in operations)

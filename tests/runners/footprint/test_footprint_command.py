@@ -225,7 +225,7 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
         (["resnet50", "--fit", "h100"], "nearest NVIDIA H100 PCIe or NVIDIA H100 80GB HBM3 or NVIDIA H100 NVL"),
         (["resnet50", "--fit", "NVIDA A30"], "nearest NVIDIA A30"),
         (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "a device of known memory, got"),
-        (["resnet50", "--fit", ""], "expected the name that the driver prints, got ''"),
+        (["resnet50", "--fit", ""], "expected a device of known memory, got ''"),
         (["resnet50", "--optimizer", "adamx"], "nearest adam"),
         (["resnet50", "--precison", "fp32"], "nearest --precision"),
         (["resnet50", "--batch-size", "0"], "a whole number of at least 1"),

@@ -11,7 +11,7 @@ from analysis.reach.prediction import step_cost
 from runners.cli.arguments import MARGIN_RATIO
 from runners.footprint import Steps
 from runners.reach import _largest, main, operations_of, trace_forward
-from runners.workers.traced_step import StepOptions, moments
+from runners.workers.traced_step import StepOptions, moments, trace_batch
 from tests.support.fakes.commands import refused, running, telling
 
 
@@ -78,9 +78,10 @@ def test_a_training_step_has_memory_and_a_largest_batch(document):
 def test_a_batch_of_one_is_traced_only_where_two_do_not_fit(largest):
     steps = Steps(StepOptions("synthetic_matmul", optimizer="sgd", hyper={"width": 4096}))
     bytes_free = max(moments(steps.at(largest + 1), "cuda", None)) - 1  # of the first batch that does not fit
-    steps = Steps(StepOptions("synthetic_matmul", optimizer="sgd", hyper={"width": 4096}))
+    batches = []
+    steps = Steps(steps.asked, lambda asked, batch: batches.append(batch) or trace_batch(asked, batch))
     assert _largest(steps, math.ceil(bytes_free / (1 - MARGIN_RATIO)), "").largest_batch == largest
-    assert (1 in steps._traced) == (largest < 2)
+    assert (1 in batches) == (largest < 2)
 
 
 def test_a_least_time_that_is_none_is_not_printed(reach, document):
