@@ -1,17 +1,10 @@
 """`python -m runners.doctor --self-test`: may numbers of this program be believed on this device?
 
 Known work, and what it must come out as: rates of products and convolutions against the datasheet, device events that
-agree with the wall, planted sleeps, FLOP counted and FLOP of the calls whose kernels ran,
-flags read back, fp32 that is IEEE, intervals that cover the mean, and the predicted memory of two models. Each check
-says what it found and what was expected; one that this device cannot answer is `unavailable` with the reason, never a
-silent pass. Less than three minutes on a GPU.
-
-Not claimed: that a device which passes has no fault. A rate is only compared with the datasheet, and no kernel's result
-is looked at but those of one product and one convolution.
-
-A rate above the peak cannot be: the time, the clock or the sheet is wrong, or another unit ran it. One that the vector
-units could reach does not show that tensor units ran. Convolutions have kernels of 1 × 1, so that no algorithm needs
-fewer multiplications than the direct one (Winograd's and Fourier's do for larger kernels).
+agree with the wall, planted sleeps, FLOP counted and FLOP of the calls whose kernels ran, flags read back, fp32 that
+is IEEE, intervals that cover the mean, and the predicted memory of two models. A check that this device cannot answer
+is `unavailable` with the reason. Convolutions are 1 × 1, so that no algorithm needs fewer multiplications than the
+direct one. Not claimed: that a device which passes has no fault; no kernel's result is looked at but two.
 """
 
 from __future__ import annotations

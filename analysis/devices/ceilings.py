@@ -1,22 +1,11 @@
-"""Which measured kernel is the ceiling of a unit, and what others reached in matrix products.
+"""Which measured kernel is the ceiling of a unit, what others reached in matrix products, and rates of collectives.
 
-The ceiling is the fastest kernel, whatever it computes. A matrix product alone is no ceiling: on a CPU 3 × 3
-convolutions reach 2.4 times its rate, and the fastest product is often not the square one. A rate that the device's
-units cannot have is no ceiling, but a time that is wrong: `impossible` says so. Not claimed: a ceiling is the best of
-what was tried, a lower bound of what the device can do.
-
-What others reached is shown with a ceiling and never divided by. `achievable.csv` holds one figure a row with its
-source: mostly the maxima over a sweep of shapes that stas00/ml-engineering publishes. `names` are rows of `peaks.csv`;
-a figure whose board nobody named has none and is kept for people. Not claimed: that the boards, clocks and libraries
-were those of this machine.
-
-Collectives timed alone, over sizes: for n ranks and a buffer of S bytes (of all_reduce what each rank gives and gets;
-of all_gather what each gets, of reduce_scatter what each gives, of all_to_all both):
-
-    algorithm rate = S ÷ time;  link rate = algorithm rate × the share of S that each rank has to send at least
-
-The share is (n − 1) ÷ n, because a rank has its own part already; of all_reduce twice that, because each part has to be
-summed from all and to reach all. The link rate can be compared with a link's own; nccl-tests calls it bus bandwidth.
+The ceiling is the fastest kernel, whatever it computes: on a CPU 3 × 3 convolutions reach 2.4 times the rate of
+products. A rate that the units cannot have is a time that is wrong: `impossible` says so. `achievable.csv` has what
+others reached, one figure a row with its source, shown and never divided by. A collective of n ranks and S bytes has
+an algorithm rate, S ÷ time, and a link rate, that × the share of S that each rank has to send at least (`sent_share`;
+nccl-tests calls it bus bandwidth). Not claimed: that a ceiling is more than the best of what was tried, or others'
+boards those of this machine.
 """
 
 import csv

@@ -1,17 +1,12 @@
 """How much memory a device has, by exactly the name that the driver prints, and the links that it has to others.
 
-`memories.csv` has the datasheets' round gigabytes, read as 10⁹ bytes: what a driver offers is a little more on most
-boards, and up to 2 % less on those whose error correction takes part of it. Each row has its source and how it was
-verified: `name` (the driver's own name says it), `retrieved` (public text that is its evidence says the same; the
-source itself was not opened) or `memory` (nobody looked it up, or what was found differs; it is printed so). A device
-that is not in the table has no known memory: none is guessed.
-
-`links` has links between devices by name, `within` which one a device has within its usual node.
-`interconnects.csv` has the rate of one device in one direction, which is half of what datasheets of NVLink print, and
-the time that one step of a ring takes before any byte moves: NCCL's own constants for rings with the simple protocol
-(NVIDIA/nccl, src/graph/tuning.cc at 01afd20). A collective reaches less than the rate: `ACHIEVED` of it is assumed
-where the caller says nothing. On NVLink 4 reduce-scatter was seen at 360 GB/s of 450 (NVIDIA/nccl issue 1281), and for
-NVLink 3 NCCL's tuning caps rings at 235 of 300. Networks are one port a device, without contention between switches.
+`memories.csv` has the datasheets' round gigabytes, read as 10⁹ bytes: drivers offer a little more, or up to 2 % less.
+Verified are rows by `name` (the driver's own name says it), `retrieved` (public text that is its evidence says the
+same) or `memory` (nobody looked it up, or the text differs). `interconnects.csv` has the rate of one device in one
+direction, half of what datasheets of NVLink print, and the time of one step of a ring before any byte moves: NCCL's
+constants (NVIDIA/nccl, src/graph/tuning.cc at 01afd20). Not claimed: memory of a device that the table lacks; that a
+collective reaches the rate (`ACHIEVED` of it is assumed: on NVLink 4 reduce-scatter was seen at 360 of 450 GB/s,
+NVIDIA/nccl issue 1281); contention between switches.
 """
 
 import csv

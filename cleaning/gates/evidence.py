@@ -1,11 +1,8 @@
-"""What the gates of `cleaning/gates/gates.py` are asked of: a run's raw rows by cell, what was derived from them, and
-facts.
+"""What gates are asked of: a run's raw rows by cell, what was derived from them, facts of its traces, its self-test.
 
 The facts of a trace are taken from its operation table once, so that no two tables are in memory together. What the
-backward pass must be is worked out from the forward pass alone, by following which storages need a gradient. Pure.
-
-What a gate is (its name, what it asks, when it must not be open), and what it finds of one cell. What a self-test says
-of a device (`python -m runners.doctor --self-test`).
+backward pass must be is worked out from the forward pass alone, by following which storages need a gradient. What a
+gate is (its name, what it asks, when it must not be open) and what it finds of one cell are here, too. Pure.
 """
 
 from __future__ import annotations

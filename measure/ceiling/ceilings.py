@@ -1,25 +1,11 @@
 """What this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a precision.
 
-Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: less power, higher clock). On CUDA the
-L2 cache is overwritten before each call, and the fastest kernel of a unit is run back to back for SUSTAINED_S as well,
-at the clock that the power cap leaves. Every shape (`measure/ceiling/trials.py`) is a row with median, mean and
-fastest of its calls; the ceiling of a unit is the best median of them (`analysis.devices.ceilings.best`).
-
-On a CPU each kernel is timed in one placement of the processors (`same_placement`): if a host
-moved them meanwhile, or the calls scatter as beside other work (`loaded`), they are made again,
-MOST_TRIES times at most. Where others used the processors while calls were timed, the rows say so.
-
-Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
-the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
-
-Not claimed: the device's limit. More shapes, or libraries that are not torch's, may be faster; and on a machine that
-others use the ceiling is as low as their load is high.
-
-The kernels of a convolution that is above its unit's sheet, by their names as torch.profiler records them.
-
-A rate above the sheet's of a vector unit is either such an algorithm (Winograd, FFT: fewer multiplications than the
-direct count) or wrong. Asked after everything was timed, and only of kernels that are above the sheet. Not claimed:
-that a kernel of an unknown name is none.
+Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster). Every shape
+(`measure/ceiling/trials.py`) is a row with median, mean and fastest of its calls; the ceiling of a unit is the best
+median (`analysis.devices.ceilings`). How calls are repeated, and which of them are not used, is in docs/ceilings.md.
+Convolutions count their direct multiply-adds: one above the sheet of a vector unit is asked for the names of its
+kernels, as a fast algorithm (Winograd, FFT) needs fewer. Not claimed: the device's limit; on a machine that others
+use the ceiling is as low as their load is high; nor that a kernel of an unknown name is no fast algorithm.
 """
 
 from __future__ import annotations

@@ -1,21 +1,11 @@
 """How fast memory is and what starting work costs; and what a profile holds a step against, measured within seconds.
 
-A copy, b = a, and a triad, a = b + s · c, over sizes beyond and within the last cache. Bytes are those of the operands:
-a copy of n moves 2 n, a triad 3 n. A processor that fetches a line before it writes it moves n more, which is not
-counted: so it is in the bytes of a model's operations, to which this rate is applied. On CUDA events time the kernels;
-in memory the L2 cache is overwritten before each. Within a cache many calls in a row are timed as one, nothing is
-overwritten, and on CUDA the smallest are bound by their launches.
-
-`launch` is an operation on one element, call after call, as the device sees it: the time between two events ÷ the
-kernels between them; where the host is slower than the device, that is the host's pace. `call` is the host's view: how
-long torch takes to hand one over, on a CPU to do it. Both are the least that an operation of a step takes.
-
-`measure_machine` takes a short list of kernels, one size of copies, and launches, for the process that measures, before
-it builds a model. `runners.ceiling` looks longer and finds more (`plan`, `copies_and_views`, `timed`); a profile takes
-its ceilings.csv instead.
-
-Not claimed: the rate of the memory's own interface; what a kernel costs inside a CUDA graph, or an operation under
-autograd or Python modules, which are more; the best of the device by a short list.
+A copy, b = a, and a triad, a = b + s · c, move 2 and 3 times an operand; a line that a processor fetches before it
+writes it is not counted. Within a cache many calls in a row are timed as one. `launch` is the time of an operation on
+one element as the device sees it, where the host is slower that of the host; `call` is how long torch takes to hand
+one over, on a CPU to do it. `measure_machine` takes a short list for the process that measures; `runners.ceiling`
+looks longer (`plan`, `copies_and_views`, `timed`). Not claimed: the rate of the memory's own interface; what a kernel
+costs inside a CUDA graph, or an operation under autograd or modules, which are more.
 """
 
 from collections.abc import Callable, Sequence
