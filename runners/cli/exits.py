@@ -17,7 +17,6 @@ from typing import Any, TextIO, cast
 
 from results.errors import StoreFault
 from results.printable import printable, shortened
-from runners import end_at_once
 from runners.cli.output import instructed, say
 
 FAILED = 1
@@ -174,8 +173,6 @@ def exit_code(main: Callable[[], int]) -> int:
     """What `main` returns; 130 where Ctrl-C came before it had begun; 141, as a shell has it, where whoever read stdout
     has gone (`… | head`); 3 where stdout takes nothing more; 1 and what to install where a requirement is missing."""
     open_streams()
-    if signal.getsignal(signal.SIGINT) is end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on the command answers Ctrl-C itself
     try:
         code = main()
         sys.stdout.flush()

@@ -13,10 +13,9 @@ import dataclasses
 import datetime
 import os
 import shlex
-import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,6 @@ from runners.sweep.plan import (
     check_unchanged,
     least_s,
     plan_lines,
-    remaining,
     with_batches,
 )
 from runners.workers import thread_probe
@@ -155,32 +153,29 @@ def _sweep_on(
     """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
     probed = executor.probe()
     grids = [_checked(grid, probed) for grid in grids_of(options, stored, probed)]
-    earlier = _earlier(grids, stored)
-    check_unchanged(grids[0], earlier)
-
-    planned = union(grids[0], earlier)
-    if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
-        got = f"one cell's least, got {options.time_budget:g}"
-        raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
-    from runners.sweep import nsight
-
-    recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     model, precision = grids[0].models[0], grids[0].precisions[0]
     first = cell_of(grids[0], model, grids[0].batches_of(model, precision)[0], precision)
     is_here = options.executor == LOCAL and place_of(os.environ) is None
     if resumed is None and is_here and (threads := thread_probe.settings(first, probed)):
         probed = executor.probe()  # whose environment is that of the session
         grids = [dataclasses.replace(grid, **threads) for grid in grids]
-        earlier = _earlier(grids, stored)
-        planned = union(grids[0], earlier)
+    earlier = _earlier(grids, stored)
+    check_unchanged(grids[0], earlier)
+    planned = union(grids[0], earlier)
+    if options.time_budget is not None and options.time_budget < (least := least_s(planned[0])):
+        got = f"one cell's least, got {options.time_budget:g}"
+        raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
+    from runners.sweep import nsight
+
+    if recorder := nsight.check(planned):  # before a directory is made
+        say(recorder)
     opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
     with opened as store:
         options.begun = opened.path
-        todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
+        done = store.done(*(kind in options.retry for kind in RETRIED))
+        todo = [cell for cell in planned if cell.cell_id not in done]
         if len(todo) < len(planned):
             say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
-        if recorder := recorder or nsight.check(todo):
-            say(recorder)
         begun = executor.begin_session(store, harness_version()) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             commands, now = (*store.manifest.commands, command), as_options(grids[0], earlier)
@@ -214,7 +209,6 @@ def _checked(grid: Grid, probed: ProbeResult) -> Grid:
         for line in plan_lines(grid.auto):
             say(line)
     check(grid)
-    _check_compiler(grid)
     if grid.data != "synthetic":
         check_images(grid, ask_once("runners.workers.any_model:images", grid.data))
     return grid
@@ -244,13 +238,6 @@ def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
     if no_telemetry:
         lines.append(no_telemetry)
     return lines
-
-
-def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.which) -> None:
-    """Raises ValueError for a model that is to be compiled where torch finds no C++ compiler for a CPU's code."""
-    compiler = os.environ.get("CXX", "g++")
-    if any(grid.compile) and grid.device == "cpu" and which(compiler.partition(" ")[0]) is None:
-        raise ValueError(f"--compile: expected a C++ compiler, found no {compiler}: install one, or name it in CXX")
 
 
 def _store(

@@ -38,9 +38,6 @@ TASK = "runners.sweep.nsight:record_work"
 LIMIT_S = 300.0
 """Limit of one recording: importing torch, building, warming up, one step and the export."""
 
-SHORTEST_S = 2.0
-"""A recording is begun only if this much of the cell's limit is left."""
-
 LOOK_EVERY_S = 0.5
 
 PARENT = "FLOPLEDGER_PARENT"
@@ -77,12 +74,7 @@ def record(
     """
     findings = WorkFindings()
     for work in works:
-        limit_s = min(LIMIT_S, left_s())
-        if limit_s < SHORTEST_S:
-            findings.unprofiled[f"{SOURCE} {work}"] = (
-                f"left out: of the cell's limit {max(0.0, limit_s):.0f} s are left"
-            )
-            continue
+        limit_s = max(0.0, min(LIMIT_S, left_s()))
         with tempfile.TemporaryDirectory(prefix="nsys-", ignore_cleanup_errors=True) as folder:
             words = command(cell, work, Path(folder))
             tell(shlex.join(words))

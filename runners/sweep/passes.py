@@ -35,10 +35,6 @@ from workloads.step import GradientStep, TrainingStep
 SEGMENTS = 10
 """How many parts a real epoch is timed in, at most."""
 
-LEAST_STEPS = {"batch": 6, "one": 9, "last": 9, "epoch": 1}
-"""Steps that a work takes at least: three to warm up and to time it, then the profiler's: one untimed, up to three
-timed, and what it makes of them."""
-
 Step = Callable[..., Any]
 
 
@@ -97,10 +93,6 @@ def _run(subject: Subject, work: str, profiled: bool, findings: WorkFindings) ->
     if work == "epoch":
         _run_epoch(subject, findings)
         return
-    share = images_of(subject.cell, work) / subject.cell.batch_size
-    needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, subject.left_s
-    if needed_s > left_s:  # as far as its size tells, it would not end before the cell is killed
-        raise Unavailable(f"left out: it takes about {needed_s:.0f} s, and of the cell's limit {left_s:.0f} s are left")
     make = steps(subject, work)
     if profiled:
         _profile(subject, work, make(subject.model), findings)
@@ -121,8 +113,6 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
 def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
     protocol = subject.protocol.for_pass()
-    share = min(1.0, 0.5 * max(0.0, subject.left_s) / protocol.longest_s)  # half of it is for the works that follow
-    protocol = replace(protocol, cap_s=protocol.cap_s * share, warm_cap_s=protocol.warm_cap_s * share)
     ranged = subject.ranges.step(step)
     warm = warm_up(ranged, subject.clock, protocol)
     timing = measure_blocks(ranged, subject.clock, protocol, warm.step_s)

@@ -258,11 +258,6 @@ def plan_lines(auto: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def remaining(planned: Iterable[Cell], done: Mapping[str, str]) -> list[Cell]:
-    """Planned minus done, in the planned order."""
-    return [cell for cell in planned if cell.cell_id not in done]
-
-
 def worker_key(cell: Cell) -> tuple[Any, ...]:
     """What cells must share to be measured by one process."""
     return (

@@ -41,9 +41,6 @@ LEAST_SHARE = 3.0
 COUNT_TIMEOUT_S = 300.0
 """Limit of one counter and workload, all its batches together."""
 
-SHORTEST_CALL_S = 1.0
-"""What a work's call is given at least; the worker itself leaves out what would not end in the cell's limit."""
-
 
 class Session:
     """The state of one session, whose workers, counts and ceilings stay from cell to cell. `place` first."""
@@ -152,7 +149,7 @@ class Session:
                 whole.unprofiled.setdefault(work, lost)
                 continue
             self._progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {work}")
-            left_s = max(SHORTEST_CALL_S, self.settings.cell_timeout_s - stopwatch.elapsed_s)
+            left_s = max(0.0, self.settings.cell_timeout_s - stopwatch.elapsed_s)
             answer: WorkFindings | WorkerFault = self.measurer.call(
                 "runners.sweep.cell:measure_work", cell.cell_id, work, profiled, timeout_s=left_s
             )

@@ -13,7 +13,6 @@ import contextlib
 import importlib
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import sysconfig
@@ -65,7 +64,8 @@ _PARENTS: list[Connection] = []
 def send_message(text: str) -> None:
     """Sends the parent a line about the progress of the task."""
     for parent in _PARENTS:
-        _send(parent, Message(text))
+        with contextlib.suppress(OSError):
+            parent.send(Message(text))
 
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
@@ -94,9 +94,8 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     while True:
         try:
             task, arguments = connection.recv()
-        except EOFError:
-            return
-        if not _send(connection, run(task, arguments)):
+            connection.send(run(task, arguments))
+        except (EOFError, OSError):
             return
 
 
@@ -158,17 +157,6 @@ def _said_by_device(text: str) -> str:
     return ""
 
 
-def _send(connection: Connection, answer: Any) -> bool:
-    """Sends an answer, or why it cannot be sent; False if nobody is there to receive it."""
-    try:
-        connection.send(answer)
-    except OSError:
-        return False
-    except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything, before a byte is sent
-        connection.send(WorkerFault("crashed", f"its result cannot be sent: {classify(fault).reason}"))
-    return True
-
-
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""
 
@@ -207,7 +195,6 @@ class Worker:
 
     def __init__(self, name: str, environ: Mapping[str, str] = MappingProxyType({})) -> None:
         self.name, self._environ = name, environ
-        self.started = 0
         self.on_message: Callable[[str], object] = lambda text: None  # called with the messages of a task
         self._process: Any = None
         self._connection: Any = None
@@ -286,7 +273,6 @@ class Worker:
             )
             process.start()
         self._process = process
-        self.started += 1
 
     def _answer(self, timeout_s: float) -> Any:
         """What the process answers within the limit, or the fault that it does not."""
@@ -297,13 +283,9 @@ class Worker:
                     return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._last_printed()}")
                 if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
                     return self._ended()
-                answer = self._connection.recv_bytes()
+                result = self._connection.recv()
             except (EOFError, OSError):
                 return self._ended()
-            try:
-                result = pickle.loads(answer)
-            except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
-                return WorkerFault("crashed", f"its result cannot be read: {_line(fault)}")
             if not isinstance(result, Message):
                 return result
             self.on_message(result.text)

@@ -96,24 +96,3 @@ def test_an_equal_file_is_left_alone_and_another_replaced_whole(tmp_path: Path) 
     assert path.read_bytes() == b"y\n"
     assert path.stat().st_ino != before.st_ino  # another file took its name at once
     assert [entry.name for entry in path.parent.iterdir()] == ["c.csv"]
-
-
-@pytest.mark.parametrize(
-    ("argv", "then", "code", "said"),
-    [
-        ("-m", "", 130, ""),
-        ("-m", "signal.signal(signal.SIGINT, signal.SIG_IGN); import importlib; importlib.reload(runners)", 0, ""),
-        ("-c", "", -2, "KeyboardInterrupt"),
-        ("-m", "from runners.cli.exits import exit_code; exit_code(lambda: 0)", -2, "KeyboardInterrupt"),
-        ("-m", "from runners.cli.exits import exit_code; exit(exit_code(lambda: signal.raise_signal(2)))", 130, ""),
-    ],
-)
-def test_an_interrupt_while_a_command_is_imported_ends_it_without_a_traceback(argv, then, code, said):
-    """`python -m` has this argv while it looks for a command; who imports a library keeps the handler, and a command
-    has Python's own once it has begun."""
-    begin = f"import os, signal, sys; sys.argv = [{argv!r}]\nimport runners"
-    lines = f"{begin}\n{then}\nos.kill(os.getpid(), signal.SIGINT)"
-    done = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert bool(done.stderr) == bool(said)

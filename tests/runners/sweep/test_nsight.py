@@ -135,15 +135,15 @@ class Recorder:
 
 def test_each_work_has_a_command_a_recording_or_a_reason() -> None:
     said: list[str] = []
-    left_s = iter([400.0, 100.0, 0.5])
-    worker = Recorder(b"packed", WorkerFault("unavailable", "no kernels"))
+    left_s = iter([400.0, 100.0, -0.5])
+    worker = Recorder(b"packed", WorkerFault("unavailable", "no kernels"), WorkerFault("timeout", "no time"))
     found = nsight.record(CUDA, ("one", "batch", "last"), worker, said.append, lambda: next(left_s))
     assert found.recordings == {"one": WorkRecording(b"packed", said[0])}
     assert found.unprofiled == {
         "nsys batch": "no kernels",
-        "nsys last": "left out: of the cell's limit 0 s are left",
+        "nsys last": "no time",
     }
-    assert [limit_s for *_, limit_s in worker.asked] == [nsight.LIMIT_S, 100.0]
+    assert [limit_s for *_, limit_s in worker.asked] == [nsight.LIMIT_S, 100.0, 0.0]
     assert [shlex.join(command) for _, command, *_ in worker.asked] == said
     assert not any(Path(folder).exists() for _, _, folder, _ in worker.asked)
 

@@ -243,24 +243,3 @@ def test_an_error_that_breaks_the_context_is_the_cells(profiler):
     profiler.fails["batch"] = RuntimeError("CUDA error: an illegal memory access was encountered")
     with pytest.raises(RuntimeError, match="CUDA error"):
         run_all(subject())
-
-
-class TestTheCellsLimit:
-    """A cell that is killed loses its own step's time too: a pass that would not end before is left out."""
-
-    def test_without_room_nothing_is_begun(self):
-        of = subject(limit_s=10.0)
-        of.clock.now_s += 10.0
-        found = run_all(of)
-        assert set(found.unprofiled) == {"one", "batch", "last", "epoch"}
-        assert found.unprofiled["batch"] == "left out: it takes about 0 s, and of the cell's limit 0 s are left"
-        assert of.model.sizes == []
-
-    def test_timing_leaves_half_of_what_is_left(self):
-        """Of 4 s: what would else be measured for 50 s stops at 2."""
-        of = subject(works=("one",), limit_s=4.0, cap_s=300.0, min_time_s=50.0)
-        before_s = of.clock.now_s
-        found = run_all(of)
-        assert of.clock.now_s - before_s == pytest.approx(2.0, rel=0.2)
-        assert found.profiled == ["one"]
-        assert "stopped at the cap" in found.warnings[0]

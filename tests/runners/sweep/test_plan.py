@@ -6,14 +6,12 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analysis.counters import COUNTERS
 from analysis.utilization.work_times import works_of
 from results.records.cell import Cell
 from results.records.rows import header
-from runners.sweep.plan import METHODS, Grid, cells, check, remaining
+from runners.sweep.plan import METHODS, Grid, cells, check
 
 MODELS = ("resnet18", "vgg11", "alexnet")
 
@@ -167,14 +165,3 @@ class TestEpochs:
         with pytest.raises(ValueError, match="--epoch-images: expected at least 64, one largest batch, got 63"):
             check(grid(**asked, epoch_images=63))
         check(grid(batch_sizes=(64,), epoch_images=63))  # which no cell is to have
-
-
-@given(st.sets(st.integers(0, 11)), st.integers(0, 5))
-def test_planned_is_what_is_done_and_what_remains(which, seed):
-    planned = cells(grid(seed=seed))
-    done = {planned[index].cell_id: "ok" for index in which}
-    rest = remaining(planned, done)
-    assert [cell for cell in planned if cell.cell_id in done or cell in rest] == planned
-    assert len(rest) == len(planned) - len(which)
-    assert not {cell.cell_id for cell in rest} & set(done)
-    assert remaining(planned, {**done, "0" * 16: "ok"}) == rest

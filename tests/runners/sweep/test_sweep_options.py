@@ -108,17 +108,6 @@ def test_resuming_with_other_options_forgets_no_cell() -> None:
     assert len(sweep_options.union(first, [first])) == 2
 
 
-def test_compiling_for_a_cpu_without_a_compiler_is_one_line_before_anything_is_measured(monkeypatch) -> None:
-    monkeypatch.setenv("CXX", "some++ -m64")
-    asked: list[str] = []
-    compiled = grid("--models", "vgg11", "--batch-sizes", "1", "--compile", "off,on")
-    with pytest.raises(ValueError, match=r"--compile: expected a C\+\+ compiler, found no some\+\+ -m64: install one"):
-        sweep_command._check_compiler(compiled, lambda name: asked.append(name))
-    assert asked == ["some++"]
-    sweep_command._check_compiler(compiled, lambda name: f"/usr/bin/{name}")
-    sweep_command._check_compiler(grid("--models", "vgg11", "--batch-sizes", "1"), lambda _: None)
-
-
 @pytest.mark.parametrize(("ended", "code"), [(KeyboardInterrupt, 130), (sweep_command.Terminated, 143)])
 def test_what_is_stopped_before_its_directory_is_there_promises_no_resume(
     tmp_path: Path,

@@ -81,17 +81,6 @@ def unpicklable():
     return lambda: None
 
 
-class Unreadable:
-    """Pickles, and cannot be read back."""
-
-    def __reduce__(self):
-        return (int, ("not a number",))
-
-
-def unreadable():
-    return Unreadable()
-
-
 def die_while_answering(count):
     """The answer does not fit into the pipe at once, and the process dies while it is being sent."""
     signal.setitimer(signal.ITIMER_REAL, 0.3)
