@@ -82,10 +82,6 @@ def _each_input(each: int, position: int = 0) -> Callable[[GraphNode], Cost]:
     return lambda node: scalars(each * node.inputs[position].numel)
 
 
-def _added(node: GraphNode) -> Cost:
-    return scalars((len(node.inputs) - 1) * node.outputs[0].numel)
-
-
 def _normalised(channels: int) -> Callable[[GraphNode], Cost]:
     """6 for each element and `channels` for each channel: the first input is the batch, the third one a channel's."""
     return lambda node: scalars(6 * node.inputs[0].numel + channels * node.inputs[2].numel)
@@ -113,7 +109,7 @@ FLOP: dict[str, Callable[[GraphNode], Cost]] = {
     "FusedBatchNorm": _normalised(3),  # mean, centre, variance (2), scale, offset; ÷, ÷, √ for each channel
     "FusedBatchNormGrad": _normalised(1),
     "Reduce": _each_input(1),  # sum, mean, product, largest, any; BiasAddGrad
-    "AddN": _added,
+    "AddN": lambda node: scalars((len(node.inputs) - 1) * node.outputs[0].numel),
     "Softmax": _each_input(3),  # exp, sum, ÷; log-softmax, too
     "SparseSoftmaxCrossEntropyWithLogits": _each_input(3),
     "L2Loss": lambda _node: scalars(3),
@@ -133,15 +129,33 @@ FLOP: dict[str, Callable[[GraphNode], Cost]] = {
 IN_PLACE = ("ScatterUpdate", "ApplyGradientDescent")
 """What adds nothing to a footprint: its output is a variable that is there already."""
 
-PARTS = ("ApplyMomentumDecay", "ApplyMomentumAdd")
-"""What writes nothing either: parts of a node whose variables the part that follows reads and writes."""
-
 UNCOUNTED = (
     "Identity", "Enter", "Exit", "Switch", "Merge", "NextIteration", "Stack", "TensorArray", "NoOp",
     "Variable", "Buffer",
 )  # fmt: skip
 """What reads and writes nothing."""
 
+MADE = ("Shape", "Size", "Rank", "NumLike", "RandomInitializer", "Constant", "Placeholder")
+"""What reads nothing."""
+
+MOVED: dict[str, Callable[[GraphNode, Size, Size], tuple[Size, Size]]] = {
+    **dict.fromkeys(UNCOUNTED, lambda _node, _read, _written: (0, 0)),
+    **dict.fromkeys(MADE, lambda _node, _read, written: (0, written)),
+    # parts of a node whose variables the part that follows reads and writes
+    **dict.fromkeys(("ApplyMomentumDecay", "ApplyMomentumAdd"), lambda _node, read, _written: (read, 0)),
+    # indices, and of the table as much as is returned
+    "Gather": lambda node, _read, written: (node.inputs[1].nbytes + written, written),
+    # indices, updates, and of the table as much as these: read and written
+    "ScatterUpdate": lambda node, _read, _written: (
+        node.inputs[1].nbytes + 2 * node.inputs[2].nbytes,
+        node.inputs[2].nbytes,
+    ),
+    # one of the two branches
+    "Select": lambda node, _read, written: (node.inputs[0].nbytes + node.inputs[1].nbytes, written),
+    # a tensor of exponentials is written, too
+    "Softmax": lambda _node, read, written: (read, read + written),
+}
+"""Name, where not each input and each output once → (bytes read, bytes written), from these."""
 
 VARIABLES = ("Variable", "Buffer")
 """What is only held; a Variable is a parameter, too."""
@@ -158,7 +172,7 @@ def flop(nodes: Iterable[GraphNode]) -> Cost:
 
 
 def traffic(nodes: Iterable[GraphNode]) -> tuple[Size, Size]:
-    """(bytes read, bytes written): each input and each output once, but for those of `_moved`."""
+    """(bytes read, bytes written): each input and each output once, but for those of `MOVED`."""
     moved = [(_node_bytes(node), node.times) for node in nodes]
     return sum(read * times for (read, _), times in moved), sum(written * times for (_, written), times in moved)
 
@@ -171,22 +185,7 @@ def footprint_of(nodes: Iterable[GraphNode]) -> Size:
 
 def _node_bytes(node: GraphNode) -> tuple[Size, Size]:
     read, written = _bytes(node.inputs), _bytes(node.outputs)
-    if node.name in UNCOUNTED:
-        return 0, 0
-    if node.name in PARTS:
-        return read, 0
-    if node.name == "Gather":  # indices, and of the table as much as is returned
-        return node.inputs[1].nbytes + written, written
-    if node.name == "ScatterUpdate":  # indices, updates, and of the table as much as these: read and written
-        updates = node.inputs[2].nbytes
-        return node.inputs[1].nbytes + 2 * updates, updates
-    if node.name == "Select":  # one of the two branches
-        return node.inputs[0].nbytes + node.inputs[1].nbytes, written
-    if node.name == "Softmax":  # a tensor of exponentials is written, too
-        return read, read + written
-    if node.name in ("Shape", "Size", "Rank", "NumLike", "RandomInitializer", "Constant", "Placeholder"):
-        return 0, written
-    return read, written
+    return MOVED[node.name](node, read, written) if node.name in MOVED else (read, written)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> Size:

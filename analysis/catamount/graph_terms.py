@@ -106,8 +106,12 @@ def terms(model: str) -> tuple[Term, ...]:
     return tuple(
         Term(name, quantity, expression, WHY[name])
         for name, group in groups.items()
-        for quantity, expression in zip(QUANTITIES, _quantities(group), strict=True)
-        if expression != 0
+        for quantity, size in zip(
+            QUANTITIES,
+            (parameters(group), flop(group).all_flop, sum(traffic(group)), footprint_of(group)),
+            strict=True,
+        )
+        if (expression := sympy.expand(size)) != 0
     )
 
 
@@ -120,17 +124,10 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     with GRAPHS.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["model"] == model:
-                groups[row["term"]] = (*groups.get(row["term"], ()), _node(row))
+                tensors = _tensors(row["inputs"]), _tensors(row["outputs"])
+                node = GraphNode(row["operation"], *tensors, _parsed(row["times"]))
+                groups[row["term"]] = (*groups.get(row["term"], ()), node)
     return groups
-
-
-def _quantities(group: tuple[GraphNode, ...]) -> tuple[sympy.Expr, ...]:
-    counted = (parameters(group), flop(group).all_flop, sum(traffic(group)), footprint_of(group))
-    return tuple(map(sympy.expand, counted))
-
-
-def _node(row: dict[str, str]) -> GraphNode:
-    return GraphNode(row["operation"], _tensors(row["inputs"]), _tensors(row["outputs"]), _parsed(row["times"]))
 
 
 _TENSOR = re.compile(r"\[([^\]]*)\](?::(\d))?")
@@ -155,21 +152,14 @@ BATCH, WIDTH, IMAGE, CLASSES = sympy.symbols("batch width image_size num_classes
 COLOURS = 3
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """Blocks of each stage, and how many times wider than its stage a block's output is: 4 for a bottleneck."""
-
-    stages: tuple[int, int, int, int]
-    wider: int
-
-
 DEPTHS = {
-    "resnet18": Blocks((2, 2, 2, 2), 1),
-    "resnet34": Blocks((3, 4, 6, 3), 1),
-    "resnet50": Blocks((3, 4, 6, 3), 4),
-    "resnet101": Blocks((3, 4, 23, 3), 4),
-    "resnet152": Blocks((3, 8, 36, 3), 4),
+    "resnet18": ((2, 2, 2, 2), 1),
+    "resnet34": ((3, 4, 6, 3), 1),
+    "resnet50": ((3, 4, 6, 3), 4),
+    "resnet101": ((3, 4, 23, 3), 4),
+    "resnet152": ((3, 8, 36, 3), 4),
 }
+"""Model → blocks of each stage, and how many times wider than its stage a block's output is: 4 for a bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -184,11 +174,6 @@ class Sums:
     added: sympy.Expr
 
     @property
-    def tensors(self) -> int:
-        """Parameters: a weight for each convolution, two for each normalisation, two of the linear layer."""
-        return 3 * self.convolutions + 2
-
-    @property
     def parameters(self) -> sympy.Expr:
         """Elements of all of them."""
         return self.weights + 2 * self.channels + CLASSES
@@ -197,31 +182,25 @@ class Sums:
 @cache
 def sums(model: str) -> Sums:
     """The sums of one ResNet. Raises KeyError for another model."""
-    blocks = DEPTHS[model]
+    stages, wider = DEPTHS[model]
     convolutions, channels = 1, WIDTH
     weights = COLOURS * WIDTH * 49
     added, entering = sympy.Integer(0), WIDTH
-    for stage, count in enumerate(blocks.stages):
+    for stage, count in enumerate(stages):
         inner = WIDTH * 2**stage
-        leaving = inner * blocks.wider
+        leaving = inner * wider
         for number in range(count):
-            layers = _layers(entering, inner, leaving, shortcut=number == 0 and entering != leaving)
+            layers = [(entering, inner, 9), (inner, leaving, 9)]  # channels in, channels out, taps
+            if wider > 1:
+                layers = [(entering, inner, 1), (inner, inner, 9), (inner, leaving, 1)]
+            if number == 0 and entering != leaving:
+                layers.append((entering, leaving, 1))
             convolutions += len(layers)
             channels += sum(out for _, out, _ in layers)
             weights += sum(into * out * taps for into, out, taps in layers)
             added += leaving * (IMAGE / (4 * 2**stage)) ** 2
             entering = leaving
-    return Sums(convolutions, sum(blocks.stages), channels, weights + entering * CLASSES, sympy.expand(added))
-
-
-def _layers(
-    entering: sympy.Expr, inner: sympy.Expr, leaving: sympy.Expr, shortcut: bool
-) -> list[tuple[sympy.Expr, sympy.Expr, int]]:
-    """(channels in, channels out, taps) of each convolution of a block."""
-    layers = [(entering, inner, 9), (inner, leaving, 9)]
-    if inner != leaving:
-        layers = [(entering, inner, 1), (inner, inner, 9), (inner, leaving, 1)]
-    return layers + ([(entering, leaving, 1)] if shortcut else [])
+    return Sums(convolutions, sum(stages), channels, weights + entering * CLASSES, sympy.expand(added))
 
 
 def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
@@ -231,6 +210,7 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     sizes = (BATCH, IMAGE, IMAGE, COLOURS)
     colour, images, raw = Tensor((COLOURS,)), Tensor(sizes), Tensor(sizes, 1)
     each, flags = Tensor((BATCH,)), Tensor((BATCH,), 1)
+    pooled, weights = Tensor((BATCH, WIDTH * 8 * DEPTHS[model][1])), Tensor((counted.parameters,))
     return {
         "scalar variables": (
             GraphNode("Variable", (), (Tensor((), 8),)),  # global step
@@ -260,7 +240,16 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
             GraphNode("Cast", (flags,), (each,), 2),
             GraphNode("Reduce", (each, SCALAR), (SCALAR,), 2),
         ),
-        "moving averages and sizes": _averages(model),
+        # scalars and sizes, which do not grow with the graph: 64 operations on scalars; 580 bytes are read, and 560
+        # written, by these and by what only makes, casts or reshapes a few numbers; and where TensorFlow's linear layer
+        # and pooling differ from PyTorch's
+        "moving averages and sizes": (
+            GraphNode("ScalarFlop", (), (), 64),
+            GraphNode("Scalars", (Tensor((580,), 1),), (Tensor((560,), 1),)),
+            GraphNode("Reshape", (pooled, _whole(2)), (pooled,)),
+            GraphNode("Scalars", (_whole(2),), ()),  # axes of the pooling
+            GraphNode("Div", (each, SCALAR), (each,)),  # of the loss by the batch
+        ),
         "gradients of the residual sums": (
             GraphNode("Reduce", (added,), (added,), 2),
             GraphNode("Reshape", (added,), (added,), 2),
@@ -277,9 +266,9 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
             GraphNode("Constant", (), (SCALAR,), 2 * counted.convolutions),  # how fast running means move
         ),
         "weight decay": (
-            GraphNode("Mul", (Tensor((counted.parameters,)),), (Tensor((counted.parameters,)),), -1),
-            GraphNode("AddN", (Tensor((counted.parameters,)),) * 2, (Tensor((counted.parameters,)),), -1),
-            GraphNode("Scalars", (SCALAR,), (), -counted.tensors),
+            GraphNode("Mul", (weights,), (weights,), -1),
+            GraphNode("AddN", (weights,) * 2, (weights,), -1),
+            GraphNode("Scalars", (SCALAR,), (), -(3 * counted.convolutions + 2)),
         ),
         "counts of batches": (
             GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), -counted.convolutions),
@@ -291,18 +280,3 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
 
 def _whole(numbers: int) -> Tensor:
     return Tensor((numbers,))
-
-
-def _averages(model: str) -> tuple[GraphNode, ...]:
-    """Scalars and sizes of the graph, which do not grow with it: 64 operations on scalars; 580 bytes are read, and 560
-    written, by these and by what only makes, casts or reshapes a few numbers (averages of loss, errors and queue, the
-    gradient of the pooling). And where TensorFlow's linear layer and pooling differ from PyTorch's."""
-    pooled = Tensor((BATCH, WIDTH * 8 * DEPTHS[model].wider))
-    each = Tensor((BATCH,))
-    return (
-        GraphNode("ScalarFlop", (), (), 64),
-        GraphNode("Scalars", (Tensor((580,), 1),), (Tensor((560,), 1),)),
-        GraphNode("Reshape", (pooled, _whole(2)), (pooled,)),
-        GraphNode("Scalars", (_whole(2),), ()),  # axes of the pooling
-        GraphNode("Div", (each, SCALAR), (each,)),  # of the loss by the batch
-    )

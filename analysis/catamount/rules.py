@@ -124,12 +124,6 @@ def added(name: str) -> Translation:
     return nodes
 
 
-def product(operation: Operation) -> Nodes:
-    """mm and bmm."""
-    name = "MatMul" if len(output(operation)) == 2 else "BatchMatMul"
-    return (GraphNode(name, inputs(operation), outputs(operation)),)
-
-
 def added_product(operation: Operation) -> Nodes:
     """addmm: a product, then a bias for each row."""
     left, right, bias = (tensor(shape(operation, name)) for name in ("mat1", "mat2", "self"))
@@ -157,23 +151,20 @@ def convolution_backward(operation: Operation) -> Nodes:
     return tuple(node for node, wanted in zip(nodes, output_mask(operation), strict=True) if wanted)
 
 
-def recurrent_layer(operation: Operation) -> Nodes:
-    """mkldnn_rnn_layer with LSTM cells: a while loop over the steps. The bias is one, not two."""
-    steps, batch, _ = shape(operation, "input")
-    return repeated(forward_step(batch, *_widths(operation, "weight0", "weight1")), steps)
+def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], fed: str, kept: str) -> Translation:
+    """mkldnn_rnn_layer with LSTM cells, and its backward loop: a while loop over the steps. fed, kept: its two
+    matrices. The bias is one, not two."""
 
+    def nodes(operation: Operation) -> Nodes:
+        if needed(operation, "mode") != 2:
+            raise ValueError(
+                f"{operation.name} at index {operation.index}: expected LSTM cells, the only ones unrolled"
+            )
+        steps, batch, _ = shape(operation, "input")
+        widths = (shape(operation, name)[-1] for name in (fed, kept))  # inputs, hidden: columns of the matrices
+        return repeated(step(batch, *widths), steps)
 
-def recurrent_layer_backward(operation: Operation) -> Nodes:
-    """Its backward loop."""
-    steps, batch, _ = shape(operation, "input")
-    return repeated(backward_step(batch, *_widths(operation, "weight1", "weight2")), steps)
-
-
-def _widths(operation: Operation, fed: str, kept: str) -> tuple[Size, Size]:
-    """(inputs, hidden): columns of the two matrices."""
-    if needed(operation, "mode") != 2:
-        raise ValueError(f"{operation.name} at index {operation.index}: expected LSTM cells, the only ones unrolled")
-    return shape(operation, fed)[-1], shape(operation, kept)[-1]
+    return nodes
 
 
 def batch_norm(operation: Operation) -> Nodes:
@@ -204,16 +195,6 @@ def cross_entropy(operation: Operation) -> Nodes:
     logits = inputs(operation)[0]
     rows = Tensor(logits.sizes[:-1])
     return (GraphNode("SparseSoftmaxCrossEntropyWithLogits", (logits, rows), (rows, logits)),)
-
-
-def mean_loss(operation: Operation) -> Nodes:
-    """nll_loss_forward: a sum over the rows."""
-    return (GraphNode("Reduce", (tensor(shape(operation, "target")), Tensor((1,))), (SCALAR,)),)
-
-
-def mean_loss_backward(operation: Operation) -> Nodes:
-    """nll_loss_backward: the gradient of the sum, one for each row."""
-    return (GraphNode("Tile", (Tensor((1,)), Tensor((1,))), (tensor(shape(operation, "target")),)),)
 
 
 def cross_entropy_backward(operation: Operation) -> Nodes:
@@ -289,20 +270,26 @@ def multiplied(operation: Operation) -> Nodes:
 
 
 TRANSLATIONS: dict[str, Translation] = {
-    "mm bmm": product,
+    "mm": same("MatMul"),
+    "bmm": same("BatchMatMul"),
     "addmm": added_product,
     "convolution": convolution,
     "convolution_backward": convolution_backward,
-    "mkldnn_rnn_layer": recurrent_layer,
-    "mkldnn_rnn_layer_backward": recurrent_layer_backward,
+    "mkldnn_rnn_layer": recurrent_layer(forward_step, "weight0", "weight1"),
+    "mkldnn_rnn_layer_backward": recurrent_layer(backward_step, "weight1", "weight2"),
     "native_batch_norm": batch_norm,
     "native_batch_norm_backward": batch_norm_backward,
     "_softmax": same("Softmax"),
     "_softmax_backward_data": softmax_backward,
     "_log_softmax": cross_entropy,
     "_log_softmax_backward_data": cross_entropy_backward,
-    "nll_loss_forward": mean_loss,
-    "nll_loss_backward": mean_loss_backward,
+    # a sum over the rows, and its gradient, one for each row
+    "nll_loss_forward": lambda operation: (
+        GraphNode("Reduce", (tensor(shape(operation, "target")), Tensor((1,))), (SCALAR,)),
+    ),
+    "nll_loss_backward": lambda operation: (
+        GraphNode("Tile", (Tensor((1,)), Tensor((1,))), (tensor(shape(operation, "target")),)),
+    ),
     "embedding": same("Gather"),
     "embedding_dense_backward": embedding_backward,
     "add": added("Add"),
