@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import peaks
-from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import UNITS
 from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
 from results.errors import StoreFault
@@ -115,7 +114,7 @@ def _answered(options: Namespace) -> int:
 
 def print_peaks(name: str, form: str) -> int:
     """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
-    if why := name_refusal(name):
+    if why := peaks.name_refusal(name):
         raise Mistake(f"no peaks for {name!r}: expected a device with one peak, this is {why}")
     with as_mistake(ValueError):
         answer = peaks_answer(peaks.device_called(name), name)

@@ -1,18 +1,16 @@
-"""Datasheet peaks of devices, found by exactly the name that the driver prints.
+"""Datasheet peaks of devices, found by exactly the name that the driver prints: what can one do at best, who says so?
 
-`peaks.csv` holds one device a row: dense figures only, tensor units with fp32 accumulation, each row with one source
-and with how it was verified: `retrieved` (the figures were read in the source, or in a copy that is named), `memory`
-(nobody looked them up; they are printed so) or `derived` (multiprocessors × rate × clock, where the sheet prints no
-figure). `memory_units` and `derived_units` mark single figures of a row; `evidence` says where they were read.
-
-It does not claim that a device reaches its peak, nor that its clock stays where the sheet quotes it: `clock_hz` is the
-clock that each figure implies, and `Device.at_clock` scales the figure to the clock that was observed. `sparse` has
-what the maker states with 2:4 sparsity and nothing else; `refused` says why a figure is missing. A name that is not in
-the table has no peak: there is no substring match, no default and no guess. `derived_upper_bound` is a formula for
-such devices; what it returns is no datasheet peak and must be labelled so.
+`peaks.csv` holds one device a row: dense figures, tensor units with fp32 accumulation, one source, and how it was
+verified: `retrieved` (the figures were read in the source, or in a copy that is named), `memory` (nobody looked them
+up) or `derived` (multiprocessors × rate × clock, where the sheet prints none); `memory_units` and `derived_units`
+mark single figures, `evidence` says where they were read. `sparse` has what the maker states with 2:4 sparsity,
+`refused` why a figure is missing. A name that the table lacks has no peak, and nothing is guessed. Not claimed: that
+a device reaches its peak, or runs at `clock_hz`, the clock that a figure implies. `derived_upper_bound` gives no
+datasheet's peak.
 """
 
 import csv
+import fnmatch
 import functools
 import hashlib
 from collections.abc import Mapping
@@ -53,8 +51,8 @@ def stand_in_warning(name: str) -> str:
 
 FLOP_PER_FMA = 2
 
-MAKERS = ("NVIDIA", "AMD", "AWS", "Google", "Intel")
-"""The first is also that of names without a maker (Tesla, Quadro)."""
+OTHER_MAKERS = ("AMD ", "AWS ", "Google ", "Intel ")
+"""How names begin of devices that are not NVIDIA's."""
 
 FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "3.7": {"fp64": 64, "fp32": 192},
@@ -92,16 +90,8 @@ FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "gfx90a": {"fp64": 64, "fp32": 128, "fp16": 512, "bf16": 512, "int8": 512, "fp64_tensor": 128},
     "gfx942": {"fp64": 64, "fp32": 128, "tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048}
     | {"fp64_tensor": 128},
-    "gfx950": {
-        "fp64": 64,
-        "fp32": 128,
-        "fp16": 2048,
-        "bf16": 2048,
-        "fp8": 4096,
-        "int8": 4096,
-        "fp6": 8192,
-        "fp4": 8192,
-    },
+    "gfx950": {"fp64": 64, "fp32": 128, "fp16": 2048, "bf16": 2048, "fp8": 4096, "int8": 4096}
+    | {"fp6": 8192, "fp4": 8192},
     "gfx1100": {"fp32": 128, "fp16": 256, "bf16": 256, "int8": 256},
     "gfx1201": {"fp32": 128, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024},
 }
@@ -136,12 +126,6 @@ class Device:
     row_id: str
     sparse: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def maker(self) -> str:
-        """Who makes it: the first word of its name, where that is a maker's."""
-        word = self.name.partition(" ")[0]
-        return word if word in MAKERS else MAKERS[0]
 
     def at_clock(self, unit: str, clock_hz: float) -> float | None:
         """The unit's peak in FLOP/s if it ran at this clock; None where the sheet's figure or its clock is unknown."""
@@ -266,7 +250,7 @@ def _by_name() -> Mapping[str, tuple[Device, ...]]:
 
 def _device(row: Mapping[str, str]) -> Device:
     multiprocessors = int(row["multiprocessors"]) if row["multiprocessors"] else None
-    peaks = {unit: float(row[f"{unit}_flop_per_s"]) for unit in _units(row)}
+    peaks = {unit: float(text) for unit in (*UNITS, *EXTRA_UNITS) if (text := row[f"{unit}_flop_per_s"])}
     rates = FMA_PER_CLOCK[row["rates"]] if row["rates"] else {}
     per_clock = {unit: (multiprocessors or 0) * fma * FLOP_PER_FMA for unit, fma in rates.items()}
     marks = {unit: mark for mark in ("memory", "derived") for unit in row[f"{mark}_units"].split()}
@@ -310,10 +294,6 @@ def _words(spelling: str) -> set[str]:
     return set(spelling.replace("-", " ").split())
 
 
-def _units(row: Mapping[str, str]) -> list[str]:
-    return [unit for unit in UNITS + EXTRA_UNITS if row[f"{unit}_flop_per_s"]]
-
-
 def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
     """A copy of the device's row of peaks.csv, as a run's manifest keeps it; None where it has none."""
     device = lookup(name, multiprocessors)
@@ -321,3 +301,135 @@ def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
         return None
     fields = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
     return {**{field_name: getattr(device, field_name) for field_name in fields}, "peaks": dict(device.peaks)}
+
+
+REFUSALS = Path(__file__).with_name("peak_refusals.csv")
+
+FORMATS = (*UNITS, *SMALL_UNITS)
+"""What has a peak to ask for."""
+
+_UNIT_OF = {
+    "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "tfloat32": "tf32",
+    "float4_e2m1fn_x2": "fp4", "nvfp4": "fp4", "mxfp4": "fp4", "mxfp6": "fp6",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A datasheet's peak. flop_per_s: FLOP/s (int8: operations/s); tensor units with fp32 accumulation.
+
+    verification: "retrieved" (read in the source), "derived" (units × rate × clock) or "memory" (nobody looked it up).
+    """
+
+    device_name: str
+    unit: str
+    flop_per_s: float
+    sparsity: bool
+    source: str
+    verification: str
+
+
+@dataclass(frozen=True)
+class MixedPeak:
+    """The peak of a step whose products run in several formats: Σ FLOP ÷ Σ (FLOP ÷ peak of the format).
+
+    flop_per_s: that, in FLOP/s. single: the peak of the format with most FLOP, which is what a table with one format
+    divides by. by_unit: every format's own. utilization 1 over `flop_per_s` means that each part ran at its own peak.
+    """
+
+    device_name: str
+    flop_per_s: float
+    single: Peak
+    by_unit: Mapping[str, Peak]
+
+
+def peak(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> Peak | None:
+    """The dense peak of a device by the name that its driver prints; None where no maker's figure is known.
+
+    dtype: a format (fp64, fp32, tf32, fp16, bf16, fp8, int8, mxfp8, fp6, fp4, nvfp4, mxfp4), or torch's name or dtype
+    ("torch.bfloat16"). sparsity: the figure with 2:4 structured sparsity, where the maker states one; training does not
+    use it. Why there is none, `peak_refusal` says. Raises ValueError for a dtype without a format and for a device that
+    is not in the table, with the nearest names.
+
+    >>> import flopledger
+    >>> flopledger.peak("NVIDIA A100-SXM4-80GB", "bf16").flop_per_s / 1e12
+    312.0
+    """
+    unit = _unit(dtype)
+    device = _named(device_name)
+    if device is None or _reason(device, unit, str(dtype), sparsity):
+        return None
+    figure = device.sparse[unit] if sparsity else device.peaks[unit]
+    return Peak(device.name, unit, figure, sparsity, device.source, device.verified.get(unit, device.verification))
+
+
+def peak_refusal(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> str | None:
+    """Why `peak` of the same arguments is None, in one sentence; None where it has a figure. Raises as `peak` does.
+
+    >>> import flopledger
+    >>> flopledger.peak_refusal("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16")
+    'a laptop GPU: its maker leaves clock and power to the laptop, so that one name has many peaks'
+    """
+    unit = _unit(dtype)
+    device = _named(device_name)
+    return name_refusal(device_name) if device is None else _reason(device, unit, str(dtype), sparsity)
+
+
+def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPeak | None:
+    """The peak of work in several formats; None where one of them has none, as nothing may be left out.
+
+    flop_by_dtype: dtype as `peak` takes it → FLOP of the step's products in it. Raises as `peak` does, and ValueError
+    for work that is no positive number.
+
+    >>> import flopledger
+    >>> mixed = flopledger.mixed_peak("NVIDIA H100 80GB HBM3", {"fp8": 3e15, "bf16": 1e15})
+    >>> round(mixed.flop_per_s / 1e12), round(mixed.single.flop_per_s / 1e12)
+    (1583, 1979)
+    """
+    work = {dtype: float(flop) for dtype, flop in flop_by_dtype.items() if flop}
+    if not work or not all(0 < flop < float("inf") for flop in work.values()):
+        raise ValueError(f"expected FLOP above 0 by dtype, got {dict(flop_by_dtype)!r}")
+    figures = {dtype: peak(device_name, dtype) for dtype in work}
+    known = {dtype: figure for dtype, figure in figures.items() if figure is not None}
+    if len(known) < len(figures):
+        return None
+    seconds = sum(flop / known[dtype].flop_per_s for dtype, flop in work.items())
+    most = known[max(work, key=lambda dtype: work[dtype])]
+    by_unit = {figure.unit: figure for figure in known.values()}
+    return MixedPeak(most.device_name, sum(work.values()) / seconds, most, by_unit)
+
+
+def _unit(dtype: str) -> str:
+    name = str(dtype).removeprefix("torch.")
+    unit = _UNIT_OF.get(name, "fp8" if name.startswith("float8") else name)
+    if unit not in FORMATS:
+        raise ValueError(f"expected one of {', '.join(FORMATS)} or torch's name of one as dtype, got {dtype!r}")
+    return unit
+
+
+def _named(name: str) -> Device | None:
+    """The row of a name; None for one that is known to have no peak. Raises ValueError for any other."""
+    return lookup(name) if name_refusal(name) is not None else device_called(name)
+
+
+def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None:
+    if dtype == "nvfp4" and device.name.startswith(OTHER_MAKERS):
+        return "nvfp4 is a format of NVIDIA's"
+    if unit not in (device.sparse if sparsity else device.peaks) and unit not in device.peaks:
+        return device.refused.get(unit) or f"the source states no {unit} figure: {device.source}"
+    if sparsity and unit not in device.sparse:
+        return f"the source states no {unit} figure with sparsity: {device.source}"
+    return None
+
+
+def name_refusal(device_name: str) -> str | None:
+    """Why a device of this name has no peak, whatever the format; None for a device of the table and a name unknown.
+
+    A name of `peak_refusals.csv` is whole, the end of names after `* `, or words in them between `* ` and ` *`.
+    """
+    name = normalise(device_name)
+    with REFUSALS.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if fnmatch.fnmatchcase(name, row["name"].casefold().removeprefix("nvidia ")):
+                return row["reason"]
+    return None

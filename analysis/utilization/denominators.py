@@ -15,7 +15,6 @@ from typing import Any
 from analysis.devices import ceilings as devices_ceilings
 from analysis.devices import peaks
 from analysis.devices.ceilings import best
-from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import UNITS
 from results.errors import Unavailable
 from results.records.answers import Utilization
@@ -131,7 +130,7 @@ def datasheet(device_name: str, device: str, multiprocessors: int | None = None)
     known = peaks.lookup(device_name, multiprocessors)
     if known is None:
         names = ", ".join(peaks.nearest(device_name)) or "none"
-        why = name_refusal(device_name) or f"nearest names: {names}"
+        why = peaks.name_refusal(device_name) or f"nearest names: {names}"
         return Denominator("datasheet", reason=f"no datasheet peak for {device_name!r}; {why}")
     values = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks}
     sources = {unit: f"{unit} dense: {known.source}{_memory(known, unit)}" for unit in values}

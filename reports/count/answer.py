@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.devices.device_peak import MixedPeak, mixed_peak, peak_refusal
+from analysis.devices.peaks import MixedPeak, mixed_peak, peak_refusal
 from analysis.operators.attention_conventions import CONVENTIONS, AttentionFlop, attention_flop
 from analysis.operators.registry import cost, model_flop, not_understood
 from analysis.utilization.numerators import input_dtype
