@@ -90,6 +90,13 @@ class CellMeasurement:
     recordings: Mapping[str, WorkRecording] = field(default_factory=dict)
     ranks: Rows = field(default_factory=dict)
 
+    def with_works(self, works: WorkFindings) -> CellMeasurement:
+        """With the cell's other works; status, reason and the numbers of its own step stay as they are."""
+        warnings = (*self.run.warnings, *works.warnings)
+        run = replace(self.run, profiled=tuple(works.profiled), unprofiled=works.unprofiled, warnings=warnings)
+        blocks, operations = (*self.blocks, *works.blocks), tuple(works.operations)
+        return replace(self, run=run, blocks=blocks, operations=operations, recordings=works.recordings)
+
 
 @dataclass(frozen=True)
 class OperationTable:

@@ -172,15 +172,7 @@ class Session:
                 lambda: self.settings.cell_timeout_s - stopwatch.elapsed_s,
             )
             whole.add(recorded)
-        run = measured.run
-        run = replace(
-            run,
-            profiled=tuple(whole.profiled),
-            unprofiled=whole.unprofiled,
-            warnings=(*run.warnings, *whole.warnings),
-        )
-        blocks, operations = (*measured.blocks, *whole.blocks), tuple(whole.operations)
-        return replace(measured, run=run, blocks=blocks, operations=operations, recordings=whole.recordings)
+        return measured.with_works(whole)
 
     def _fail(self, fault: WorkerFault) -> None:
         """Why the attempt has no measurement; a device that is gone, as its telemetry says, is why."""

@@ -17,7 +17,6 @@ ALLOWED = {
         "runners/sweep/rank_peers.py",
         "pickle.loads",
     ): "what ranks of one torchrun tell each other, as in torch",
-    ("runners/workers/pool.py", "pickle.loads"): "the answer of a process of its own",
 }
 """(file, call) → why it may be there. Nothing else may."""
 

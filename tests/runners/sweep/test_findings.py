@@ -4,7 +4,7 @@ import dataclasses
 
 from results.records.cell import Cell, Run, Sample
 from results.records.rows import header
-from runners.sweep.findings import FOUND, CellMeasurement, WorkFindings, WorkRecording, blank_run, merge_findings
+from runners.sweep.findings import FOUND, CellMeasurement, WorkFindings, WorkRecording, blank_run
 
 CELL = Cell(model="resnet18", batch_size=2, device="cpu", precision="amp-bf16")
 
@@ -18,12 +18,8 @@ def test_measuring_finds_all_of_a_row_but_what_was_asked_for_and_when():
 def test_works_are_joined_in_their_order_and_a_warning_is_said_once():
     blocks = [Sample(part="measure", steps=1, start_s=float(i), wall_s=1.0) for i in range(3)]
     recording = WorkRecording(b"x", "nsys profile")
-    works = merge_findings(
-        [
-            WorkFindings([blocks[1]], [], ["a"], ["one"], {}, {"one": recording}),
-            WorkFindings([blocks[2]], [], ["a", "b"], [], {"last": "no memory"}),
-        ]
-    )
+    works = WorkFindings([blocks[1]], [], ["a"], ["one"], {}, {"one": recording})
+    works.add(WorkFindings([blocks[2]], [], ["a", "b"], [], {"last": "no memory"}))
     run = blank_run(CELL, "not_converged", reason="wide", warnings=("c",), parameters=5)
     whole = CellMeasurement(run, (blocks[0],)).with_works(works)
     assert whole.blocks == tuple(blocks)

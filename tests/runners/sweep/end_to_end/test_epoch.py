@@ -13,7 +13,7 @@ from results.records.cell import Cell
 from results.records.rows import MEASURED
 from runners.sweep import cell as sweep_cell
 from runners.sweep import passes
-from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
+from runners.sweep.findings import CellMeasurement, WorkFindings
 from runners.sweep.plan import METHODS, tasks
 from runners.workers import any_model as workers_batches
 from tests.support.made_up.made_up_cifar import IMAGES, made
@@ -51,8 +51,10 @@ def measure(of: Cell) -> CellMeasurement:
     measured = sweep_cell.measure(of, short(of))
     if measured.run.status not in MEASURED:
         return measured
-    parts = [sweep_cell.measure_work(of.cell_id, *task) for task in tasks(works_of(of))]
-    return measured.with_works(merge_findings(parts))
+    whole = WorkFindings()
+    for task in tasks(works_of(of)):
+        whole.add(sweep_cell.measure_work(of.cell_id, *task))
+    return measured.with_works(whole)
 
 
 @pytest.fixture
