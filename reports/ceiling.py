@@ -13,7 +13,7 @@ from typing import Any
 from analysis.devices import ceilings
 from analysis.devices.ceilings import ABOVE_SHEET, CollectiveRate, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
-from analysis.profile.roofline import LAUNCHES, MOVES, bandwidth, launch_cost
+from analysis.roofline import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
 from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, scaled, si, si_time

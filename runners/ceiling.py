@@ -111,7 +111,7 @@ def show(answer: CeilingAnswer, form: str) -> None:
 
 def failed(seen: CeilingAnswer) -> int:
     """0, or 1 where a worker died or a unit but fp8, memory or launches have no number, or one that cannot be."""
-    from analysis.profile.roofline import bandwidth, launch_cost
+    from analysis.roofline import bandwidth, launch_cost
 
     for threads in seen.threads:
         rows = seen.of(threads)

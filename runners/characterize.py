@@ -38,7 +38,7 @@ from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL
 from workloads.catalogue.model_names import check
 
 if TYPE_CHECKING:
-    from reports.characterize.answer import CharacterizeAnswer
+    from reports.characterize import CharacterizeAnswer
 
 OWN = "own"
 """The optimizer that a workload brings."""
@@ -249,7 +249,7 @@ def _run(options: Namespace) -> int:
         if options.out is not None:
             reserve_new(options.out)
         data, notes, interrupted = _record_all(options)
-    from reports.characterize.answer import look
+    from reports.characterize import look
 
     seen = look(data, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
@@ -362,8 +362,8 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     """Data on stdout, and everything where --out says: the derived tables, the report, and the figures last, so that a
     picture that fails loses no table. Raises StoreFault."""
-    from reports.characterize import answer, figures
-    from reports.characterize.sections import to_text
+    from reports import characterize as answer
+    from reports.characterize_text import to_text
     from reports.shared import figure_style
 
     show_answer(
@@ -376,7 +376,7 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
         files = {**answer.tables(seen), "characterize.json": json_text(answer.document(seen))}
         for name, text in {**files, "characterize.txt": to_text(seen)}.items():
             put(out / name, text)
-        for name, content in figure_style.render_all(lambda: figures.figures(seen)).items():
+        for name, content in figure_style.render_all(lambda: answer.figures(seen)).items():
             put(out / "figures" / name, content)
         say(f"written to {out}")
 

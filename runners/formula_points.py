@@ -65,7 +65,7 @@ class FixedSymbol(NotBuilt):
 class Subject:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
     takes; kept: sizes that stay as they are, as an option has their name; fused: chains of pointwise operations are one
-    each (`analysis/operators/fuse_pointwise.py`)."""
+    each (`analysis/operators/fusion.py`)."""
 
     model: str
     sizes: Mapping[str, int]
@@ -129,7 +129,7 @@ def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     parameters = tuple((name, tuple(parameter.shape)) for name, parameter in built.model.named_parameters())
     if not subject.fused:
         return step.operations, step.storages, parameters
-    from analysis.operators.fuse_pointwise import fuse_pointwise, understand_fused
+    from analysis.operators.fusion import fuse_pointwise, understand_fused
     from analysis.operators.step_table import StepTable, renumbered
 
     understand_fused()

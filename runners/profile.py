@@ -222,7 +222,7 @@ def _wanted(key: str) -> str:
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
     """The report as text, CSV or JSON. width: of the terminal that it is for, colour: if it has any; None: none."""
-    from reports.profile import data
+    from reports import profile as data
 
     if options.format == "json":
         return json_text(data.document(profile))
@@ -232,7 +232,7 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None, c
 
 
 def _text(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
-    from reports.profile.tree import FILE_WIDTH, tree_text
+    from reports.profile_tree import FILE_WIDTH, tree_text
 
     shown = {"depth": options.module_depth, "top": options.top_modules, "detailed": options.detailed}
     return tree_text(profile, **shown, operations=options.operations, width=width or FILE_WIDTH, colour=colour)
@@ -278,8 +278,8 @@ def _run(options: Namespace) -> int:
 
 def show(profile: StepProfile, options: Namespace) -> None:
     """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
-    from reports.profile import data
-    from reports.profile.tree import profile_page
+    from reports import profile as data
+    from reports.profile_tree import profile_page
 
     if options.output_file is None:
         show_page(lambda width, colour: report(profile, options, width if sys.stdout.isatty() else None, colour))
@@ -297,8 +297,8 @@ def show(profile: StepProfile, options: Namespace) -> None:
 
 def _conserved(profile: StepProfile) -> int:
     """0; 1 with a line where the parts are not the whole, which no profile should show."""
-    from analysis.profile.module_tree import conservation, tree
-    from reports.profile.data import conservation_lines
+    from analysis.module_tree import conservation, tree
+    from reports.profile import conservation_lines
 
     nodes = tree(profile)
     if conservation(profile, nodes).holds:
@@ -330,7 +330,7 @@ def _read_ceilings(options: Namespace) -> list[Ceiling] | None:
 
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
-    from analysis.profile.roofline import machine_of
+    from analysis.roofline import machine_of
     from runners.workers.pool import WorkerFault
 
     facts = probed.properties

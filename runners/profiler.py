@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.profile.module_tree import tree
+from analysis.module_tree import tree
 from measure.model.module_paths import is_compiled
 from measure.model.state_snapshot import evaluating, tensors
 from measure.profile.model_step import ModelStep, naming_faults, paths_below, preserve_state, traced
@@ -23,7 +23,7 @@ from measure.profile.recording import check_available, kernel_device
 from measure.profile.step_profile import blank_profile, expect_module, profile_step, table_of
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import DOMAIN
-from reports.profile.tree import aggregated_text, tree_text
+from reports.profile_tree import aggregated_text, tree_text
 from reports.shared.numbers import si
 from results.records.answers import StepProfile
 

@@ -147,7 +147,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 
 def operations_of(asked: StepOptions, step: Trace) -> Operations:
     """The operations of a traced step, in the groups of ideal fusion."""
-    from analysis.profile.fusion import fused
+    from analysis.operators.fusion import fused
     from measure.profile.step_profile import operation_rows
 
     groups = fused(step.operations, step.storages)

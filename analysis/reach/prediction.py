@@ -6,7 +6,7 @@ interval is the one that the measured devices had when each was left out.
 
 The least time of a step on a device, from its operations and the datasheet.
 
-With ideal fusion (`analysis.profile.fusion`) a step is a sequence of groups. A group takes at least
+With ideal fusion (`analysis.operators.fusion`) a step is a sequence of groups. A group takes at least
 max(Σ model FLOP ÷ peak of the unit, bytes ÷ bandwidth of memory), and the step at least the sum of that. The unfused
 time is the same sum with each operation as a group of its own: an estimate, and no bound, since what fuses is faster.
 
@@ -32,7 +32,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.devices.peaks import Device, lookup
-from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes
 from analysis.reach.step_time import (
     COMPILED,
     EAGER,
@@ -45,6 +44,7 @@ from analysis.reach.step_time import (
     TimePart,
     parts_of,
 )
+from analysis.roofline import RECOMPUTE, groups, moved_bytes
 from results.errors import Unavailable
 from results.records.answers import StepOperation
 

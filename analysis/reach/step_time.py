@@ -12,8 +12,8 @@ What the operations of a step amount to, by class: how many, how many FLOP, how 
 
 A class is a kind of operation whose time follows one pair of rates: products by how they are computed (dense, grouped
 or depthwise convolution, matrix product, attention), by pass and by their narrowest side; all else by kind. Eager, each
-operation is a launch of its own; compiled, each group of ideal fusion (`analysis.profile.fusion`) is, with the class of
-the product that it has.
+operation is a launch of its own; compiled, each group of ideal fusion (`analysis.operators.fusion`) is, with the class
+of the product that it has.
 
 Amounts are constant + slope × batch, from two batches. The narrowest side is the smallest size of the product that
 does not depend on the batch. Not claimed: that a compiler fuses so, or which kernel runs.
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators.registry import PRODUCTS
-from analysis.profile.roofline import groups
+from analysis.roofline import groups
 from results.errors import Inconsistent, Unavailable
 from results.records.answers import StepOperation
 

@@ -12,7 +12,7 @@ torch_profiler (`computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11
 baddbmm at 2 a multiply-add, and each element of the first argument of add and mul. It counts recorded calls by their
 name, those inside of operators and of the engine, too. Products are the dispatcher's operations, but that a
 two-dimensional convolution is counted where `conv2d` was called, with numbers for its padding; sums and products of
-elements are those of a plain step (`measure/profile/unseen_operations.py`).
+elements are those of a plain step (`measure/counters/model_calls.py`).
 """
 
 from collections import Counter, defaultdict

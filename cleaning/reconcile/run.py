@@ -20,7 +20,7 @@ from analysis.operators import registry
 from analysis.operators.cost import NEEDS
 from analysis.operators.registry import unneeded_flop
 from analysis.parallel.rank_grid import parse_plan
-from analysis.profile.roofline import machine_of
+from analysis.roofline import machine_of
 from analysis.utilization import windows
 from analysis.utilization.denominators import (
     Denominator,

@@ -122,7 +122,7 @@ COPIES = 2
 
 
 def measure_machine(device: str, precisions: Sequence[str], budget_s: float) -> list[Ceiling]:
-    """Rows for `analysis.profile.roofline.machine_of`: products and convolutions of these precisions and of fp32,
+    """Rows for `analysis.roofline.machine_of`: products and convolutions of these precisions and of fp32,
     copies, launches.
 
     What this device refuses is a row with its reason. Raises ValueError for a budget that is not above 0.

@@ -315,7 +315,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
 def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
     """What a model with weights calls while nobody listens; nothing where they are more than memory holds: the counter
     that sees these calls has no count either."""
-    from measure.profile.unseen_operations import plain_calls
+    from measure.counters.model_calls import plain_calls
 
     try:
         return plain_calls(_build(task, has_weights=True)[1], inputs)

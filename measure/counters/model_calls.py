@@ -4,12 +4,18 @@ The functions are replaced by listeners in the places where counters replace the
 `torch.Tensor`), because that decides what they see: a name that somebody imported earlier is heard by neither. What a
 kernel written in Python calls is not the model's, and is left out. It counts nothing. While it records, the process's
 torch is patched: use it in a process of its own.
+
+`plain_calls` has what runs while nobody listens, for torch.profiler counts what is called. A dispatch mode changes what
+it watches: with one, the engine adds gradients that meet to a new tensor, and a linear layer its bias; without, both
+are added in place. And what checkpointing calculates again ends inside of an operator that does not reach the
+dispatcher. So a plain step is recorded by torch's profiler on real tensors.
 """
 
 import contextlib
 import dataclasses
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
@@ -17,15 +23,17 @@ from unittest.mock import patch
 import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.profiler import ProfilerActivity, profile
 
 from measure.model.attention_masks import mask_rules
+from measure.model.module_paths import MODULE as PATH
+from measure.model.module_paths import ModuleRanges
 from measure.model.state_snapshot import evaluating, summed, tensors
 from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations.tracer import Recorder
-from measure.profile.unseen_operations import plain_calls
 from results.errors import Unavailable, one_line
 from results.printable import plain_words
-from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
+from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
@@ -260,3 +268,87 @@ def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _sizes(part, storage_of) for name, part in value.items()}
     return _type_name(type(value))
+
+
+NAMES = frozenset(("aten::add", "aten::mul"))
+PRODUCTS = frozenset(("aten::conv2d", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
+FORWARD_ONLY = (PATH, "aten::conv2d", "aten::linear")
+"""What no formula of a derivative calls: in a backward pass it, and what runs inside, is calculated again."""
+
+
+def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainCall, ...]:
+    """Every call of add and mul in one pass forward and one back, and those of products that are calculated again, or
+    inside of another operator.
+
+    What belongs to the backward pass itself has no module.
+    """
+    with evaluating(model), ModuleRanges(model):
+        with _recording() as forward:
+            outputs = model(*inputs)
+        calls = [*_calls(forward, backward=False)]
+        total = summed(outputs)
+        if total is not None:
+            with _recording() as backward:
+                total.backward()
+            calls += _calls(backward, backward=True)
+    return tuple(calls)
+
+
+def _recording() -> profile:
+    return profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True)
+
+
+def _calls(recording: profile, backward: bool) -> Iterator[PlainCall]:
+    events = sorted(recording.events(), key=lambda event: event.time_range.start)
+    phases = {id(event): _phase(event, backward) for event in events}
+    numbers, seen = {}, Counter[tuple[str, str]]()
+    for event in events:
+        numbers[id(event)] = seen[phases[id(event)], event.name]
+        seen[phases[id(event)], event.name] += 1
+    for event in events:
+        if event.name not in NAMES | PRODUCTS:
+            continue
+        whole = [around for around in _around(event.cpu_parent) if _is_whole(around.name)]
+        inside = () if event.name in NAMES else tuple((_aten(e.name), numbers[id(e)]) for e in whole)
+        if event.name in NAMES or inside or phases[id(event)] == "recompute":
+            yield _call(phases[id(event)], event, inside)
+
+
+def _phase(event: Any, backward: bool) -> str:
+    again = backward and any(around.name.startswith(FORWARD_ONLY) for around in _around(event))
+    return "recompute" if again else "backward" if backward else "forward"
+
+
+def _call(phase: str, event: Any, inside: tuple[tuple[str, int], ...]) -> PlainCall:
+    path = next((around.name for around in _around(event) if around.name.startswith(PATH)), PATH)
+    shapes = tuple(tuple(shape) for shape in event.input_shapes)
+    return PlainCall(phase, _aten(event.name), path.removeprefix(PATH), shapes, inside)
+
+
+@functools.cache
+def _is_whole(name: str) -> bool:
+    """Whether it is an operator that reaches the dispatcher as one: not `linear`, which is called as addmm or mm."""
+    space, _, bare = name.partition("::")
+    packet = getattr(getattr(torch.ops, space), bare, None) if bare else None
+    if packet is None:
+        return False
+    return not any(map(_is_composite, {name, *(f"{name}.{overload}" for overload in packet.overloads())}))
+
+
+def _is_composite(overload: str) -> bool:
+    """Whether it is made of other operators. TorchScript has overloads that the dispatcher does not know."""
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CompositeImplicitAutograd")
+    except RuntimeError:
+        return False
+
+
+def _aten(name: str) -> str:
+    return name.replace("::", ".")
+
+
+def _around(event: Any) -> Iterator[Any]:
+    """It, and the events around it."""
+    while event is not None:
+        yield event
+        event = event.cpu_parent

@@ -25,8 +25,7 @@ from typing import Any
 import torch
 
 from analysis.operators.registry import kind_of
-from measure.profile.alignment import Alignment, join
-from measure.profile.events import ANNOTATION, Frame, launched, step_frames
+from measure.profile.events import ANNOTATION, Alignment, Frame, join, launched, step_frames
 from results.records.characterization import PROFILED, CallTime, Characterization, OperationTime, RecordedStep
 from results.records.counts import Operation
 

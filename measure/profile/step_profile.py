@@ -2,7 +2,7 @@
 
 The costs are those of the operation table (`measure/operations/tracer.py`): on fake tensors where the model is on a CPU
 and runs on them, else of one real step; the notes say which. The times come from torch's profiler over several steps of
-the model as it is, without hooks on it and with no function of torch replaced. `alignment.py` brings both together.
+the model as it is, without hooks on it and with no function of torch replaced. `events.join` brings both together.
 
 Conservation: the operations' times and the time between them are the mean step, to the nanosecond. The steps' times
 are under the profiler; compare_steps times some without it. Nothing is changed but what an optimizer, if one is given,
@@ -22,8 +22,8 @@ from analysis.footprint.live_bytes import unsized
 from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
 from analysis.operators.cost import Cost
+from analysis.operators.fusion import fused
 from analysis.operators.traffic import bytes_moved
-from analysis.profile.fusion import fused
 from analysis.stats.summary import summarise
 from analysis.utilization.numerators import input_dtype
 from measure.device import apply_precision
@@ -188,7 +188,7 @@ def operation_rows(
 ) -> tuple[tuple[StepOperation, ...], Counter[str]]:
     """A row for each operation, numbered anew; and those that no rule understands, with how often they are called.
 
-    groups: what ideal fusion makes of them (`analysis.profile.fusion.fused`), one pair an operation.
+    groups: what ideal fusion makes of them (`analysis.operators.fusion.fused`), one pair an operation.
     """
     places = {operation.index: place for place, operation in enumerate(operations)}
     unknown: Counter[str] = Counter()

@@ -393,7 +393,7 @@ class CallRecording:
     """One forward pass and, where there is one, its backward pass.
 
     operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning.
-    plain: calls in a step of its own that nothing listened to (`measure/profile/unseen_operations.py`).
+    plain: calls in a step of its own that nothing listened to (`measure/counters/model_calls.py`).
     batch: the length of the first input, 1 where it has none. parameters: of the model, shared ones once.
     sources, results: the storages of inputs and weights, and of the outputs.
     note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and

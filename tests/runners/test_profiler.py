@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from reports.profile.tree import tree_text
+from reports.profile_tree import tree_text
 from results.errors import Unavailable
 from runners.profiler import Profiler, profile_model
 from tests.measure.profile.left_behind import Fails, functions, state

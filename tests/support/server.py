@@ -16,7 +16,6 @@ MODULES = (
     "fvcore.nn",
     "measure.counters.adapters.ptflops",
     "measure.operations.model_trace",
-    "measure.profile.unseen_operations",
     "measure.timing.profiler_ranges",
     "runners.sweep.cell",
     "runners.workers.any_model",

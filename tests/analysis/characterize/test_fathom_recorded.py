@@ -11,7 +11,7 @@ import pytest
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
 from analysis.characterize.operation_mix import Mix
-from reports.characterize.answer import CharacterizeAnswer, look, paper_name
+from reports.characterize import CharacterizeAnswer, look, paper_name
 from runners.characterize import read_rows
 from workloads.catalogue import entries
 

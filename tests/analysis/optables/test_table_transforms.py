@@ -3,7 +3,7 @@
 import pytest
 import sympy
 
-from analysis.operators.fuse_pointwise import FUSED, fuse_pointwise, with_fused
+from analysis.operators.fusion import FUSED, fuse_pointwise, with_fused
 from analysis.operators.registry import total
 from analysis.operators.step_table import Table
 from tests.support.oracles.graph_counts import check_whole

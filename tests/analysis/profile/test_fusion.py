@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.operators import registry
-from analysis.profile.fusion import fused
+from analysis.operators.fusion import fused
 from results.records.counts import Operation, Storage
 from tests.support.made_up_operations.made_up_operations import operation
 

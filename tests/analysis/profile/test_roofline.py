@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.profile.roofline import (
+from analysis.roofline import (
     against,
     groups,
     moved_bytes,

@@ -10,8 +10,8 @@ import pytest
 
 from analysis.devices import ceilings, peaks
 from analysis.devices.precisions import UNITS
-from analysis.profile.module_tree import conservation, tree
-from analysis.profile.roofline import machine_of, rows_of
+from analysis.module_tree import conservation, tree
+from analysis.roofline import machine_of, rows_of
 from results.records.answers import StepModule
 from results.records.cell import Ceiling
 from tests.support.made_up.made_up_profile import (

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis.profile.roofline import machine_of
+from analysis.roofline import machine_of
 from measure.ceiling import machine
 from measure.ceiling.ceilings import Bench
 from measure.ceiling.machine import measure_machine

@@ -6,8 +6,8 @@ import torch
 import flopledger
 from analysis.operators.attention_conventions import pairs_of
 from measure.profile.step_profile import profile_step
-from reports.profile.data import document
-from reports.profile.tree import tree_text
+from reports.profile import document
+from reports.profile_tree import tree_text
 from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, MODELS, model_of
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reports.profile.tree import profile_page, tree_text
+from reports.profile_tree import profile_page, tree_text
 from results.records.answers import StepModule, StepProfile
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up.made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed

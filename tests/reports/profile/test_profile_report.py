@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from reports.profile import data as profile_data
-from reports.profile.tree import aggregated_text, tree_text
+from reports import profile as profile_data
+from reports.profile_tree import aggregated_text, tree_text
 from results.records.answers import Machine, StepModule
 from tests.support.made_up.made_up_profile import (
     FUSED_MS,

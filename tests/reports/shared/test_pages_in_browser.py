@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from reports.profile.tree import profile_page
+from reports.profile_tree import profile_page
 from reports.sweep.page import page
 from reports.trace.page import to_html
 from runners import report as command

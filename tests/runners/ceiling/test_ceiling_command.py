@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.profile.roofline import machine_of
+from analysis.roofline import machine_of
 from measure.ceiling.trials import Move, Trial, moves, sweep
 from results.records.cell import Ceiling
 from runners import ceiling as ceiling_command

@@ -62,7 +62,7 @@ def profile(form: str) -> None:
 
 
 def characterize(form: str) -> None:
-    from reports.characterize.answer import look
+    from reports.characterize import look
     from runners import characterize as characterize_command
     from tests.support.made_up.made_up_characterization import together
 

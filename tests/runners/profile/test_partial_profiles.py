@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from measure.profile.step_profile import profile_step
-from reports.profile.data import document, module_rows, operation_rows
+from reports.profile import document, module_rows, operation_rows
 from reports.shared.layout import csv_of
 from results.records.answers import Machine, StepProfile
 from runners.profiler import Profiler, profile_model

@@ -99,7 +99,7 @@ def profile() -> dict[str, Any]:
     import torch
 
     from measure.profile.step_profile import profile_step
-    from reports.profile.data import document
+    from reports.profile import document
 
     step, value = training("eager"), batch()[0]
     model, forward = step.model, {}

@@ -9,8 +9,7 @@ import torch.fx
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.model_calls import WATCHED, record
-from measure.profile.unseen_operations import plain_calls
+from measure.counters.model_calls import WATCHED, plain_calls, record
 from results.errors import Unavailable
 from results.records.counts import FUNCTION, MODULE, Sized, tensors
 from tests.support.account_nets.account_nets_layers import Lambda

@@ -1,7 +1,7 @@
 """The answer of `runners.characterize` as text, section by section: `to_text`.
 
 First shares by group, likeness, the paper, steps and inference; then threads, batches, cost and calls. Prints nothing
-and reads no file; the numbers are calculated by `reports/characterize/answer.py`.
+and reads no file; the numbers are calculated by `reports/characterize.py`.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
 from analysis.characterize.operation_mix import Merge, types_for
 from analysis.characterize.parallelism import Amdahl
-from reports.characterize.answer import CharacterizeAnswer, paper_label, paper_name
+from reports.characterize import CharacterizeAnswer, paper_label, paper_name
 from reports.shared.layout import WIDTH, Part, page, table_of
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
 from results.records.characterization import WARM_UP

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from analysis.profile.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, places, time_by_bound
+from analysis.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from results.records.answers import Machine, StepModule, StepOperation, StepProfile
 
 SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from analysis.module_tree import OPTIMIZER, SIDES, ModuleNode, conservation, tree
 from analysis.operators.attention_conventions import BY_RULE
-from analysis.profile.module_tree import OPTIMIZER, SIDES, ModuleNode, conservation, tree
-from analysis.profile.roofline import Against, StepRoof, places, step_roof
+from analysis.roofline import Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.answers import StepProfile

@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from analysis.profile.module_tree import ModuleNode, tree
-from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from reports.profile.data import conservation_lines, summary_lines, time, verdict
+from analysis.module_tree import ModuleNode, tree
+from analysis.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
+from reports.profile import conservation_lines, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import Branch, PageVerdict, Section, Table, TableCell, document, page_table
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong

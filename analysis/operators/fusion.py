@@ -1,0 +1,296 @@
+"""Which operations of a step could run as one kernel, and what bytes that kernel would move.
+
+Ideal fusion (`fused`), of sizes that are numbers: every product begins a group. Any other operation joins, as its
+epilogue, the group that made the largest of the tensors it reads, the latest made of equal ones, if that ran in the
+same phase; without one it begins a group (an optimizer's update, the loss). Groups without a product that meet in one
+operation become one. An operation stays out of a group that would then have to run both before and after another:
+squeeze-and-excitation scales an image by what its own average gave. Views belong to nobody. A group reads each storage
+that was made outside of it once, and writes once each that another group reads later or that outlives the step. Of a
+storage count the tensors that are used, and not more than it holds.
+
+Chains of pointwise operations (`fuse_pointwise`), whose sizes may be symbols: operations of `POINTWISE` kinds that
+follow each other with nothing but views between, in one phase, each reading what another of the chain made, become one
+that reads its inputs once and writes its outputs once. FLOP are unchanged; what only the chain reads is not written.
+
+Not claimed: that a compiler does this, or that a kernel could (a batch normalisation in training needs its whole input
+before its first output). Nor is it a lower bound: caches keep tensors from kernel to kernel, attention may join two
+products, recomputing may replace reading. A storage is followed whole: a group that writes a slice of one and reads
+another slice is taken to read what it wrote.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from analysis.operators.cost import Cost, Size, needed
+from analysis.operators.registry import PRODUCTS, TABLE, Rule, Rules, add_rule, kind_of, rule_of, total
+from analysis.operators.step_table import Entry, StepTable, rebuilt
+from analysis.operators.traffic import Form, Piece, nothing, reads, writes
+from results.records.counts import Operation, Storage
+
+FUSED = "flopledger.fused"
+
+POINTWISE = frozenset(("elementwise", "activation", "copy"))
+
+Chain = tuple[int, ...]
+
+
+def with_fused(rules: Rules = TABLE) -> Rules:
+    """A table that understands fused chains, too."""
+    counted = Rule("elementwise", "counted", lambda operation: Cost(other_flop=needed(operation, "other_flop")))
+    return {**rules, FUSED: counted}
+
+
+def understand_fused() -> None:
+    """Let the default table of rules understand fused chains, in this process."""
+    add_rule(FUSED, with_fused()[FUSED])
+
+
+def fuse_pointwise(table: StepTable, rules: Rules = TABLE) -> StepTable:
+    """The table with every chain of two or more in the place of its last operation, to be costed with
+    `with_fused(rules)`."""
+    into: dict[int, Chain] = {}
+    for run in _runs(table.operations, rules):
+        for members in _chains(table.operations, run, rules):
+            into.update(dict.fromkeys(members, members))
+    entries = []
+    for position, operation in enumerate(table.operations):
+        chain = into.get(position)
+        if chain is None:
+            entries.append(Entry(operation, (position,)))
+        elif chain[-1] == position:
+            entries.append(Entry(_fused(table, chain, rules), chain))
+    return rebuilt(table, entries)
+
+
+def _is_view(operation: Operation, rules: Rules) -> bool:
+    rule = rule_of(operation.name, rules)
+    return rule is not None and rule.traffic is nothing
+
+
+def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
+    """Positions of pointwise operations that nothing but views separates, phase by phase, those views with them."""
+    runs: list[list[int]] = [[]]
+    for position, operation in enumerate(operations):
+        joins = _is_view(operation, rules) or kind_of(operation.name, rules) in POINTWISE
+        if runs[-1] and (not joins or operations[runs[-1][-1]].phase != operation.phase):
+            runs.append([])
+        if joins:
+            runs[-1].append(position)
+    return runs
+
+
+def _chains(operations: Sequence[Operation], run: Sequence[int], rules: Rules) -> list[Chain]:
+    """The parts of a run that hang together by what they make, from a pointwise operation to a pointwise one; those of
+    one such operation are left out."""
+    part = _parts(operations, run)
+    chains = []
+    for leader in sorted(set(part.values())):
+        members = [position for position in run if part[position] == leader]
+        work = [position for position in members if not _is_view(operations[position], rules)]
+        if len(work) > 1:
+            chain = tuple(position for position in members if work[0] <= position <= work[-1])
+            if not _crossed(operations, chain, run):
+                chains.append(chain)
+    return chains
+
+
+def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, int]:
+    """Position → the part of the run that it is in: it reads or writes what another one of that part wrote."""
+    part = {position: position for position in run}
+    writer: dict[int, int] = {}
+    for position in run:
+        operation = operations[position]
+        for storage in (*operation.reads, *operation.writes):
+            if storage in writer:
+                old, new = part[writer[storage]], part[position]
+                part = {member: new if current == old else current for member, current in part.items()}
+        writer.update(dict.fromkeys(operation.writes, position))
+    return part
+
+
+def _crossed(operations: Sequence[Operation], chain: Chain, run: Sequence[int]) -> bool:
+    """Whether the order counts between a chain, which runs where its last operation did, and others on its way: one
+    writes what the chain reads, or reads what the chain writes."""
+    members = set(chain)
+    others = [operations[position] for position in run if chain[0] < position < chain[-1] and position not in members]
+    changed = {storage for other in others for storage in other.writes}
+    looked_at = {storage for other in others for storage in other.reads}
+    own = [operations[position] for position in chain]
+    return any(changed & {*member.reads, *member.writes} or looked_at & set(member.writes) for member in own)
+
+
+def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
+    """One operation for a chain."""
+    members = [table.operations[position] for position in chain if not _is_view(table.operations[position], rules)]
+    # storages that others read after the chain began, or that outlive the step
+    wanted = {storage.id for storage in table.storages if storage.died_index is None}
+    for position, operation in enumerate(table.operations):
+        wanted |= set(operation.reads) if position > chain[0] and position not in chain else set()
+    room = {storage.id: storage.nbytes for storage in table.storages}
+    read: list[Piece] = []
+    written: list[Piece] = []
+    inner: set[int] = set()
+    for member in members:
+        read += [piece for piece in reads(member) if piece[0] not in inner]
+        written += [piece for piece in writes(member) if piece[0] in wanted]
+        inner |= set(member.writes)
+    arriving, leaving = _unique_pieces(read, room), _unique_pieces(written, room)
+    return replace(
+        members[-1],
+        name=FUSED,
+        kind="elementwise",
+        input_names=tuple(f"inputs[{place}]" for place in range(len(arriving))),
+        input_shapes=tuple(form[0] for _, form in arriving),
+        input_dtypes=tuple(form[1] for _, form in arriving),
+        output_shapes=tuple(form[0] for _, form in leaving),
+        output_dtypes=tuple(form[1] for _, form in leaving),
+        attributes={"other_flop": total(members, rules).all_flop, "of": [member.name for member in members]},
+        reads=tuple(storage for storage, _ in arriving),
+        writes=tuple(storage for storage, _ in leaving),
+    )
+
+
+def _unique_pieces(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tuple[int, Form]]:
+    """(storage, form) of what is moved: a tensor once, and nothing more of a storage that is moved whole."""
+    whole = {storage: form for storage, form, size in pieces if storage in room and size == room[storage]}
+    return list(dict.fromkeys((storage, whole.get(storage, form)) for storage, form, _ in pieces))
+
+
+Sizes = dict[Form, int]
+
+
+def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[tuple[int | None, int]]:
+    """(group, bytes) of each operation: the index of the operation that leads its group, or None for a view; and what
+    the group moves, on the one that leads, 0 on the others.
+
+    Operations are those of one trace, in order, with sizes that are numbers. Takes time in proportion to the tensors
+    they name. Raises ValueError for an operation that does not say its storages.
+    """
+    room = {storage.id: storage.nbytes for storage in storages}
+    outliving = {storage.id for storage in storages if storage.died_index is None}
+    groups = group(operations, room)
+    moved = _group_bytes(operations, groups, room, outliving)
+    return [(g, moved[g] if g == i else 0) if g is not None else (None, 0) for i, g in enumerate(groups)]
+
+
+def group(operations: Sequence[Operation], room: dict[int, int | None]) -> list[int | None]:
+    """The position of the operation that leads the group of each; None for a view. room: storage → its bytes."""
+    joining = _Groups(room)
+    for position, operation in enumerate(operations):
+        if _is_view(operation, TABLE):
+            continue
+        if len(operation.reads) != len(operation.input_names):
+            raise ValueError(
+                f"{operation.name} at index {operation.index}: expected a storage for each of "
+                f"{len(operation.input_names)} tensors, got {len(operation.reads)}"
+            )
+        joining.add(position, operation)
+    return [joining.leader(position) if position in joining.into else None for position in range(len(operations))]
+
+
+class _Groups:
+    """Groups as they grow. They run in the order of their leaders: whatever one reads, an earlier one made."""
+
+    def __init__(self, room: dict[int, int | None]) -> None:
+        self._room = room
+        self.into: dict[int, int] = {}  # position → a position of the same group; a leader's is its own
+        self._phase: dict[int, str] = {}  # leader → its phase
+        self._products: set[int] = set()
+        self._after: dict[int, int] = {}  # leader → the latest other group that it needs
+        self._maker: dict[int, int] = {}  # storage → position that last wrote it
+        self._readers: dict[int, set[int]] = defaultdict(set)  # storage → groups that read what is in it now
+
+    def leader(self, position: int) -> int:
+        """The leader of the group that an operation is in."""
+        while (above := self.into[position]) != position:
+            self.into[position] = position = self.into[above]
+        return position
+
+    def add(self, position: int, operation: Operation) -> None:
+        """Put one operation into a group, or begin one."""
+        pieces = reads(operation)
+        sources = [
+            (_held(size, self._room.get(storage)), self._maker[storage])
+            for storage, _, size in pieces
+            if storage in self._maker
+        ]
+        needed = {self.leader(maker) for _, maker in sources}
+        for storage in operation.writes:  # who must have run before it is written again
+            needed |= {self.leader(reader) for reader in self._readers.get(storage, ())}
+            needed |= {self.leader(self._maker[storage])} if storage in self._maker else set()
+        product = kind_of(operation.name) in PRODUCTS
+        group = None if product else self._host(operation.phase, sources, needed)
+        if group is None:
+            group = position
+            self._phase[position], self._after[position] = operation.phase, -1
+            self._products |= {position} if product else set()
+        self.into[position] = group
+        self._after[group] = max(-1, self._after[group], *({self.leader(other) for other in needed} - {group}))
+        for storage, _, _ in pieces:
+            self._readers[storage].add(group)
+        for storage in operation.writes:
+            self._maker[storage] = position
+            self._readers.pop(storage, None)
+
+    def _host(self, phase: str, sources: list[tuple[int, int]], needed: set[int]) -> int | None:
+        """The group to join; groups that can run with it become part of it. None: there is none."""
+        here = [(size, maker) for size, maker in sources if self._phase[self.leader(maker)] == phase]
+        if not here:
+            return None
+        host = self.leader(max(here)[1])
+        late = [other for other in needed if other > host]
+        if not all(self._may_join(other, host) for other in late):
+            return None
+        for other in late:
+            self._join(other, host)
+        for other in sorted((other for other in needed if other < host), reverse=True):
+            if not self._may_join(host, other):
+                break  # the group has to run after this one
+            self._join(host, other)
+            host = other
+        return host
+
+    def _may_join(self, late: int, early: int) -> bool:
+        """Whether a later group without a product could have begun as early as this one."""
+        free = late not in self._products and self._after[late] < early
+        return free and self._phase[late] == self._phase[early]
+
+    def _join(self, late: int, early: int) -> None:
+        self.into[late] = early
+        self._after[early] = max(self._after[early], self._after[late])
+
+
+def _held(size: int, room: int | None) -> int:
+    """Bytes of a tensor that are there: an expanded one has more elements than its storage."""
+    return size if room is None else min(size, room)
+
+
+def _group_bytes(
+    operations: Sequence[Operation], groups: Sequence[int | None], room: dict[int, int | None], outliving: set[int]
+) -> dict[int, int]:
+    """Bytes that each group moves."""
+    arriving: dict[tuple[int, int], Sizes] = defaultdict(dict)
+    leaving: dict[tuple[int, int], Sizes] = defaultdict(dict)
+    wanted: set[tuple[int | None, int]] = set()  # (group, storage) that another reads, or that the step leaves behind
+    holder: dict[int, int] = {}  # storage → group that last wrote it
+    for operation, group in zip(operations, groups, strict=True):
+        if group is None:
+            continue
+        for storage, form, size in reads(operation):
+            if (maker := holder.get(storage)) != group:
+                arriving[group, storage][form] = max(size, arriving[group, storage].get(form, 0))  # parts overlap
+                wanted.add((maker, storage))
+        for storage, form, size in writes(operation):
+            if (maker := holder.get(storage)) != group and size < (room.get(storage) or size):
+                wanted.add((maker, storage))  # the rest of it stays
+            leaving[group, storage][form] = size
+            holder[storage] = group
+    wanted |= {(maker, storage) for storage, maker in holder.items() if storage in outliving}
+    moved: dict[int, int] = {g: 0 for g in groups if g is not None}
+    for (group, storage), sizes in arriving.items():
+        moved[group] += _held(sum(sizes.values()), room.get(storage))
+    for key, sizes in leaving.items():
+        if key in wanted:
+            moved[key[0]] += _held(sum(sizes.values()), room.get(key[1]))
+    return moved

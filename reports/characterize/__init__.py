@@ -1,4 +1,0 @@
-"""How do workloads differ?
-
-Shows what `analysis.characterize` made of the recordings.
-"""
