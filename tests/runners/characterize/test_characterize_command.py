@@ -161,7 +161,7 @@ def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
 
 
 def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("reports.characterize", lambda _seen: {})
+    monkeypatch.setattr("reports.characterize.figures", lambda _seen: {})
     data = together()
     nets, others = (replace(data, **one_half) for one_half in (_half(data, {0, 1, 2}), _half(data, {3, 4})))
     command.write_rows(nets, tmp_path / "nets")
