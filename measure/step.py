@@ -7,7 +7,7 @@ at hand can really do (`ceilings`); and a rule for an operation of a user's own 
 
 import inspect
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,18 +52,13 @@ def step_trace(
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
-    make = None if optimizer is None else _maker(optimizer)
-    return trace_any(model, arguments(inputs), kwargs or {}, train=train, loss_of=loss_of, make_optimizer=make)
-
-
-def _maker(optimizer: Optimizer) -> MakeOptimizer:
+    make: Any = optimizer
     if isinstance(optimizer, torch.optim.Optimizer):
-        kind: Any = type(optimizer)
-        defaults = dict(optimizer.defaults)
-        return lambda parameters: kind(parameters, **defaults)
-    if callable(optimizer):
-        return optimizer
-    raise ValueError(f"expected an optimizer, its class or a function that makes one, got {type(optimizer).__name__}")
+        make = partial(type(optimizer), **optimizer.defaults)
+    elif make is not None and not callable(make):
+        kind = type(make).__name__
+        raise ValueError(f"expected an optimizer, its class or a function that makes one, got {kind}")
+    return trace_any(model, arguments(inputs), kwargs or {}, train=train, loss_of=loss_of, make_optimizer=make)
 
 
 Formula = Callable[..., int]
@@ -234,51 +229,44 @@ def count(
     >>> found.backward_flop  # the weight's gradient; the input asks for none
     128
     """
-    return count_of(step_trace(model, inputs, kwargs, optimizer, loss_of), model, optimizer is not None)
+    return count_of(step_trace(model, inputs, kwargs, optimizer, loss_of), optimizer is not None)
 
 
-def count_of(trace: Trace, model: torch.nn.Module, has_optimizer: bool = False) -> StepCount:
+def count_of(trace: Trace, has_optimizer: bool = False) -> StepCount:
     """Counts a step that was traced. has_optimizer: whether the optimizer's step is in it."""
-    totals: Counter[str] = Counter()
-    table: dict[tuple[str, str, str], list[int]] = {}
-    unknown: Counter[str] = Counter()
-    unread: Counter[str] = Counter()  # of them those that may be products
-    unknown_rows: set[tuple[str, str, str]] = set()
-    other: Counter[str] = Counter()
+    table: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for operation in trace.operations:
         phase = "forward" if operation.phase == "loss" else operation.phase
         cost = registry.cost(operation)
-        totals[phase] += int(cost.model_flop)
-        other[phase] += int(cost.other_flop)
-        key = phase, operation.module, operation.kind
-        if registry.bucket_of(operation.name) == "not_understood":
-            unknown[phase] += 1
-            unread[phase] += not registry.is_iterative(operation.name)
-            unknown_rows.add(key)
-        row = table.setdefault(key, [0, 0, 0])
-        for place, value in enumerate((int(cost.model_flop), int(cost.other_flop), 1)):
-            row[place] += value
-    forward, backward, recompute = (None if unknown[phase] else totals[phase] for phase in PHASES)
+        unknown = registry.bucket_of(operation.name) == "not_understood"
+        unread = unknown and not registry.is_iterative(operation.name)  # may be a product
+        row = {"model": int(cost.model_flop), "other": int(cost.other_flop), "calls": 1}
+        for total in (table[phase, operation.module, operation.kind], totals[phase]):
+            total.update(row, unknown=unknown, unread=unread)
+    forward, backward, recompute = (_known(totals[phase], "model") for phase in PHASES)
+    optimizer = totals["optimizer"]
     missing = registry.not_understood(trace.operations)
-    known_optimizer = has_optimizer and not unknown["optimizer"]
     return StepCount(
         forward,
         backward,
         recompute,
-        totals["optimizer"] + other["optimizer"] if known_optimizer else None,
-        None if any(unknown[phase] for phase in PHASES) else sum(other[phase] for phase in PHASES),
-        {phase: totals[phase] for phase in PHASES},
+        optimizer["model"] + optimizer["other"] if has_optimizer and not optimizer["unknown"] else None,
+        _known(sum((totals[phase] for phase in PHASES), Counter()), "other"),
+        {phase: totals[phase]["model"] for phase in PHASES},
         missing,
         tuple(
-            OperationCost(
-                *key, None if key in unknown_rows else row[0], None if key in unknown_rows else row[1], row[2]
-            )
-            for key, row in table.items()
+            OperationCost(*key, _known(row, "model"), _known(row, "other"), row["calls"]) for key, row in table.items()
         ),
         (*trace.notes, *map(_without_rule, missing)),
         attention_flop(trace.operations),
-        totals["optimizer"] if has_optimizer and not unread["optimizer"] else None,
+        optimizer["model"] if has_optimizer and not optimizer["unread"] else None,
     )
+
+
+def _known(row: Counter[str], name: str) -> int | None:
+    """The sum of this name; None where an operation of it has no rule."""
+    return None if row["unknown"] else row[name]
 
 
 def _without_rule(name: str) -> str:

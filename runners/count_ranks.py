@@ -100,7 +100,7 @@ def _single_flop(step: RankStep) -> int:
 
     with torch.device("meta"):
         model = step.build()
-    count = count_of(step_trace(model, step.inputs, None, None, None, train=True), model)
+    count = count_of(step_trace(model, step.inputs, None, None, None, train=True))
     if count.model_flop is None:
         raise Unavailable(f"operators without a rule: {', '.join(count.not_understood)}")
     return count.model_flop

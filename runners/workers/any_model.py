@@ -118,7 +118,7 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     from measure.step import count_of, step_trace
 
     trace = step_trace(model, inputs, None, None, None, train=True)
-    count = count_of(trace, model)
+    count = count_of(trace)
     blank = FlopCount(
         counter="exact",
         workload=workload,
