@@ -169,21 +169,20 @@ def _on(answer: ProjectionAnswer) -> str:
 
 def to_csv(answer: ProjectionAnswer) -> str:
     """A row a quantity: name, value, low, high, unit. Unknown is empty."""
-    rows = []
-    for name, (_, unit) in quantities(answer).items():
-        key = f"{side.replace(' ', '_')}_{name}" if (side := sides(answer).get(name)) else name
-        rows.append((key, *_values(answer, name), unit))
+    rows = [
+        (f"{side.replace(' ', '_')}_{name}" if side else name, *values, unit)
+        for name, _, unit, side, values in _numbers(answer)
+    ]
     return csv_text(("quantity", "value", "low", "high", "unit"), rows)
 
 
 def document(answer: ProjectionAnswer) -> dict[str, Any]:
     """The projection as JSON has it."""
     projection: dict[str, Any] = {}
-    for name, (_, unit) in quantities(answer).items():
-        values = dict(zip(("value", "low", "high"), _values(answer, name), strict=True))
-        if side := sides(answer).get(name):
-            values = dict.fromkeys(values) | {side.replace(" ", "_"): values["value"]}
-        projection[name] = values | {"unit": unit}
+    for name, _, unit, side, values in _numbers(answer):
+        ends_of = dict(zip(("value", "low", "high"), values, strict=True))
+        known = dict.fromkeys(ends_of) | {side.replace(" ", "_"): values[0]} if side else ends_of
+        projection[name] = known | {"unit": unit}
     laws, draws, measured = answer.fit.laws, answer.draws, answer.measured
     return {
         "domain": answer.domain.name,
@@ -218,23 +217,21 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
     }
 
 
-def _values(answer: ProjectionAnswer, name: str) -> tuple[float | None, float | None, float | None]:
-    """value, low, high."""
-    estimate = answer.estimates.get(name)
-    return (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+def _numbers(answer: ProjectionAnswer) -> Iterator[tuple[str, str, str, str, Sequence[float | None]]]:
+    """(name, what it is called, its unit, at least or at most, (value, low, high)) of each quantity."""
+    for name, (words, unit) in quantities(answer).items():
+        estimate = answer.estimates.get(name)
+        values = (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3
+        yield name, words, unit, sides(answer).get(name, ""), values
 
 
 def _rows(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
     wide = bool(answer.draws.inputs if answer.draws else answer.domain.uncertain())
     yield ("", "value", *(("low", "high") if wide else ()))
-    for name, (words, unit) in quantities(answer).items():
-        values = _values(answer, name)
+    for _, words, unit, side, values in _numbers(answer):
         if values[0] is not None:
-            side = sides(answer).get(name)
-            yield (
-                f"{words}, {side}" if side else words,
-                *(_amount(value, unit) for value in (values if wide else values[:1])),
-            )
+            shown = (_amount(value, unit) for value in (values if wide else values[:1]))
+            yield (f"{words}, {side}" if side else words, *shown)
 
 
 def _amount(value: float | None, unit: str) -> str:
@@ -307,11 +304,12 @@ def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
 def _meaning(answer: ProjectionAnswer) -> str:
     """What reaching the target takes, in one sentence."""
     bound = "" if answer.measured else f", bound by {answer.middle['bound']}"
-    (epoch_s, low_s, high_s), (step_s, *_) = _values(answer, "epoch_s"), _values(answer, "step_s")
-    if epoch_s is None:
-        return f"A step takes {_amount(step_s, 's')}{bound}."
-    ends = "" if low_s == high_s else f" ({_amount(low_s, 's')} to {_amount(high_s, 's')})"
-    return f"An epoch takes {_amount(epoch_s, 's')}{ends} in steps of {_amount(step_s, 's')}{bound}."
+    step, epoch = (answer.estimates.get(name) for name in ("step_s", "epoch_s"))
+    step_text = f"steps of {_amount(step.value if step else None, 's')}{bound}"
+    if epoch is None:
+        return f"It takes {step_text}."
+    ends = "" if epoch.low == epoch.high else f" ({_amount(epoch.low, 's')} to {_amount(epoch.high, 's')})"
+    return f"An epoch takes {_amount(epoch.value, 's')}{ends} in {step_text}."
 
 
 def _memory(answer: ProjectionAnswer) -> str:

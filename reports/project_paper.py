@@ -106,7 +106,7 @@ Subjects = Sequence[tuple[Domain, Formulas]]
 def paper_pictures() -> dict[str, bytes]:
     """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
     target = ppopp2019.target_of(ppopp2019.inputs())
-    subjects = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
+    subjects = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.ORDER)]
     return figure_style.render_all(
         lambda: {
             "growth": growth(subjects, target),

@@ -311,7 +311,7 @@ def _domain(options: Namespace) -> Domain:
     from analysis.project import domain as domains
     from workloads.catalogue.model_names import CODE, parse
 
-    names, file = domains.shipped_names(), options.file
+    names, file = domains.ORDER, options.file
     if file is None:
         raise Mistake(f"expected a domain ({', '.join(names)}) or a .toml file, got none")
     path = domains.FOLDER / f"{file}.toml" if file in names else Path(file)

@@ -141,31 +141,28 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
     )
 
 
-def sub_batches(
-    flop: Callable[[int], float],
-    moved_bytes: Callable[[int], float],
-    time_s: Callable[[int], float],
-    ridge: float,
-    most: int,
-) -> SubBatches:
-    """The sub-batches of a model whose step costs these, looked for up to `most`.
+def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator, most: int) -> SubBatches:
+    """The sub-batches of a model, looked for up to `most`. cost: FLOP and bytes of a step.
 
-    time_s: of a step. fastest: the smallest whose time a sample is within 1 % of the least of all up to `most`.
-    The intensity must not fall as the batch grows, as that of no model does whose weights are read once a step.
+    fastest: the smallest whose time a sample is within 1 % of the least of all up to `most`. The intensity must not
+    fall as the batch grows, as that of no model does whose weights are read once a step.
     """
-    wanted = time_s(most) / most * 1.01
-    limit = SATURATED * flop(most) / moved_bytes(most)
 
     def intensity(batch: int) -> float:
-        return flop(batch) / moved_bytes(batch)
+        flop, moved_bytes = cost(batch)
+        return flop / moved_bytes
+
+    def sample_s(batch: int) -> float:
+        return target.step(*cost(batch)).time_s / batch
 
     def first(holds: Callable[[int], bool]) -> int | None:
         """The smallest number from 1 to `most` at which this holds, if it holds from there on."""
         return 1 + bisect_left(range(1, most), True, key=holds) if holds(most) else None
 
+    limit, least_s = SATURATED * intensity(most), 1.01 * sample_s(most)
     return SubBatches(
-        ridge=first(lambda batch: intensity(batch) >= ridge),
-        fastest=first(lambda batch: time_s(batch) / batch <= wanted),
+        ridge=first(lambda batch: intensity(batch) >= target.ridge),
+        fastest=first(lambda batch: sample_s(batch) <= least_s),
         saturated=first(lambda batch: intensity(batch) >= limit),
     )
 

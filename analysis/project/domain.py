@@ -154,11 +154,6 @@ def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
     return domain
 
 
-def shipped_names() -> list[str]:
-    """The domains that come with the project, in the order of the paper."""
-    return list(ORDER)
-
-
 def shipped(name: str) -> Domain:
     """One of them."""
     return from_tables(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")), name)

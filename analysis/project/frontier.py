@@ -148,13 +148,11 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
 def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> SubBatches:
     """Sub-batches of interest at a size, by the roofline of the whole step."""
 
-    def of(quantity: str) -> Callable[[int], float]:
-        return lambda batch: cost_of(domain, formulas, target, grown, batch)[quantity]
+    def cost(batch: int) -> tuple[float, float]:
+        whole = cost_of(domain, formulas, target, grown, batch)
+        return whole["flop"], whole["moved_bytes"]
 
-    flop, moved = of("flop"), of("moved_bytes")
-    return sub_batches(
-        flop, moved, lambda batch: target.step(flop(batch), moved(batch)).time_s, target.ridge, MOST_BATCH
-    )
+    return sub_batches(cost, target, MOST_BATCH)
 
 
 def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:

@@ -8,6 +8,7 @@ Accelerators, sub-batches and several accelerators, against schedules that are g
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,15 +147,18 @@ def test_sub_batches_are_the_first_of_their_kind() -> None:
     def time(batch: int) -> float:
         return TARGET.step(flop(batch), moved(batch)).time_s
 
+    def cost(batch: int) -> tuple[float, float]:
+        return flop(batch), moved(batch)
+
     most = 4096
-    found = accelerator.sub_batches(flop, moved, time, TARGET.ridge, most)
+    found = accelerator.sub_batches(cost, TARGET, most)
     every = range(1, most + 1)
     least = min(time(c) / c for c in every)
     assert found.ridge == next(b for b in every if flop(b) / moved(b) >= 16)
     assert found.fastest == next(b for b in every if time(b) / b <= 1.01 * least)
     assert found.saturated == next(b for b in every if flop(b) / moved(b) >= 0.95 * flop(most) / moved(most))
     assert found.ridge == 455, "40 b ÷ (1000 + 0.3 b) is 16 at 454.5"
-    assert accelerator.sub_batches(flop, moved, time, 1e9, most).ridge is None
+    assert accelerator.sub_batches(cost, replace(TARGET, compute_ratio=1.0, memory_ratio=1e-9), most).ridge is None
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])

@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any], w
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", domains.shipped_names())
+@pytest.mark.parametrize("name", domains.ORDER)
 def test_the_five_domains_can_be_projected(name: str) -> None:
     domain = domains.shipped(name)
     assert set(domain.sizes) | {domain.grows} <= set(shipped_formulas()[domain.model].sizes)

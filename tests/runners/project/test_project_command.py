@@ -209,7 +209,7 @@ def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.Mo
 
     target = ppopp2019.target_of(ppopp2019.inputs())
     found: list[tuple[Any, Formulas]] = [
-        (domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())
+        (domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.ORDER)
     ]
     growth = project_figures.growth(found, target)
     for axes in growth.axes[:4]:
