@@ -1,21 +1,11 @@
 """The whole number at which a model just fits: the largest batch within a memory, the smallest beyond a ridge point.
 
-`solve` answers a request (`analysis.formula.requests`) at fixed values of the other symbols. `proof` says
-how far the answer is known: by "roots" and "monotone" for every whole number, by "searched" up to `searched_to` only.
-
-Where the relation holds up to a number, the answer is the largest for which it does, for `>=` as for `<=`; where it
-holds from a number on, the smallest. Where it holds in several stretches, `<=` takes the end of the last and `>=` the
-start of the first. Of `==` it is the smallest.
-
-Where a formula satisfies a relation to 0 is found in one of three ways, the first that applies:
-
-* **roots**: of a quotient of polynomials the sign can change only at a root of either, and those are isolated exactly;
-* **monotone**: built of parts that only grow (or only shrink) with the unknown, its sign changes twice at most, which
-  is found by halving;
-* **searched**: every candidate of a stated range is tried, and nothing is said beyond it.
-
-Each test of a candidate is an exact evaluation. Not claimed: the second way looks at the shape of the formula only, so
-that a formula may be monotone and not be seen to be.
+`solve` answers a request (`analysis/formula/requests.py`) at fixed values of the other symbols. Where the relation
+holds up to a number the answer is the largest for which it does; where from a number on, the smallest. Where it holds
+in several stretches, `<=` takes the end of the last and `>=` the start of the first; of `==` it is the smallest.
+`proof` says how it is known: **roots** of quotients of polynomials, isolated exactly; **monotone**, as all its parts go
+one way, so that its sign changes are found by halving; else **searched**: every candidate of a stated range is tried,
+and nothing is said beyond. Each test of a candidate is exact. Not claimed: that each monotone formula is recognised.
 """
 
 import operator
@@ -26,7 +16,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from analysis.formula.expressions import Exact, Expr, Point, checked_point, compiled, names, partly, symbol, value
+from analysis.formula.expressions import Exact, Expr, Point, checked_point, names, partly, symbol, value
 from analysis.formula.requests import Candidates, Constraint, amount
 
 HOLDS: Mapping[str, Callable[[Exact, int], bool]] = {
@@ -66,38 +56,31 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
 
     Raises ValueError where the formula is divided by 0 at a candidate.
     """
-    whole = sympy.sympify(formula)
-    symbols, function = compiled(whole)
-
-    def at(number: int) -> Exact:
-        try:
-            return function(number) if symbols else function()
-        except ZeroDivisionError as fault:
-            raise ValueError(
-                f"expected a formula that is nowhere divided by 0, got one at {unknown}={number}"
-            ) from fault
-
+    whole, name = sympy.sympify(formula), str(unknown)
     first, step, count = candidates.first, candidates.step, candidates.count()
+    last = None if count is None else first + (count - 1) * step
+    breaks: Iterable[int]
     if is_quotient(whole):
         breaks, proof = _beside_roots(whole, unknown), "roots"
     elif (way := direction(whole.subs(unknown, unknown + first - 1), unknown)) is not None:
         indices = range(count or BEYOND)
 
         def rising(index: int) -> int:  # its sign is that of a course that never falls
-            return way * at(first + index * step).numerator
+            return way * value(whole, {name: first + index * step}, [name]).numerator
 
         crossings = (find(indices, 0, key=rising) for find in (bisect_left, bisect))
         breaks, proof = [first + index * step for index in crossings if index < len(indices)], "monotone"
     else:
-        searched = first + (min(SEARCHED, count or SEARCHED) - 1) * step
-        numbers = [number for number in range(first, searched + 1, step) if HOLDS[relation](at(number), 0)]
-        return Runs(_merged(((number, number) for number in numbers), step), "searched", searched)
-    last = None if count is None else first + (count - 1) * step
+        last, proof = first + (min(SEARCHED, count or SEARCHED) - 1) * step, "searched"
+        breaks = range(first, last + 1, step)
     starts = sorted({first, *(first + -(-(place - first) // step) * step for place in breaks if place > first)})
     starts = [start for start in starts if last is None or start <= last]
-    ends = [*(start - step for start in starts[1:]), last]
-    stretches = zip(starts, ends, strict=True)
-    return Runs(_merged((stretch for stretch in stretches if HOLDS[relation](at(stretch[0]), 0)), step), proof)
+    stretches: list[Stretch] = []
+    for start, end in zip(starts, [*(start - step for start in starts[1:]), last], strict=True):
+        if HOLDS[relation](value(whole, {name: start}, [name]), 0):
+            is_next = stretches and stretches[-1][1] == start - step
+            stretches.append((stretches.pop()[0] if is_next else start, end))
+    return Runs(tuple(stretches), proof, last if proof == "searched" else None)
 
 
 def is_quotient(formula: Expr) -> bool:
@@ -113,17 +96,6 @@ def _beside_roots(formula: Expr, unknown: Expr) -> list[int]:
         for (low, high), _ in polynomial.intervals(eps=sympy.Rational(1, 4)) if polynomial.degree() > 0 else ():
             breaks |= set(range(int(sympy.floor(low)), int(sympy.ceiling(high)) + 2))
     return list(breaks)
-
-
-def _merged(parts: Iterable[Stretch], step: int) -> tuple[Stretch, ...]:
-    """Neighbouring stretches put together."""
-    merged: list[Stretch] = []
-    for low, high in parts:
-        if merged and merged[-1][1] == low - step:
-            merged[-1] = (merged[-1][0], high)
-        else:
-            merged.append((low, high))
-    return tuple(merged)
 
 
 def direction(formula: Expr, unknown: Expr) -> int | None:

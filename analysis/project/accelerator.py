@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from analysis.devices import memory as devices_memory
 from analysis.devices import peaks
 from analysis.devices.memory import Link
-from analysis.formula.expressions import unknown_name
+from analysis.formula.requests import rates
 
 COMPUTE_RATIO, MEMORY_RATIO = 0.8, 0.7
 """The shares of peak and bandwidth that the paper assumes to be achievable."""
@@ -122,17 +122,13 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
 
     Raises ValueError as `device_called`, for a unit without a peak, a row without bandwidth.
     """
-    row = peaks.device_called(device)
-    if unit not in row.peaks:
-        raise ValueError(f"{row.name}: {unknown_name('dtype with a peak', unit, row.peaks)}")
-    if row.bandwidth_bytes_per_s is None:
-        raise ValueError(f"{row.name}: expected a bandwidth in the table of peaks, there is none")
+    row, known = peaks.device_called(device), rates(device, unit)
     memory = next(filter(None, map(devices_memory.lookup, (device, *row.names))), None)
     return replace(
         like,
         name=f"{row.name}, {unit}",
-        peak_flop_per_s=row.peaks[unit],
-        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+        peak_flop_per_s=known.peak_flop_per_s,
+        bandwidth_bytes_per_s=known.bandwidth_bytes_per_s,
         memory_bytes=float(memory.memory_bytes) if memory else None,
         link_bytes_per_s=None,
         cache_bytes=None,

@@ -230,11 +230,11 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
                 if isinstance(answer, WorkerFault):
                     raise ValueError(f"--batch-sizes auto: {model}: {answer.reason}; say sizes instead")
                 fits.append(answer)
-            least = min(fits, key=lambda fitting: fitting.largest)
+            least = min(fits, key=lambda fit: fit.fits)
             steps[key] = {
-                "batches": batches_up_to(least.largest, least.least),
-                "largest": least.largest,
-                "at_most": least.at_most,
+                "batches": batches_up_to(least.fits, min(least.needed)),
+                "largest": least.fits,
+                "at_most": least.largest_batch,
             }
     finally:
         worker.stop()

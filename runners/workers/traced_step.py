@@ -141,16 +141,6 @@ LEAST = (1, 2, 4, 8, 16, 32, 64)
 """The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """What is found of one model and precision. largest: that fits, at_most: by live bytes, 0 where none does; least:
-    the smallest that the model takes."""
-
-    largest: int
-    least: int
-    at_most: int
-
-
 def fit(
     step_at: Callable[[int], Trace],
     memory_bytes: int,
@@ -195,7 +185,7 @@ def moments(
     return [here + more for here in footprint(step.operations, step.storages).total_bytes]
 
 
-def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
+def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> BatchFit:
     """What a sweep needs to know of a model in a precision: its largest batch and smallest.
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
@@ -208,8 +198,7 @@ def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: 
                 steps[batch_size] = trace_batch(options, batch_size)
         return steps[batch_size]
 
-    batch_fit = fit(step_at, memory_bytes, margin_ratio, options.device, name, _lying)
-    return Fitting(batch_fit.fits, min(batch_fit.needed), batch_fit.largest_batch)
+    return fit(step_at, memory_bytes, margin_ratio, options.device, name, _lying)
 
 
 def _lying(step: Trace) -> int:

@@ -133,7 +133,7 @@ def test_a_device_of_the_table_is_a_target_with_the_peak_of_the_unit() -> None:
     assert (found.compute_ratio, found.memory_ratio, found.memory_bytes) == (0.8, 0.5, 80e9)
     with pytest.raises(ValueError, match=r"expected a device of the table.*nearest NVIDIA A100-SXM4-80GB"):
         accelerator.of_device("A100-SXM4-81GB", "bf16", TARGET)
-    with pytest.raises(ValueError, match=r"Tesla K80: unknown dtype with a peak: expected fp64 or fp32, got 'bf16'"):
+    with pytest.raises(ValueError, match=r"Tesla K80: unknown unit: expected fp64 or fp32, got 'bf16'"):
         accelerator.of_device("Tesla K80", "bf16", TARGET)
 
 

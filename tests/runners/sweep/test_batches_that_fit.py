@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from analysis.footprint.device_memory import BatchFit
 from results.process import free_bytes
 from runners.sweep import plan
 from runners.sweep.options import as_options, grid_of, parser
 from runners.sweep.plan import Grid, batches_up_to, cells, with_batches
 from runners.workers.devices import ProbeResult
-from runners.workers.traced_step import Fitting, StepOptions, fitting
+from runners.workers.traced_step import StepOptions, fitting
 
 MB = 10**6
 ANY = ProbeResult(device="cpu")
@@ -29,8 +30,8 @@ class Predicting:
     def __init__(self, _name: str) -> None:
         pass
 
-    def call(self, _task: str, *_request: Any, timeout_s: float) -> Fitting:
-        return Fitting(35, 1, 35)
+    def call(self, _task: str, *_request: Any, timeout_s: float) -> BatchFit:
+        return BatchFit(35, 0, {1: 1}, None, fits=35)
 
     def stop(self) -> None:
         pass
@@ -107,4 +108,4 @@ def test_batches_that_lie_ready_are_counted() -> None:
     """A sample is an image of 64 channels of 64 × 64 floats, 1 MiB: six are there while it is trained, and of one of
     two samples three more lie ready. 27 MB hold two samples; without those that lie ready three."""
     found = fitting(StepOptions("synthetic_convolution", device="cpu"), 30 * MB, 0.1, "")
-    assert (found.largest, found.least) == (2, 1)
+    assert (found.fits, min(found.needed)) == (2, 1)

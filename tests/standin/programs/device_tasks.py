@@ -159,11 +159,11 @@ def largest_batch(model: str, pixels: int, memory_bytes: int) -> dict[str, int]:
 
     asked = StepOptions(model, "fp32", "sgd", "cuda", hyper={"image_size": pixels, "num_classes": 1000})
     predicted = fitting(asked, memory_bytes, 0.0, "")
-    low, high = predicted.at_most // 2, 2 * predicted.at_most
+    low, high = predicted.largest_batch // 2, 2 * predicted.largest_batch
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if trains(model, pixels, middle) else (low, middle)
-    return {"fits": predicted.largest, "at_most": predicted.at_most, "trained": low}
+    return {"fits": predicted.fits, "at_most": predicted.largest_batch, "trained": low}
 
 
 def trains(model: str, pixels: int, size: int) -> bool:
