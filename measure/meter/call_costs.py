@@ -33,6 +33,9 @@ from results.errors import one_line
 
 MAX_WAITING = 1_024
 
+BUDGET_RATIO = 0.01
+"""Share of the loop's time for counting."""
+
 IN_A_TRANSFORM = "the model was called inside of a transform of torch.func: sizes and gradients there are not seen"
 
 LATE = (
@@ -101,17 +104,15 @@ class StepFlop:
 class CallCosts:
     """The counted calls of one model.
 
-    unit: where the caller knows which unit runs the products. budget_ratio: share of the loop's time for counting.
-    waiting: calls to be counted, with their inputs.
+    unit: where the caller knows which unit runs the products. waiting: calls to be counted, with their inputs.
     """
 
     def __init__(
-        self, model: torch.nn.Module, device_type: str, unit: str | None, budget_ratio: float, loss_of: Any = None
+        self, model: torch.nn.Module, device_type: str, unit: str | None, loss_of: Callable[[Any], Any] | None
     ) -> None:
         self._model = model
         self._device_type = device_type
         self._unit = unit
-        self._budget_ratio = budget_ratio
         self._loss_of = loss_of
         self.waiting: dict[CallKey, tuple[torch.nn.Module, Any, Any]] = {}
         self._copies: dict[tuple[str, int], torch.nn.Module] = {}
@@ -156,7 +157,7 @@ class CallCosts:
         began_s = time.perf_counter()
         for key in sorted(self.waiting, key=lambda key: key not in wanted):
             now_s = time.perf_counter()
-            is_over = self.counting_s + now_s - began_s > self._budget_ratio * (now_s - self._began_s)
+            is_over = self.counting_s + now_s - began_s > BUDGET_RATIO * (now_s - self._began_s)
             if is_over and not (self._at_once or all_of_them or key in wanted):
                 break
             self.cost_by_key[key] = self._count(key, *self.waiting.pop(key))
@@ -260,7 +261,7 @@ class CallCosts:
         reason = f"no rule for {', '.join(names)}; one is given by {lines}" if names else ""
         return CallCost(
             {phase: self.by_unit(products) for phase, products in amounts.items()},
-            {phase: calls for phase, calls in unknown.items() if calls},
+            +unknown,
             reason or (DREW if DREW in trace.notes else ""),
             attention=attention_flop(trace.operations),
         )

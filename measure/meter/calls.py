@@ -155,9 +155,9 @@ class ForwardCalls:
     def __init__(
         self,
         model: torch.nn.Module,
+        state: ModelState,
         device_type: str,
         step: Any,
-        state: ModelState,
         meter: Any,
         children: bool,
     ) -> None:
@@ -169,7 +169,7 @@ class ForwardCalls:
         self._handles: list[Any] = []
         self._inside = 0
         self._step = step
-        self._look = state.look
+        self.state, self._look = state, state.look
 
     def attach(self) -> None:
         """Begin to see calls. Compiled code leaves its graph for the hook, which is never part of one."""

@@ -53,7 +53,6 @@ from results.text_files import nearest
 
 __all__ = ["MeterOptions", "MeterSummary", "UtilizationMeter"]
 
-COUNTING_BUDGET_RATIO = 0.01
 MICRO_BATCHES = (
     "steps wrote no weight: they are micro-batches of an accumulation; one step() belongs around all of them and the "
     "optimizer's step"
@@ -127,12 +126,11 @@ class UtilizationMeter:
         self._inner = _unwrapped(model)
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
-        self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
+        self._costs = CallCosts(self._inner, device.type, chosen.unit, chosen.loss_of)
         self._times = StepTimes(clock_for(device))
         trained = (each for each in self._inner.parameters() if each.requires_grad and not each.is_inference())
         self._step = MeteredStep(self, self._times, next(trained, torch.empty(0)))
-        self._state = ModelState(self._inner)
-        self._calls = ForwardCalls(model, device.type, self._step, self._state, self, chosen.children)
+        self._calls = ForwardCalls(model, ModelState(self._inner), device.type, self._step, self, chosen.children)
         self._observations = Observations(
             model,
             list(self._calls.modules.values()),
@@ -145,8 +143,8 @@ class UtilizationMeter:
         self._warm, self._run = Stretch(), Stretch()
         self._open = [self._run]  # and the window, after the first one, which is the run
         self._warm_up = chosen.warm_up_steps
-        self._energy = LoopEnergy(str(device)) if chosen.energy else None
-        if self._energy and not self._warm_up:
+        self._energy = LoopEnergy(str(device) if chosen.energy else "")
+        if not self._warm_up:
             self._energy.start()
         self._version = 0  # of the newest state of the model
         self._faults: dict[str, None] = {}
@@ -194,30 +192,27 @@ class UtilizationMeter:
 
     def window(self) -> MeterSummary:
         """Sum up the steps that completed since the last call of this method. Does not wait for the device."""
-        figures = None
         with self._guarded():
             self._take(wait=False)
             self._observations.window(self._step.number)
             self._step.left = 0
             window, self._open = self._open[-1], [self._run, Stretch()]
-            figures = self._summary(window, self._energy.mean_power(of_window=True) if self._energy else None)
-        return figures or self._no_summary()
+            return self._summary(window, *self._energy.mean_power(of_window=True))
+        return self._no_summary()  # type: ignore[unreachable]
 
     def summary(self) -> MeterSummary:
         """Sum up all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
-        figures = None
         with self._guarded():
             self._take(wait=True)
             self._costs.count_waiting(all_of_them=True)
-            figures = self._summary(self._run, self._energy.mean_power() if self._energy else None)
-        return figures or self._no_summary()
+            return self._summary(self._run, *self._energy.mean_power())
+        return self._no_summary()  # type: ignore[unreachable]
 
     def close(self) -> None:
         """Remove the hooks. The numbers stay."""
         with self._guarded():
             self._remove_hooks()
-            if self._energy:
-                self._energy.close()
+            self._energy.close()
 
     def __enter__(self) -> Self:
         return self
@@ -262,7 +257,7 @@ class UtilizationMeter:
         if verdict is not None:
             pending.append(verdict)
             if verdict.has_changed:
-                self._state.renumber()
+                self._calls.state.renumber()
         if len(pending) - self._kept >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
             self._kept = len(pending)
@@ -284,34 +279,30 @@ class UtilizationMeter:
             if self._warm_up > 0:
                 self._warm_up -= 1
                 self._warm.add(step)
-                if self._warm_up == 0 and self._energy:
+                if self._warm_up == 0:
                     self._energy.start()
                 continue
             for stretch in self._open:
                 stretch.add(step)
 
-    def _summary(self, stretch: Stretch, energy: tuple[float | None, str] | None) -> MeterSummary:
-        watts, reason = energy or (None, "")
+    def _summary(self, stretch: Stretch, watts: float | None, reason: str) -> MeterSummary:
         keys = {key for block in stretch.blocks for key, _ in (*block.passes, *block.observed_passes)}
         units = self._costs.flop(all_of(self._run.blocks).passes).by_unit[DENSE]
-        if (
-            self._own_peak
-            and trials.OWN_PEAK_S
-            and units
-            and not self.is_open
-            and not torch.distributed.is_initialized()
-        ):
+        may_measure = trials.OWN_PEAK_S and not self.is_open and not torch.distributed.is_initialized()
+        if self._own_peak and units and may_measure:
             self._own_peak = False
             self._measure_peak([name for name, each in PRECISIONS.items() if each.matmul_unit in units])
         observations = self._observations
         notes = (*self._faults, *filter(None, [reason]), *observations.notes(keys), *self._micro_batches(stretch))
         figures = summary(stretch, self._costs, self._place, watts, notes)
         unverified = min(figures.steps, self._step.number - observations.last)
+        if not unverified:
+            return figures
         return dataclasses.replace(
             figures,
             unverified_steps=unverified,
-            unverified_since_step=observations.last if unverified else None,
-            unverified_reason=observations.reason if unverified else "",
+            unverified_since_step=observations.last,
+            unverified_reason=observations.reason,
         )
 
     def _measure_peak(self, precisions: Sequence[str]) -> None:
@@ -371,24 +362,17 @@ class UtilizationMeter:
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     """The module inside of torch.compile's and data parallelism's."""
-    wrappers = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
-    while True:
-        if isinstance(model, torch._dynamo.OptimizedModule):
-            model = model._orig_mod
-        elif isinstance(model, wrappers):
-            model = model.module
-        else:
-            return model
+    if isinstance(model, torch._dynamo.OptimizedModule):
+        return _unwrapped(model._orig_mod)
+    if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        return _unwrapped(model.module)
+    return model
 
 
 def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.device:
-    if device is None:
-        held = next(model.parameters(), None)
-        device = held.device if held is not None else "cpu"
-    place = torch.device(device)
-    if str(place) == "cuda":
-        return torch.device("cuda", torch.cuda.current_device())
-    return place
+    held = next(model.parameters(), None)
+    chosen = torch.device(device or ("cpu" if held is None else held.device))
+    return torch.device("cuda", torch.cuda.current_device()) if str(chosen) == "cuda" else chosen
 
 
 def _place(device: torch.device, peak_flop_per_s: float | None, rows: list[Ceiling]) -> LoopDevice:

@@ -227,19 +227,19 @@ def all_of(blocks: Iterable[StepBlock]) -> StepBlock:
 
 
 class LoopEnergy:
-    """Mean power over a loop and over its windows, with the reason where there is none.
+    """Mean power over a loop and over its windows, with the reason where there is none. device: "": nothing is read.
 
     After `close` the whole loop is what it was then.
     """
 
     def __init__(self, device: str) -> None:
         self._telemetry: Any = None
-        self._reason = "no energy: no step was completed after the warm-up"
+        self._reason = "no energy: no step was completed after the warm-up" if device else ""
         self._start: Telemetry | None = None
         self._window: Telemetry | None = None
         self._final: Telemetry | None = None
         try:
-            self._telemetry = open_device(device)
+            self._telemetry = open_device(device) if device else None
         except Unavailable as reason:
             self._reason = f"no energy: {reason}"
 
