@@ -15,7 +15,7 @@ import importlib.util
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -65,10 +65,10 @@ class _Step:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*self.trainer.*")  # self.log outside of a Trainer
-                found = self._model.training_step(inputs[0] if len(inputs) == 1 else inputs, 0)
+                result = self._model.training_step(inputs[0] if len(inputs) == 1 else inputs, 0)
         finally:
             self._inside = False
-        loss = found.get("loss") if isinstance(found, dict) else found
+        loss = result.get("loss") if isinstance(result, dict) else result
         if not isinstance(loss, torch.Tensor):
             raise ValueError(f"{self._text}: expected a loss from training_step, got {type(loss).__name__}")
         return loss
@@ -89,27 +89,21 @@ def loss_of_step(output: Any, _target: Any) -> torch.Tensor:
     return output if isinstance(output, torch.Tensor) and output.dim() == 0 else mean_loss(output)
 
 
-class OwnOptimizer:
-    """`configure_optimizers` of the module that was built last, for `--optimizer own`."""
-
-    def __init__(self) -> None:
-        self.model: Any = None
-
-    def __call__(self, _parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """Raises ValueError for several optimizers, or none."""
-        made = self.model.configure_optimizers()
-        if isinstance(made, tuple) and len(made) == 2:
-            made = made[0]
-        if isinstance(made, dict):
-            made = made.get("optimizer")
-        if isinstance(made, (list, tuple)) and len(made) == 1:
-            made = made[0]
-        if not isinstance(made, torch.optim.Optimizer):
-            raise ValueError(f"expected one optimizer from configure_optimizers, got {type(made).__name__}")
-        return made
+def configured_optimizer(model: Any) -> torch.optim.Optimizer:
+    """What `configure_optimizers` of the module gives. Raises ValueError for several optimizers, or none."""
+    configured = model.configure_optimizers()
+    if isinstance(configured, tuple) and len(configured) == 2:
+        configured = configured[0]
+    if isinstance(configured, dict):
+        configured = configured.get("optimizer")
+    if isinstance(configured, (list, tuple)) and len(configured) == 1:
+        configured = configured[0]
+    if not isinstance(configured, torch.optim.Optimizer):
+        raise ValueError(f"expected one optimizer from configure_optimizers, got {type(configured).__name__}")
+    return configured
 
 
-Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
+Feed = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""
 
 RETURNS = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
@@ -124,25 +118,47 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     module = load(spec)
     function = member(module, spec)
     sizes = _sizes(spec, function, hyper)
-    result = _call(spec, function, sizes)
+    with building(spec.text):
+        result = function(**sizes)
     if isinstance(result, Workload):
         return replace(result, name=spec.text)
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(result)}")
-    feed = _feed(spec, module, inputs, shapes, maker)
+    feed, parameters = _feed(spec, module, inputs, shapes, maker), takes(model)
     own_loss = getattr(module, f"{spec.function}_loss", None)
     steps_itself = own_loss is None and has_training_step(model)
-    optimizer = OwnOptimizer() if steps_itself else None
+    built, unused = [stepping(model, spec.text) if steps_itself else model], [model]
+
+    def build(**sizes: int) -> torch.nn.Module:
+        """The first time, if that is on the device asked for, the model that told what the function returns."""
+        again: Any = unused.pop() if unused else None
+        if again is None or any(p.device != torch.get_default_device() for p in again.parameters()):
+            with building(spec.text):
+                again = function(**sizes)
+            again = again[0] if isinstance(again, tuple) else again
+        built[0] = stepping(again, spec.text) if steps_itself else again
+        return built[0].train()
+
+    def batch(_hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+        fed = feed(size, device, generator)
+        if isinstance(fed, Batch) or steps_itself:
+            return as_batch(fed)
+        try:
+            plain, named = split(fed)
+        except ValueError as fault:
+            raise ValueError(f"{spec.text}: {fault}") from fault
+        return Batch(positional(parameters, plain, named), None)
+
     return Workload(
         name=spec.text,
         task="general",
         hyper=sizes,
-        build=_Build(spec, function, model, optimizer),
-        batch=partial(_data_loader_batch, feed) if steps_itself else partial(_batch, spec.text, takes(model), feed),
+        build=build,
+        batch=batch,
         loss=own_loss or (loss_of_step if steps_itself else mean_loss),
         source=spec.text,
-        optimizer=optimizer,
+        optimizer=(lambda _parameters: configured_optimizer(built[0])) if steps_itself else None,
     )
 
 
@@ -203,49 +219,15 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
     return sizes
 
 
-def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
-    with building(spec.text):
-        return function(**sizes)
-
-
-class _Build:
-    """Builds the model: the first time, if that is on the device asked for, the one that told what the function
-    returns."""
-
-    def __init__(
-        self,
-        spec: Spec,
-        function: Callable[..., Any],
-        first: torch.nn.Module,
-        stepped: OwnOptimizer | None = None,
-    ) -> None:
-        self._spec, self._function, self._stepped = spec, function, stepped
-        if stepped is not None:
-            stepping(first, spec.text)
-        self._first: torch.nn.Module | None = first
-
-    def __call__(self, **sizes: int) -> torch.nn.Module:
-        first, self._first = self._first, None
-        device = torch.get_default_device()
-        if first is not None and all(parameter.device == device for parameter in first.parameters()):
-            return self._trained(first)
-        made = _call(self._spec, self._function, sizes)
-        model: torch.nn.Module = made[0] if isinstance(made, tuple) else made
-        return self._trained(model)
-
-    def _trained(self, model: torch.nn.Module) -> torch.nn.Module:
-        if self._stepped is None:
-            return model.train()
-        self._stepped.model = stepping(model, self._spec.text)
-        return model.train()
-
-
-def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], maker: Spec | None) -> Made:
+def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], maker: Spec | None) -> Feed:
     """What makes the inputs: --batch, --input, what the function returned, or NAME_batch beside it, in this order."""
     if maker is not None:
         return partial(_named_maker, maker, member(load(maker), maker))
     if shapes:
-        return partial(_draw_batch, tuple(shapes))
+        return lambda size, device, generator: (
+            *(draw(shape, size, device, generator) for shape in shapes if not shape.name),
+            {shape.name: draw(shape, size, device, generator) for shape in shapes if shape.name},
+        )
     if inputs is None:
         inputs = getattr(module, f"{spec.function}_batch", None)
     if inputs is None:
@@ -264,36 +246,6 @@ def _named_maker(
 ) -> Any:
     with building(f"{spec.text}: {getattr(maker, '__name__', spec.function)}(size, device, generator)"):
         return maker(size, device, generator)
-
-
-def _draw_batch(shapes: Sequence[Shape], size: int, device: torch.device, generator: torch.Generator | None) -> Any:
-    plain = [draw(shape, size, device, generator) for shape in shapes if not shape.name]
-    return (*plain, {shape.name: draw(shape, size, device, generator) for shape in shapes if shape.name})
-
-
-def _data_loader_batch(
-    feed: Made, _hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
-) -> Batch:
-    return as_batch(feed(size, device, generator))
-
-
-def _batch(
-    text: str,
-    parameters: Sequence[inspect.Parameter],
-    feed: Made,
-    hyper: Mapping[str, int],
-    size: int,
-    device: torch.device,
-    generator: torch.Generator | None,
-) -> Batch:
-    batch = feed(size, device, generator)
-    if isinstance(batch, Batch):
-        return batch
-    try:
-        inputs, named = split(batch)
-    except ValueError as fault:
-        raise ValueError(f"{text}: {fault}") from fault
-    return Batch(positional(parameters, inputs, named), None)
 
 
 def _type_text(value: Any) -> str:
