@@ -12,7 +12,6 @@ beside those of another.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 
 from analysis.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from results.records.answers import Machine, StepModule, StepOperation, StepProfile
@@ -21,9 +20,6 @@ SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recom
 """Phase → the pass that it is shown with; any other is the optimizer's."""
 
 OPTIMIZER = "optimizer"
-
-TOLERANCE = 1e-6
-"""The parts may miss the step's time by this share: nanoseconds are added up in floating point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,32 +110,6 @@ class ModuleNode:
         return self.model_flop / taken_s if self.time_s and complete else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conservation:
-    """What must add up, and whether it does."""
-
-    attributed_s: float | None
-    between_s: float
-    step_s: float | None
-    tree_flop: int
-    step_flop: int
-    tree_parameters: int
-    parameters: int
-
-    @property
-    def times_hold(self) -> bool:
-        """Whether operations and the time between them are the step; True where nothing was timed."""
-        if self.step_s is None or self.attributed_s is None:
-            return True
-        return abs(self.attributed_s + self.between_s - self.step_s) <= TOLERANCE * self.step_s
-
-    @property
-    def holds(self) -> bool:
-        """Whether times, FLOP and parameters of the tree are the step's."""
-        exact = self.tree_flop == self.step_flop and self.tree_parameters == self.parameters
-        return exact and self.times_hold
-
-
 def tree(profile: StepProfile) -> dict[str, ModuleNode]:
     """Path → module, in the profile's order, the root ("") first.
 
@@ -187,21 +157,6 @@ def above(path: str, known: Iterable[str]) -> list[str]:
         path = nearest(path.rpartition(".")[0], known)
         chain.append(path)
     return chain
-
-
-def conservation(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Conservation:
-    """Whether the tree is the step: its operations added up anew, without the tree."""
-    own = [module.own_parameters for module in profile.modules]
-    root = nodes[""]
-    return Conservation(
-        attributed_s=_known_sum(operation.time_s for operation in profile.operations),
-        between_s=sum(profile.between_s.values()),
-        step_s=fmean(profile.step_times_s) if profile.step_times_s else None,
-        tree_flop=root.model_flop,
-        step_flop=sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE),
-        tree_parameters=sum(own) if own else profile.parameters,
-        parameters=profile.parameters,
-    )
 
 
 def _node(module: StepModule, own: Sequence[tuple[StepOperation, RoofPlace]], machine: Machine) -> ModuleNode:

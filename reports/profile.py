@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from analysis.module_tree import OPTIMIZER, SIDES, ModuleNode, conservation, tree
+from analysis.module_tree import OPTIMIZER, SIDES, ModuleNode, tree
 from analysis.operators.attention_conventions import BY_RULE
-from analysis.roofline import Against, StepRoof, places, step_roof
+from analysis.roofline import RECOMPUTE, Against, StepRoof, places, step_roof
 from analysis.stats.summary import summarise
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.answers import StepProfile
@@ -22,6 +22,10 @@ PLACED = (
     "attained_flop_per_s", "attained_ratio", "datasheet_attained_ratio", "bound",
 )  # fmt: skip
 """What an operation's row has of its place under the roof."""
+
+
+TOLERANCE = 1e-6
+"""The parts may miss the step's time by this share: nanoseconds are added up in floating point."""
 
 
 def headline(roof: StepRoof) -> tuple[str, Against]:
@@ -133,7 +137,6 @@ def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
 def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, Any]:
     root, roof = nodes[""], step_roof(profile)
     denominator, against = headline(roof)
-    sums = conservation(profile, nodes)
     passes = latencies(profile, root)
     return {
         "model": profile.model,
@@ -165,7 +168,7 @@ def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, An
         "datasheet_utilization_ratio": roof.datasheet.utilization_ratio,
         "datasheet_attainable_ratio": roof.datasheet.attainable_ratio,
         "time_by_bound_s": {bound or "unknown": time_s for bound, time_s in roof.time_by_bound_s.items()},
-        "conserved": sums.holds,
+        "conserved": all(conservation(profile, root).values()),
         **_partial_totals(root),
     }
 
@@ -217,22 +220,25 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     ]
 
 
-def conservation_lines(profile: StepProfile, root: ModuleNode) -> list[str]:
-    """What adds up, as sums that a reader can check."""
-    sums, some = conservation(profile, {"": root}), root.at_least()
-    times = "=" if sums.times_hold else "is not"
-    flop = "=" if sums.tree_flop == sums.step_flop else "is not"
-    parameters = "=" if sums.tree_parameters == sums.parameters else "are not"
-    lines = [
-        f"FLOP of the tree {some}{sums.tree_flop:,} {flop} of the step {some}{sums.step_flop:,}",
-        f"parameters of the tree {sums.tree_parameters:,} {parameters} of the model {sums.parameters:,}",
-    ]
-    if sums.attributed_s is None or sums.step_s is None:
-        return lines
-    attributed, between, step = (
-        f"{1e3 * time_s:.3f} ms" for time_s in (sums.attributed_s, sums.between_s, sums.step_s)
-    )
-    return [f"operations {attributed} + between them {between} {times} step {step}", *lines]
+def conservation(profile: StepProfile, root: ModuleNode) -> dict[str, bool]:
+    """What adds up, as sums that a reader can check → whether it does; the step's operations are added up anew, without
+    the tree."""
+    times_s = [operation.time_s for operation in profile.operations if operation.time_s is not None]
+    step_flop = sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE)
+    parameters = sum(module.own_parameters for module in profile.modules) if profile.modules else profile.parameters
+    some, sums = root.at_least(), dict[str, bool]()
+    if times_s and profile.step_times_s:
+        all_s = sum(times_s), sum(profile.between_s.values()), fmean(profile.step_times_s)
+        holds = abs(all_s[0] + all_s[1] - all_s[2]) <= TOLERANCE * all_s[2]
+        attributed, between, step = (f"{1e3 * time_s:.3f} ms" for time_s in all_s)
+        sums[f"operations {attributed} + between them {between} {'=' if holds else 'is not'} step {step}"] = holds
+    holds = root.model_flop == step_flop
+    equal = "=" if holds else "is not"
+    sums[f"FLOP of the tree {some}{root.model_flop:,} {equal} of the step {some}{step_flop:,}"] = holds
+    holds = parameters == profile.parameters
+    equal = "=" if holds else "are not"
+    sums[f"parameters of the tree {parameters:,} {equal} of the model {profile.parameters:,}"] = holds
+    return sums
 
 
 def _size_lines(profile: StepProfile) -> list[Line]:

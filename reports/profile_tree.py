@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from analysis.module_tree import ModuleNode, tree
 from analysis.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
-from reports.profile import conservation_lines, summary_lines, time, verdict
+from reports.profile import conservation, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import Branch, PageVerdict, Section, Table, TableCell, document, page_table
 from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
@@ -178,7 +178,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
 
 def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
     """Notes, what adds up, and what has no FLOP for want of a rule."""
-    lines = [*(f"note: {note}" for note in profile.notes), *conservation_lines(profile, root)]
+    lines = [*(f"note: {note}" for note in profile.notes), *conservation(profile, root)]
     if profile.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
         lines.append(f'not understood, so without FLOP, and totals with them are "at least" (≥): {names}')
@@ -270,7 +270,7 @@ def profile_page(profile: StepProfile) -> str:
     sections = (
         Section("modules", "Modules", (replace(modules, rows=rows, branches=branches),)),
         Section("operations", "Operations", (_page_table(operations, title, "operations-table"),)),
-        Section("sums", "Does it add up?", ((*conservation_lines(profile, nodes[""]), *sources), RULE)),
+        Section("sums", "Does it add up?", ((*conservation(profile, nodes[""]), *sources), RULE)),
     )
     title = " · ".join(("flopledger", "profile", profile.model, machine.device_name or profile.device))
     facts = (*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes))

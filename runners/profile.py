@@ -52,6 +52,13 @@ TYPES: dict[str, type] = {
 }
 """Key → what its value is. Every one may also be null: as if it were not there."""
 
+WANTED = {
+    bool: "true or false",
+    str: "a path",
+    int: "a whole number of at least {}",
+    float: "a number of at least {}",
+}
+
 LEAST = {"profile_step": 0, "start_step": 0, "end_step": 1, "module_depth": -1, "top_modules": 1}
 
 DEFAULTS: dict[str, Setting] = {
@@ -169,8 +176,13 @@ def read(path: Path) -> dict[str, Setting]:
     for key, value in section.items():
         if key not in TYPES:
             raise Mistake(f"{path}: {choice_error('key', key, TYPES)}")
-        if value is not None and not _fits(key, value):
-            raise Mistake(f"{path}: {key}: expected {_wanted(key)}, got {json.dumps(value)}")
+        kind, least = TYPES[key], LEAST.get(key, 0)
+        if kind in (int, float):
+            fits = isinstance(value, (int, kind)) and not isinstance(value, bool) and value >= least
+        else:
+            fits = isinstance(value, kind)
+        if value is not None and not fits:
+            raise Mistake(f"{path}: {key}: expected {WANTED[kind].format(least)}, got {json.dumps(value)}")
     known = {key: value for key, value in section.items() if value is not None}
     kinds = {"module_depth": int, "top_modules": int, "detailed": bool, "recompute_fwd_factor": float}
     settings: dict[str, Setting] = {key: kind(known[key]) for key, kind in kinds.items() if key in known}
@@ -205,19 +217,6 @@ def _section(path: Path) -> dict[str, Any]:
     if section and TYPES.keys().isdisjoint(section) and section is whole:
         raise Mistake(f"--config {path}: expected a section {SECTION}, got {', '.join(section)}")
     return section
-
-
-def _fits(key: str, value: Any) -> bool:
-    kind = TYPES[key]
-    if kind not in (int, float):
-        return isinstance(value, kind)
-    is_number = isinstance(value, (int, kind)) and not isinstance(value, bool)
-    return is_number and value >= LEAST.get(key, 0)
-
-
-def _wanted(key: str) -> str:
-    words = {bool: "true or false", str: "a path", int: "a whole number", float: "a number"}[TYPES[key]]
-    return f"{words} of at least {LEAST.get(key, 0)}" if TYPES[key] in (int, float) else words
 
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
@@ -297,13 +296,13 @@ def show(profile: StepProfile, options: Namespace) -> None:
 
 def _conserved(profile: StepProfile) -> int:
     """0; 1 with a line where the parts are not the whole, which no profile should show."""
-    from analysis.module_tree import conservation, tree
-    from reports.profile import conservation_lines
+    from analysis.module_tree import tree
+    from reports.profile import conservation
 
-    nodes = tree(profile)
-    if conservation(profile, nodes).holds:
+    sums = conservation(profile, tree(profile)[""])
+    if all(sums.values()):
         return 0
-    say(f"error: the parts are not the step: {'; '.join(conservation_lines(profile, nodes['']))}")
+    say(f"error: the parts are not the step: {'; '.join(sums)}")
     return FAILED
 
 
