@@ -100,6 +100,11 @@ class StepFlop:
     attention_reasons: Mapping[str, str] = field(default_factory=dict)
     has_attention: bool = False
 
+    @property
+    def dense(self) -> int:
+        """Model FLOP with all pairs of attention."""
+        return sum(self.by_unit[DENSE].values())
+
 
 class CallCosts:
     """The counted calls of one model.

@@ -117,11 +117,6 @@ class StepBlock:
     passes: Passes = field(default_factory=dict)
     observed_passes: Passes = field(default_factory=dict)
 
-    @property
-    def known_items(self) -> float | None:
-        """Items of all steps; None where those of a step are not known, or steps count different things."""
-        return None if self.without_items or self.given not in (0, self.steps) else self.items
-
     def add(self, other: StepBlock) -> None:
         sums = vars(self)
         for name, value in vars(other).items():

@@ -187,103 +187,97 @@ def summary(
 ) -> MeterSummary:
     """Sums up steps. power_w: mean power of the device over them."""
     whole, blocks = all_of(stretch.blocks), [block for block in stretch.blocks if block.steps and block.time_s > 0]
-    if not blocks and not whole.observed:
-        reason = "no step was completed after the warm-up"
-        return MeterSummary(steps=0, device=place.device, device_name=place.device_name, warnings=(*warnings, reason))
     row: dict[str, Any] = {"steps": whole.steps + whole.observed, "lost_steps": stretch.lost_steps}
-    row["counting_s"] = costs.counting_s
+    row |= {"device": place.device, "device_name": place.device_name, "counting_s": costs.counting_s}
+    reasons = list(warnings)
+    if not row["steps"]:
+        return MeterSummary(**row, warnings=(*reasons, "no step was completed after the warm-up"))
     passes = dict(whole.passes)
     add_passes(passes, whole.observed_passes)
-    counts, reasons = _counts(stretch, whole, costs.flop(passes), costs)
+    _add_counts(row, reasons, stretch, whole, costs.flop(passes), costs)
     if blocks:
-        time_s, outside_s, items = whole.time_s, whole.outside_s, whole.known_items
+        time_s, outside_s = whole.time_s, whole.outside_s
         times = summarise([block.time_s / block.steps for block in blocks], [block.steps for block in blocks])
-        row |= {
-            "step_time_s": time_s / whole.steps,
-            "step_time_low_s": times.low,
-            "step_time_high_s": times.high,
-            "goodput_ratio": time_s / (time_s + outside_s),
-            "items_per_s": items / time_s if items else None,
-            "energy_per_item_j": power_w * (time_s + outside_s) / items if power_w is not None and items else None,
-        }
-        reasons += _items_reasons(whole)
+        row |= {"step_time_s": time_s / whole.steps, "step_time_low_s": times.low, "step_time_high_s": times.high}
+        row["goodput_ratio"] = time_s / (time_s + outside_s)
+        lacking = ""
+        if whole.without_items:
+            lacking = f"those of {whole.without_items} of {whole.steps} steps are not known"
+        elif whole.given not in (0, whole.steps):
+            lacking = f"they were given for {whole.given} of {whole.steps} steps, and others count samples"
+        elif whole.items:
+            row["items_per_s"] = whole.items / time_s
+            row["energy_per_item_j"] = None if power_w is None else power_w * (time_s + outside_s) / whole.items
+        if lacking:
+            reasons.append(
+                f"no items/s and J/item: {lacking}: give step() a finite number from 0 as items in each step"
+            )
+        if "model_flop_per_step" in row:
+            _add_rates(row, reasons, blocks, costs, costs.flop(whole.passes), place, time_s)
     else:
         reasons.append("each step was observed, which takes longer: there is no time of a step")
-    if blocks and "model_flop_per_step" in counts:
-        rates, no_rates = _rates(blocks, costs, costs.flop(whole.passes), place, whole.time_s)
-        counts |= rates
-        reasons += no_rates
-    notes = tuple(dict.fromkeys((*warnings, *reasons)))
-    return MeterSummary(device=place.device, device_name=place.device_name, warnings=notes, **(row | counts))
+    return MeterSummary(**row, warnings=tuple(dict.fromkeys(reasons)))
 
 
-def _items_reasons(whole: StepBlock) -> list[str]:
-    """Why there are no items a second."""
-    if whole.known_items is not None:
-        return []
-    if whole.without_items:
-        lacking = f"those of {whole.without_items} of {whole.steps} steps are not known"
-    else:
-        lacking = f"they were given for {whole.given} of {whole.steps} steps, and others count samples"
-    return [f"no items/s and J/item: {lacking}: give step() a finite number from 0 as items in each step"]
-
-
-def _counts(stretch: Stretch, whole: StepBlock, flop: StepFlop, costs: CallCosts) -> tuple[dict[str, Any], list[str]]:
+def _add_counts(
+    row: dict[str, Any], reasons: list[str], stretch: Stretch, whole: StepBlock, flop: StepFlop, costs: CallCosts
+) -> None:
     """FLOP of the mean step, and why something of it is absent. flop: of all steps."""
-    steps, total = whole.steps + whole.observed, sum(flop.by_unit[DENSE].values())
+    steps, total = row["steps"], flop.dense
     unseen = whole.unseen if total else 0  # a graph that is replayed without its inputs
     unknown = flop.unknown_calls + unseen + stretch.lost_steps
-    reasons = list(flop.reasons)
+    reasons += flop.reasons
     if unseen:
         reasons.append(f"no forward pass of the model was seen in {unseen} of {steps} steps: give step() their inputs")
     if stretch.lost_steps:
-        total -= sum(costs.flop(stretch.lost).by_unit[DENSE].values())
+        total -= costs.flop(stretch.lost).dense
         reasons.append(f"{stretch.lost_steps} steps have no FLOP: {stretch.why_lost}")
-    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(flop.by_unit[DENSE]))}
+    row |= {"unknown_calls": unknown, "units": tuple(sorted(flop.by_unit[DENSE]))}
     row["at_least_flop_per_step"] = total / steps if total else None
     if not total and not unknown:
         reasons.append("no forward pass of the model was seen inside of a step: is it the model that is called?")
-    if unknown or not total:
-        return row, reasons
-    row["model_flop_per_step"] = total / steps
-    row["recompute_flop_per_step"] = flop.recompute_flop / steps
-    row |= {"attention_reasons": flop.attention_reasons, "has_attention": flop.has_attention}
-    for name in BY_RULE:
-        if (units := flop.by_unit.get(name)) is not None:
-            row[f"{name}_flop_per_step"] = sum(units.values()) / steps
-    return row, reasons
+    if total and not unknown:
+        row |= {"model_flop_per_step": total / steps, "recompute_flop_per_step": flop.recompute_flop / steps}
+        row |= {"attention_reasons": flop.attention_reasons, "has_attention": flop.has_attention}
+        known = [name for name in BY_RULE if name in flop.by_unit]
+        row |= {f"{name}_flop_per_step": sum(flop.by_unit[name].values()) / steps for name in known}
 
 
-def _rates(
-    blocks: Sequence[StepBlock], costs: CallCosts, flop: StepFlop, place: LoopDevice, time_s: float
-) -> tuple[dict[str, Any], list[str]]:
+def _add_rates(
+    row: dict[str, Any],
+    reasons: list[str],
+    blocks: Sequence[StepBlock],
+    costs: CallCosts,
+    flop: StepFlop,
+    place: LoopDevice,
+    time_s: float,
+) -> None:
     """FLOP over time and over peaks, and why something of it is absent. flop: of all blocks."""
-    by_unit = flop.by_unit[DENSE]
-    total = sum(by_unit.values())
-    row: dict[str, Any] = {"model_flop_per_s": total / time_s}
+    by_unit, rate = flop.by_unit[DENSE], flop.dense / time_s
+    row["model_flop_per_s"] = rate
     with contextlib.suppress(Unavailable):  # a ceiling is an extra: most loops have none
         ceiling = place.ceiling.peak(by_unit)
         row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": place.ceiling.source(by_unit)}
-        row["ceiling_utilization_ratio"] = total / time_s / ceiling
+        row["ceiling_utilization_ratio"] = rate / ceiling
     try:
         peak = place.peak.peak(by_unit)
-        row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
-        row["utilization_ratio"] = total / time_s / peak
-        row["hfu_ratio"] = (total + flop.recompute_flop) / time_s / peak
+        row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit), "utilization_ratio": rate / peak}
+        row["hfu_ratio"] = (rate + flop.recompute_flop / time_s) / peak
+        units = [costs.flop(block.passes).by_unit[DENSE] for block in blocks]
         ratios = [
-            sum(flop / place.peak.peak_by_unit[unit] for unit, flop in units.items() if flop) / block.time_s
-            for block in blocks
-            for units in [costs.flop(block.passes).by_unit[DENSE]]
+            sum(flop / place.peak.peak_by_unit[unit] for unit, flop in by_unit.items() if flop) / block.time_s
+            for block, by_unit in zip(blocks, units, strict=True)
         ]
         interval = summarise(ratios, [block.time_s for block in blocks])
         row |= {"utilization_low_ratio": interval.low, "utilization_high_ratio": interval.high}
         for name in BY_RULE:
-            if (units := flop.by_unit.get(name)) is not None:
-                row[f"{name}_utilization_ratio"] = sum(units.values()) / time_s / place.peak.peak(units)
+            if name in flop.by_unit:
+                units_flop = flop.by_unit[name]
+                row[f"{name}_utilization_ratio"] = sum(units_flop.values()) / time_s / place.peak.peak(units_flop)
         row |= _of_one_unit(by_unit, time_s, place.peak)
     except Unavailable as reason:
-        return row, [] if "ceiling_flop_per_s" in row else [f"no utilization: {reason}"]
-    return row, []
+        if "ceiling_flop_per_s" not in row:
+            reasons.append(f"no utilization: {reason}")
 
 
 def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:

@@ -37,9 +37,8 @@ class Range:
 
     def holds(self, value: float) -> bool:
         """Whether a number is one of the range's; NaN never is."""
-        if isinstance(value, float) and not math.isfinite(value):
-            return self.infinite and not math.isnan(value) and self.low <= value
-        return (self.low < value if self.above else self.low <= value) and value <= self.high
+        is_known = self.infinite or abs(value) != math.inf
+        return is_known and self.low <= value <= self.high and not (self.above and value == self.low)
 
     def check(self, name: str, value: Any) -> None:
         """Raises ValueError, naming the column, for a number outside, by itself or within a list or mapping. Text,
@@ -299,15 +298,11 @@ def to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        if value.isascii() and value.isprintable():
-            return str(value)
         return value.translate(_ONE_LINE).encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float):
         return float.__repr__(value)
-    if not value and type(value) in _EMPTY:
-        return _EMPTY[type(value)]
     return (_SORTED if isinstance(value, Mapping) else _IN_ORDER).encode(value)
 
 
@@ -318,7 +313,7 @@ def cell_text(value: Any) -> str:
     spreadsheets calculate. Numbers stay as they are. `literal` takes the apostrophe away again.
     """
     text = to_text(value)
-    return f"'{text}" if text[:1] in _FORMULA_STARTS and isinstance(value, str) and _FORMULA.match(text) else text
+    return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text
 
 
 def literal(text: str) -> str:
@@ -390,12 +385,6 @@ _IN_ORDER = json.JSONEncoder(separators=(",", ":"), default=json_default)
 
 _FORMULA = re.compile(r"'*[=+\-@\t]")
 """What a spreadsheet calculates, and apostrophes before it: of these `cell_text` adds one and `literal` takes one."""
-
-_EMPTY: Mapping[type, str] = {dict: "{}", tuple: "[]", list: "[]"}
-"""What JSON has for an empty value of these types, which many columns hold."""
-
-_FORMULA_STARTS = "'=+-@\t"
-"""With what `_FORMULA` begins."""
 
 _ONE_LINE = {ord(character): " " for character in "\r\n\0"}
 
