@@ -30,7 +30,7 @@ from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, tri
 from measure.device import apply_precision
 from measure.device.telemetry import DeviceTelemetry, open_device
 from measure.timing.clocks import Clock, clock_for
-from measure.timing.disturbance import Neighbours, Used, core_state, neighbours_warning, others_ratio, run_wait_s
+from measure.timing.disturbance import Neighbours, Used, neighbours_warning, others_ratio, round_trip, run_wait_s
 from measure.timing.rank_blocks import CeilingKernel
 from results.errors import Unavailable
 from results.records.cell import Ceiling, Telemetry
@@ -273,7 +273,7 @@ class Bench:
 
     def _round_trip_s(self) -> float | None:
         """Time of a cache line between two processors, now; None on another device, or where it cannot be timed."""
-        return core_state(with_round_trip=True)["core_round_trip_s"] if self.device.type == "cpu" else None
+        return round_trip() if self.device.type == "cpu" else None
 
     def _call(self, call: Call, cold: bool) -> tuple[float, bool]:
         """Seconds of one call, and whether no wait for a processor is in them."""

@@ -1,6 +1,4 @@
-"""The clock of the core that a thread runs on, and how far apart two processors are.
-
-Linux tells the clock as cpufreq's `scaling_cur_freq`; most virtual machines have none, and it is unknown there.
+"""How far apart two processors are.
 
 `round_trip_s` is how long a cache line takes from one processor to another and back: whether the two share a cache now.
 Two threads, each kept on a processor of its own, write to one word in turn. Between processors of one last-level cache
@@ -21,23 +19,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from results.errors import Unavailable
-
-PROCESSOR = 36
-"""Its position in /proc/thread-self/stat (proc(5), field 39) after the name, which ends with the last bracket."""
-
-
-def core_clock_hz(root: Path = Path("/")) -> float:
-    """The clock of the core that this thread runs on, now. root: where /proc and /sys are. Raises Unavailable."""
-    try:
-        text = (root / "proc/thread-self/stat").read_text()
-        cpu = int(text.rpartition(")")[2].split()[PROCESSOR])
-        return 1000.0 * int((root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq").read_text())
-    except (OSError, ValueError, IndexError) as fault:
-        raise Unavailable("no clock in cpufreq") from fault
-
 
 _MEMORY: list[object] = []
 """What keeps the memory of the code."""

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, Self
 from analysis.stats.summary import summarise
 from analysis.utilization.step_times import in_one_placement
 from measure.timing.clocks import Clock
-from measure.timing.disturbance import SUSPENDED, SuspensionWatch, core_state, disturbance
+from measure.timing.disturbance import SUSPENDED, SuspensionWatch, disturbance, round_trip, since
 from measure.timing.stopping import (
     Interleaved,
     Protocol,
@@ -237,9 +237,9 @@ class BlockTimer:
                 self._announce(steps, part, lead_in_steps)
             before = disturbance()
             block = block_of(self._step, self._clock, steps, part, lead_in_steps)
-            disturbed = vars(disturbance().since(before))
-            state = core_state(self._with_round_trip) if block.device_s is None else {}
-            block = replace(block, **disturbed, **state)
+            block = replace(block, **since(before, disturbance()))
+            if self._with_round_trip and block.device_s is None:
+                block = replace(block, core_round_trip_s=round_trip())
             if not self._watch.was_suspended():
                 return block
             self.suspended.append(replace(block, part=SUSPENDED))

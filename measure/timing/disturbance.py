@@ -1,28 +1,16 @@
-"""What kept this process from the processors while a block was timed, as Linux counts it, and how the core was then.
+"""What kept this process from the processors while a block was timed, as Linux counts it, and how far two were apart.
 
-* Run-queue wait is time that a thread of this process was ready and no processor took it
-  (`/proc/self/task/*/schedstat`, summed over threads). Involuntary switches are how often one was set aside.
-* Steal is time that a hypervisor gave to somebody else (`/proc/stat`, of the whole machine, in hundredths of a second).
-* Clock of the core and the time of a cache line between two processors (`measure/device/cores.py`) are those right
-  after a block.
-* What others used of the processors is Linux's own account minus this process's (`Neighbours`). A busy neighbour is the
-  commonest reason for a number that will not repeat; in a container `/proc/stat` tells of the whole machine.
-* Page faults and the system's part of the processor time are of all threads of this process (getrusage(2)): what a step
-  pays for memory that an earlier one gave back.
+Run-queue wait is time that a thread of this process was ready and no processor took it
+(`/proc/self/task/*/schedstat`, summed over threads); steal is time that a hypervisor gave to somebody else
+(`/proc/stat`, of the whole machine). Both are read before and after a block, outside of its time; what a system does
+not say is None, and `absent` says why. What others used of the processors is Linux's own account minus this process's
+(`Neighbours`). A process that was stopped (Ctrl-Z, `kill -STOP`) gets the signal SIGCONT as it goes on; while a
+machine sleeps, CLOCK_BOOTTIME goes on alone (`SuspensionWatch`). Memory that goes back to the system costs a step on
+a CPU page faults (`page_fault_warning`).
 
-Each is read before and after a block, outside of its time; what a system does not say is None, and `absent` says why.
-
-Not claimed: neighbours that take no processor time from it (caches, memory, the other hardware thread, heat) leave no
-trace here but the clock, and a thread that waits for another one that was set aside does not count
-as waiting. Throttling by a control group's quota is not seen.
-
-A process that was suspended gives a block that says nothing of a step (`SuspensionWatch`): one that was stopped
-(Ctrl-Z, `kill -STOP`) gets the signal SIGCONT as it goes on; while a machine sleeps, CLOCK_MONOTONIC stands still on
-Linux and CLOCK_BOOTTIME does not. A frozen container, and a virtual machine that its host pauses, give neither sign.
-
-Memory that goes back to the system costs a step on a CPU page faults and the system's processor time
-(`page_fault_warning`): the C library's allocator returns large blocks at once (mallopt(3): M_MMAP_THRESHOLD,
-M_TRIM_THRESHOLD), and each page of the next block is a fault again, in which the system clears it.
+Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat) leave no trace
+here, nor does a thread that waits for another one that was set aside, a quota of a control group, a frozen container,
+or a virtual machine that its host pauses.
 """
 
 from __future__ import annotations
@@ -33,12 +21,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Self
 
-from measure.device.cores import core_clock_hz, round_trip_s
+from measure.device.cores import round_trip_s
 from results.errors import Unavailable
 from results.records.rows import RETAIN
 
@@ -55,49 +42,26 @@ STEAL = 8
 """Its place in the first line of /proc/stat (proc(5)), after the word "cpu"."""
 
 
-@dataclass(frozen=True)
-class Disturbance:
-    """Totals since some beginning, or between two readings, s. None: the system does not count it."""
-
-    run_wait_s: float | None
-    involuntary_switches: int
-    steal_s: float | None
-    page_faults: int = 0
-    system_s: float = 0.0
-
-    def since(self, before: Disturbance) -> Disturbance:
-        """What came to it. A thread that ended took its wait along: then it is unknown."""
-        return Disturbance(
-            _difference(self.run_wait_s, before.run_wait_s),
-            self.involuntary_switches - before.involuntary_switches,
-            _difference(self.steal_s, before.steal_s),
-            self.page_faults - before.page_faults,
-            max(0.0, self.system_s - before.system_s),
-        )
+def disturbance() -> dict[str, Any]:
+    """The totals now, s, by the columns of samples.csv. None: the system does not count it."""
+    return {name: _or_none(read) for name, read in _TOTALS.items()}
 
 
-def disturbance() -> Disturbance:
-    """Reads the totals now."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return Disturbance(
-        involuntary_switches=usage.ru_nivcsw,
-        page_faults=usage.ru_minflt,
-        system_s=usage.ru_stime,
-        **{name: _or_none(read) for name, read in _TOTALS.items()},
-    )
+def since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What came to each total. A thread that ended took its wait along: then it is unknown."""
+    pairs = [(name, before[name], now[name]) for name in now]
+    return {name: None if None in (was, has) or has < was else has - was for name, was, has in pairs}
 
 
-def core_state(with_round_trip: bool = False) -> dict[str, Any]:
-    """Clock of the core that this thread runs on, now, and the time of a cache line between two processors, which takes
-    0.5 ms of both, by the columns of samples.csv. None: the system does not say, or nobody asked."""
-    state = {name: _or_none(read) for name, read in _STATE.items() if with_round_trip or read is not round_trip_s}
-    return {**dict.fromkeys(_STATE), **state}
+def round_trip() -> float | None:
+    """Time of a cache line between two processors, now, which takes 0.5 ms of both; None where it cannot be timed."""
+    return _or_none(round_trip_s)
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
-    """Column of samples.csv → why this system leaves it empty. on_cpu: the core's state is asked for, too."""
+    """Column of samples.csv → why this system leaves it empty. on_cpu: the round trip is asked for, too."""
     reasons = {}
-    for name, read in {**_TOTALS, **(_STATE if on_cpu else {})}.items():
+    for name, read in {**_TOTALS, **({"core_round_trip_s": round_trip_s} if on_cpu else {})}.items():
         try:
             read()
         except Unavailable as fault:
@@ -118,10 +82,6 @@ def _or_none(read: Callable[[], float]) -> float | None:
         return read()
     except Unavailable:
         return None
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None or after < before else after - before
 
 
 def _run_wait_s() -> float:
@@ -150,10 +110,6 @@ def _words(fault: Exception) -> str:
 _TOTALS: Mapping[str, Callable[[], float]] = {
     "run_wait_s": _run_wait_s,
     "steal_s": _steal_s,
-}
-_STATE: Mapping[str, Callable[[], float]] = {
-    "core_clock_hz": lambda: core_clock_hz(ROOT),
-    "core_round_trip_s": round_trip_s,
 }
 """Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""
 

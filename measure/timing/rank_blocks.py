@@ -28,7 +28,7 @@ from typing import Any, Self
 from analysis.utilization.step_times import ASIDE, paired_ceiling
 from measure.timing.blocks import BlockTimer, Step, block_of, collector_off, phase_block, steps_for
 from measure.timing.clocks import Clock
-from measure.timing.disturbance import SUSPENDED, SuspensionWatch, disturbance
+from measure.timing.disturbance import SUSPENDED, SuspensionWatch, disturbance, since
 from measure.timing.stopping import Protocol, Timing, step_time_s
 from results.errors import Inconsistent
 from results.records.cell import Sample
@@ -60,7 +60,7 @@ def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> 
                 samples = phase_block(step, clock, ordered.steps, ordered.lead_in_steps)
             else:
                 block = block_of(step, clock, ordered.steps, ordered.part, ordered.lead_in_steps)
-                samples = [replace(block, **vars(disturbance().since(before)))]
+                samples = [replace(block, **since(before, disturbance()))]
             blocks += [replace(sample, part=SUSPENDED) for sample in samples] if watch.was_suspended() else samples
             gc.collect()
     return blocks

@@ -176,7 +176,7 @@ class Sample(Record):
     sync_wait_s: float | None = None  # how long the block's last synchronise took
     work: str = ""  # one, last, epoch; empty: a training step of the cell's own batch
     run_wait_s: float | None = None  # of all threads: ready, and no processor took them
-    involuntary_switches: int | None = None  # of all threads: set aside for somebody else
+    involuntary_switches: int | None = None  # of older runs
     steal_s: float | None = None  # of the whole machine: given to another virtual machine
     throttled_s: float | None = None  # of the control group: its quota was used up
     unit: str = ""  # of a ceiling's block: fp32, tf32, fp16, bf16
@@ -184,11 +184,11 @@ class Sample(Record):
     flop: int | None = None  # of a ceiling's block
     pressure_s: float | None = None  # of the whole machine: some task waited for a processor
     group_pressure_s: float | None = None  # of the control group: the same
-    core_clock_hz: float | None = None  # right after the block, of the core that timed it; None on a GPU
+    core_clock_hz: float | None = None  # of older runs
     temperature_c: float | None = None  # of older runs, of the processor's package
     core_round_trip_s: float | None = None  # right after the block: of a cache line between two processors
-    page_faults: int | None = None  # of all threads, without reading from a disk
-    system_s: float | None = None  # processor time of all threads in the system
+    page_faults: int | None = None  # of older runs
+    system_s: float | None = None  # of older runs
 
 
 @dataclass(frozen=True, kw_only=True)

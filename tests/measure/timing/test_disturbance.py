@@ -12,11 +12,10 @@ from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_b
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import (
     LEAST_FAULTS,
-    Disturbance,
     absent,
-    core_state,
     disturbance,
     page_fault_warning,
+    since,
 )
 from measure.timing.stopping import Protocol, Timing, disturbance_warning, placement_warning, rules_beside_others
 from results.errors import Unavailable
@@ -26,12 +25,10 @@ from tests.support.fakes.hosts import Host
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two threads that waited for 2 and 3 s, 1.25 s of steal; on processor 3, at 2.5 GHz."""
+    """Two threads that waited for 2 and 3 s, 1.25 s of steal."""
     for thread, wait_ns in (("11", 2_000_000_000), ("12", 3_000_000_000)):
         put(tmp_path, f"proc/self/task/{thread}/schedstat", f"7000000000 {wait_ns} 42\n")
     put(tmp_path, "proc/stat", "cpu  22206 25228 9549 69432 956 0 224 125 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
-    put(tmp_path, "proc/thread-self/stat", f"11 (a (b) c) R {' '.join(map(str, range(4, 39)))} 3 0 0\n")
-    put(tmp_path, "sys/devices/system/cpu/cpu3/cpufreq/scaling_cur_freq", "2500000\n")
     monkeypatch.setattr("measure.timing.disturbance.ROOT", tmp_path)
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     return tmp_path
@@ -44,26 +41,15 @@ def put(root: Path, path: str, text: str) -> None:
 
 def test_what_the_system_counts(root: Path) -> None:
     before = disturbance()
-    assert (before.run_wait_s, before.steal_s) == (5.0, 1.25)
+    assert before == {"run_wait_s": 5.0, "steal_s": 1.25}
     put(root, "proc/self/task/11/schedstat", "7000000000 2250000000 43\n")
-    found = disturbance().since(before)
-    assert (found.run_wait_s, found.steal_s) == (0.25, 0.0)
-    assert found.involuntary_switches >= 0
-
-
-def test_the_state_of_the_core(root: Path) -> None:
-    assert core_state() == {"core_clock_hz": 2.5e9, "core_round_trip_s": None}
-    assert absent(on_cpu=True) == {}
+    assert since(before, disturbance()) == {"run_wait_s": 0.25, "steal_s": 0.0}
 
 
 def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert absent(on_cpu=False) == {}
     monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
-    of_process = {"involuntary_switches": 0, "page_faults": 0, "system_s": 0.0}  # getrusage(2) is on every system
-    assert vars(disturbance()) | of_process == {
-        "run_wait_s": None, "steal_s": None,
-        **of_process,
-    }  # fmt: skip
-    assert core_state() == dict.fromkeys(("core_clock_hz", "core_round_trip_s"))
+    assert disturbance() == {"run_wait_s": None, "steal_s": None}
 
     def no_code(_code: bytes) -> int:
         raise Unavailable("no code")
@@ -71,28 +57,16 @@ def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch:
     monkeypatch.setattr("measure.device.cores.address_of", no_code)
     reasons = absent(on_cpu=True)
     assert reasons["steal_s"] == "/proc/stat: No such file or directory"
-    assert reasons["core_clock_hz"] == "no clock in cpufreq"
     assert reasons["core_round_trip_s"] in ("no code", "the process may use one processor alone")
-    assert set(reasons) == {*vars(disturbance()), *core_state()} - {*of_process}
+    assert set(reasons) == {*disturbance(), "core_round_trip_s"}
 
 
 def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter(
-        [
-            Disturbance(1.0, 5, 2.0, page_faults=100, system_s=0.5),
-            Disturbance(1.5, 9, 2.5, page_faults=350, system_s=0.75),
-        ]
-    )
+    readings = iter([{"run_wait_s": 1.0, "steal_s": 2.0}, {"run_wait_s": 1.5, "steal_s": 2.5}])
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: next(readings))
-    monkeypatch.setattr(
-        "measure.timing.blocks.core_state",
-        lambda with_round_trip: {"core_clock_hz": 3e9, "core_round_trip_s": 9e-8 if with_round_trip else None},
-    )
     with BlockTimer(lambda: None, Clock()) as timer:
         block = timer.block(3, "measure")
-    assert (block.run_wait_s, block.involuntary_switches, block.steal_s) == (0.5, 4, 0.5)
-    assert (block.page_faults, block.system_s) == (250, 0.25)
-    assert block.core_clock_hz == 3e9
+    assert (block.run_wait_s, block.steal_s) == (0.5, 0.5)
 
 
 class Machine(Host):
@@ -124,12 +98,11 @@ class Machine(Host):
     def between_s(self, start: float, end: float) -> float | None:
         return None if self.device_s is None else (end - start) * self.device_s
 
-    def disturbance(self) -> Disturbance:
-        return Disturbance(self.wait_s, 0, 0.0)
+    def disturbance(self) -> dict[str, float]:
+        return {"run_wait_s": self.wait_s, "steal_s": 0.0}
 
-    def state(self, with_round_trip: bool) -> dict[str, float | None]:
-        trip_s = 4e-7 if self.calls - 1 in self.apart else 1e-7
-        return {"core_round_trip_s": trip_s if with_round_trip else None}
+    def round_trip(self) -> float:
+        return 4e-7 if self.calls - 1 in self.apart else 1e-7
 
 
 CPU = Protocol.for_device("cpu")
@@ -138,7 +111,7 @@ CPU = Protocol.for_device("cpu")
 def timed(machine: Machine, monkeypatch: pytest.MonkeyPatch, protocol: Protocol = CPU) -> Timing:
     monkeypatch.setattr("measure.timing.stopping.CONTENDED_CAP_S", 1e9)  # a rule of its own
     monkeypatch.setattr("measure.timing.blocks.disturbance", machine.disturbance)
-    monkeypatch.setattr("measure.timing.blocks.core_state", machine.state)
+    monkeypatch.setattr("measure.timing.blocks.round_trip", machine.round_trip)
     return measure_blocks(machine.step, machine, protocol, step_s=machine.step_s)
 
 
@@ -171,7 +144,7 @@ def test_where_most_blocks_wait_all_are_used_as_soon_as_they_meet_the_rules(monk
 def test_a_wait_of_the_host_is_not_in_the_time_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     timing = timed(Machine(held=range(0, 1000, 2), device_s=0.5), monkeypatch)
     assert (timing.aside, timing.summary.mean) == ((), pytest.approx(0.5))
-    assert {block.core_clock_hz for block in timing.blocks} == {None}, "a clock that is not the device's"
+    assert {block.core_round_trip_s for block in timing.blocks} == {None}, "it is not of the device"
 
 
 def test_blocks_of_the_rarer_placement_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +236,7 @@ def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:
     before = disturbance()
     (root / "proc/self/task/12/schedstat").unlink()
     (root / "proc/self/task/12").rmdir()
-    assert disturbance().since(before).run_wait_s is None
+    assert since(before, disturbance())["run_wait_s"] is None
 
 
 def test_a_placement_that_comes_to_stay_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import torch
 from analysis.utilization.step_times import step_times
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.gates import GATES, judge
-from measure.timing.disturbance import Disturbance
 from measure.timing.stopping import CPU_PROTOCOL, Protocol
 from results.records.answers import StepTime
 from results.records.cell import Run, Sample
@@ -46,14 +45,12 @@ class PlannedHost(Host):
             self.now_s += WAIT_S
             self.wait_s += WAIT_S
 
-    def disturbance(self) -> Disturbance:
-        return Disturbance(self.wait_s, 0, 0.0)
+    def disturbance(self) -> dict[str, float]:
+        return {"run_wait_s": self.wait_s, "steal_s": 0.0}
 
-    def core_state(self, with_round_trip: bool) -> dict[str, float | None]:
-        if not with_round_trip:
-            return {}
+    def round_trip(self) -> float:
         self.block += 1
-        return {"core_round_trip_s": 4e-7 if self.block - 1 in self.far else 1e-7}
+        return 4e-7 if self.block - 1 in self.far else 1e-7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +86,7 @@ def swept(folder: Path, monkeypatch: pytest.MonkeyPatch, host: PlannedHost, **ru
     monkeypatch.setattr(sweep_cell, "_workload", lambda _cell: built)
     monkeypatch.setattr("runners.sweep.cell.clock_for", lambda _device: host)
     monkeypatch.setattr("measure.timing.blocks.disturbance", host.disturbance)
-    monkeypatch.setattr("measure.timing.blocks.core_state", host.core_state)
+    monkeypatch.setattr("measure.timing.blocks.round_trip", host.round_trip)
     scene = Scene(folder / "run", monkeypatch)
     scene.answers[MEASURE] = lambda cell, _protocol: measured(cell, protocol)
     list(scene.rows([cell("synthetic_convolution", methods=("exact",))]))

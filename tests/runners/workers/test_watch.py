@@ -52,7 +52,7 @@ def blocks_lack(monkeypatch):
     lacking: dict[str, str] = {}
 
     def absent(on_cpu: bool) -> dict[str, str]:
-        return {**lacking, "core_clock_hz": "none"} if on_cpu else dict(lacking)
+        return {**lacking, "core_round_trip_s": "none"} if on_cpu else dict(lacking)
 
     monkeypatch.setattr(telemetry, "absent", absent)
     return lacking

@@ -2,13 +2,11 @@
 
 import pytest
 
-from measure.timing.disturbance import Disturbance
-
 
 def without_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks see no wait of the real machine, and not where its processors are: their clock is a simulated one."""
-    monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0))
-    monkeypatch.setattr("measure.timing.blocks.core_state", lambda with_round_trip: {})
+    monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: {"run_wait_s": 0.0, "steal_s": 0.0})
+    monkeypatch.setattr("measure.timing.blocks.round_trip", lambda: None)
 
 
 class Host:
