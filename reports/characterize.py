@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.characterize.fathom_groups import GROUPS, figure3
 from analysis.characterize.operation_mix import Merge, Mix, centroid_linkage, matrix, pictures, types_for
 from analysis.characterize.parallelism import Scaling, over_batch, parallelism
-from analysis.characterize.stationarity import Stationarity, Tail, tail
+from analysis.characterize.stationarity import tail
 from analysis.characterize.summary import (
     Row,
     comparable_mixes,
@@ -45,12 +45,12 @@ class CharacterizeAnswer:
     compared: tuple[Mix, ...]
     linkage: tuple[Merge, ...]
     pictures: Mapping[str, tuple[Merge, ...]]
-    steadiness: tuple[tuple[WorkloadRecording, Stationarity], ...]
+    steadiness: tuple[tuple[WorkloadRecording, Row], ...]
     against: tuple[Row, ...]
     parallelism: tuple[Scaling, ...]
     over_batch: tuple[tuple[WorkloadRecording, Mix], ...]
     costs: tuple[Row, ...]
-    tails: tuple[tuple[Mix, Tail], ...]
+    tails: tuple[tuple[Mix, Row], ...]
     reconstructed: tuple[Row, ...]
     peaks: Mapping[str, float]
     notes: tuple[str, ...] = ()
@@ -151,8 +151,7 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
                     "workload": recording.workload,
                     "mode": recording.mode,
                     "device": recording.device,
-                    **vars(row),
-                    "verdict": row.verdict,
+                    **row,
                 }
                 for recording, row in seen.steadiness
             ]
@@ -164,18 +163,11 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
             [
                 {
                     "workload": mix.label,
-                    "calls": row.calls,
-                    "median_s": row.median_s,
-                    "longest_s": row.longest_s,
-                    "top_1_ratio": row.top_1_ratio,
-                    "top_10_ratio": row.top_10_ratio,
-                    "law": fit.law,
-                    "parameters": dict(fit.parameters),
-                    "aic": fit.aic,
-                    "distance": fit.distance,
+                    **{name: value for name, value in row.items() if name != "fits"},
+                    **fit,
                 }
                 for mix, row in seen.tails
-                for fit in row.fits
+                for fit in row["fits"]
             ]
         ),
         "reconstructed.csv": csv_of(seen.reconstructed),

@@ -133,13 +133,15 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
     for recording, series in seen.steadiness:
         who, first_s = [recording.workload, recording.mode], firsts.get(recording.recording)
         first = DASH if first_s is None else si_time(first_s)
-        low, high = (None if end_s is None else end_s / series.median_s - 1 for end_s in (series.low_s, series.high_s))
-        spread = [DASH if series.spread_ratio is None else percent(series.spread_ratio)]
-        spread.append(in_range(series.spread_low, series.spread_high))
-        level.append([*who, str(series.n), first, si_time(series.median_s), in_range(low, high, "+"), *spread])
-        slope = DASH if series.trend_ratio is None else f"{100 * series.trend_ratio:+.0f} %"
-        p = DASH if series.p_value is None else f"{series.p_value:.2g}"
-        trend.append([*who, slope, in_range(series.trend_low, series.trend_high, "+"), p, series.verdict])
+        low, high = (
+            None if end_s is None else end_s / series["median_s"] - 1 for end_s in (series["low_s"], series["high_s"])
+        )
+        spread = [DASH if series["spread_ratio"] is None else percent(series["spread_ratio"])]
+        spread.append(in_range(series["spread_low"], series["spread_high"]))
+        level.append([*who, str(series["n"]), first, si_time(series["median_s"]), in_range(low, high, "+"), *spread])
+        slope = DASH if series["trend_ratio"] is None else f"{100 * series['trend_ratio']:+.0f} %"
+        p = DASH if series["p_value"] is None else f"{series['p_value']:.2g}"
+        trend.append([*who, slope, in_range(series["trend_low"], series["trend_high"], "+"), p, series["verdict"]])
     heads = ["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %"]
     yield from _table("Steps one after another, without the profiler: level and spread", heads, level, (0, 1))
     heads = ["workload", "mode", "trend", "95 %", "p", "verdict"]
@@ -254,12 +256,12 @@ def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
     rows = [
         [
             mix.label,
-            str(tail.calls),
-            si_time(tail.median_s),
-            si_time(tail.longest_s),
-            percent(tail.top_1_ratio),
-            percent(tail.top_10_ratio),
-            *([tail.fits[0].law, digits(tail.fits[0].distance, 2)] if tail.fits else [DASH, DASH]),
+            str(tail["calls"]),
+            si_time(tail["median_s"]),
+            si_time(tail["longest_s"]),
+            percent(tail["top_1_ratio"]),
+            percent(tail["top_10_ratio"]),
+            *([tail["fits"][0]["law"], digits(tail["fits"][0]["distance"], 2)] if tail["fits"] else [DASH, DASH]),
         ]
         for mix, tail in seen.tails
     ]

@@ -28,9 +28,10 @@ those under the profiler, where a call takes a microsecond or so at least.
 """
 
 import math
+import operator
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from analysis.stats import summary as stats_summary
 
@@ -44,61 +45,38 @@ FEWEST = 4
 """Steps below which no order is rare enough for a test to be significant."""
 
 
-@dataclass(frozen=True)
-class Stationarity:
-    """What is known of a series of times in s, in order. low_s, high_s: of the median, None below six steps.
+def stationarity(times_s: Sequence[float]) -> dict[str, Any]:
+    """What a series of times in s, in order, says of itself, as a row of stationarity.csv.
 
-    The spread is a ratio to the mean; trends are ratios to the median, over the whole series, not a step. p_value: how
-    often a series without a trend would look at least as ordered; None below `FEWEST` steps.
+    low_s, high_s: of the median, None below six steps. The spread is a ratio to the mean; trends are ratios to the
+    median, over the whole series, not a step. p_value: how often a series without a trend would look at least as
+    ordered; None below `FEWEST` steps. verdict: "steady", "slower" or "faster" over the series, or "unknown" where a
+    test could not tell. Raises ValueError for an empty series, or one that is not finite or not positive.
     """
-
-    n: int
-    median_s: float
-    low_s: float | None
-    high_s: float | None
-    spread_ratio: float | None
-    spread_low: float | None
-    spread_high: float | None
-    trend_ratio: float | None
-    trend_low: float | None
-    trend_high: float | None
-    p_value: float | None
-    autocorrelation: float
-
-    @property
-    def verdict(self) -> str:
-        """ "steady", "slower" or "faster" over the series, or "unknown" where a test could not tell."""
-        if self.p_value is None or self.trend_ratio is None:
-            return "unknown"
-        if self.p_value >= LEVEL:
-            return "steady"
-        return "slower" if self.trend_ratio > 0 else "faster"
-
-
-def stationarity(times_s: Sequence[float]) -> Stationarity:
-    """What a series says of itself. Raises ValueError for an empty one, or one that is not finite or not positive."""
     summary = stats_summary.summarise(times_s)
     if not summary.mean > 0:
         raise ValueError(f"expected times above 0, got a mean of {summary.mean:g} s")
-    n = summary.n
+    n, p_value = summary.n, mann_kendall(times_s)
     spread, spread_low, spread_high = _spread(times_s, summary.mean)
     slopes = sen_slope(times_s)
     trend = (None, None, None) if slopes is None else tuple(slope * (n - 1) / summary.median for slope in slopes)
     level = stats_summary.median_interval(times_s) or (None, None, None)
-    return Stationarity(
-        n=n,
-        median_s=summary.median,
-        low_s=level[0],
-        high_s=level[2],
-        spread_ratio=spread,
-        spread_low=spread_low,
-        spread_high=spread_high,
-        trend_ratio=trend[0],
-        trend_low=trend[1],
-        trend_high=trend[2],
-        p_value=mann_kendall(times_s),
-        autocorrelation=stats_summary.autocorrelation(times_s),
-    )
+    verdict = "unknown" if p_value is None else "steady" if p_value >= LEVEL else "slower"
+    return {
+        "n": n,
+        "median_s": summary.median,
+        "low_s": level[0],
+        "high_s": level[2],
+        "spread_ratio": spread,
+        "spread_low": spread_low,
+        "spread_high": spread_high,
+        "trend_ratio": trend[0],
+        "trend_low": trend[1],
+        "trend_high": trend[2],
+        "p_value": p_value,
+        "autocorrelation": stats_summary.autocorrelation(times_s),
+        "verdict": "faster" if verdict == "slower" and slopes and slopes[0] <= 0 else verdict,
+    }
 
 
 def mann_kendall(values: Sequence[float]) -> float | None:
@@ -143,42 +121,24 @@ FEWEST_TIMES = 10
 """Calls below which nothing is fitted."""
 
 
-@dataclass(frozen=True)
-class LawFit:
-    """One law. parameters: by name; aic: lower is better; distance: greatest between the survivals."""
+def tail(times_s: Sequence[float]) -> dict[str, Any] | None:
+    """How unequal times are; None for fewer than `FEWEST_TIMES` times above 0.
 
-    law: str
-    parameters: Mapping[str, float]
-    aic: float
-    distance: float
-
-
-@dataclass(frozen=True)
-class Tail:
-    """calls: how many; of the whole time the share of the longest hundredth and tenth of them; fits: the best first."""
-
-    calls: int
-    median_s: float
-    longest_s: float
-    top_1_ratio: float
-    top_10_ratio: float
-    fits: tuple[LawFit, ...]
-
-
-def tail(times_s: Sequence[float]) -> Tail | None:
-    """None for fewer than `FEWEST` times above 0; fits: none where all are equal."""
+    calls: how many; top_1_ratio, top_10_ratio: of the whole time the share of the longest hundredth and tenth of them;
+    fits: each law with its parameters, aic (lower is better) and distance (greatest between the survivals), the best
+    first; none where all times are equal.
+    """
     known = sorted(time for time in times_s if time > 0)
     if len(known) < FEWEST_TIMES:
         return None
-    fits = () if known[0] == known[-1] else _fits(known)
-    return Tail(
-        calls=len(known),
-        median_s=known[len(known) // 2],
-        longest_s=known[-1],
-        top_1_ratio=_of_the_longest(known, 0.01),
-        top_10_ratio=_of_the_longest(known, 0.1),
-        fits=tuple(sorted(fits, key=lambda fit: fit.aic)),
-    )
+    return {
+        "calls": len(known),
+        "median_s": known[len(known) // 2],
+        "longest_s": known[-1],
+        "top_1_ratio": _of_the_longest(known, 0.01),
+        "top_10_ratio": _of_the_longest(known, 0.1),
+        "fits": [] if known[0] == known[-1] else sorted(_fits(known), key=operator.itemgetter("aic")),
+    }
 
 
 def _of_the_longest(ordered: Sequence[float], part: float) -> float:
@@ -186,7 +146,7 @@ def _of_the_longest(ordered: Sequence[float], part: float) -> float:
     return math.fsum(ordered[-count:]) / math.fsum(ordered)
 
 
-def _fits(ordered: Sequence[float]) -> Iterator[LawFit]:
+def _fits(ordered: Sequence[float]) -> Iterator[dict[str, Any]]:
     """Each law by greatest likelihood; all have two parameters. Closed forms, as scipy has them."""
     from scipy import stats  # 1 s to import: not for a command's --help
 
@@ -200,9 +160,9 @@ def _fits(ordered: Sequence[float]) -> Iterator[LawFit]:
         "log-normal": (stats.lognorm(sigma, scale=scale), {"mu": math.log(scale), "sigma": sigma}),
     }
     for name, (law, parameters) in laws.items():
-        yield LawFit(
-            name,
-            {key: float(value) for key, value in parameters.items()},
-            aic=float(2 * 2 - 2 * law.logpdf(ordered).sum()),
-            distance=float(stats.kstest(ordered, law.cdf).statistic),
-        )
+        yield {
+            "law": name,
+            "parameters": {key: float(value) for key, value in parameters.items()},
+            "aic": float(2 * 2 - 2 * law.logpdf(ordered).sum()),
+            "distance": float(stats.kstest(ordered, law.cdf).statistic),
+        }

@@ -32,7 +32,7 @@ from analysis.characterize.operation_mix import (
     type_table,
     vectors,
 )
-from analysis.characterize.stationarity import Stationarity, stationarity
+from analysis.characterize.stationarity import stationarity
 from analysis.operators.traffic import UNSIZED
 from results.records.characterization import (
     PLAIN,
@@ -94,7 +94,7 @@ def training_against_inference(data: Characterization) -> list[Row]:
     ]
 
 
-def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Stationarity]]:
+def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Row]]:
     """How steady the plain steps of every mix are; in order of time, those that count."""
     times = [(r, [step.time_s for step in steps_of(data, r.recording, PLAIN)]) for r in ok(data, "mix")]
     return [(recording, stationarity(times_s)) for recording, times_s in times if times_s]

@@ -156,21 +156,15 @@ def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, work: str, 
     for _ in range(WARM_STEPS):
         step(unheard)
     clock.synchronize()
-    with _captured(cuda), ModuleRanges(model), collector_off():
+    captured = contextlib.ExitStack()
+    if cuda:  # the profiler around this process records, and torch writes its ranges
+        captured.enter_context(torch.cuda.profiler.profile())
+        captured.enter_context(torch.autograd.profiler.emit_nvtx(record_shapes=True))
+    with captured, ModuleRanges(model), collector_off():
         ranges = Ranges(True, listening=lambda: True)  # not before: a range's name is told when it is first used
         with ranges.around(work):
             ranges.step(step)()
         clock.synchronize()
-
-
-@contextlib.contextmanager
-def _captured(cuda: bool) -> Iterator[None]:
-    """The profiler records, and torch writes its ranges."""
-    if not cuda:
-        yield
-        return
-    with torch.cuda.profiler.profile(), torch.autograd.profiler.emit_nvtx(record_shapes=True):
-        yield
 
 
 @dataclass(frozen=True)
@@ -277,10 +271,6 @@ class _Mode(TorchDispatchMode):
         finally:
             torch.set_rng_state(state)
         return statistics.median(times[1:])
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone()
 
 
 def _described(arguments: Any) -> tuple[str, str]:
