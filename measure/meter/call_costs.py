@@ -188,11 +188,6 @@ class CallCosts:
             products[kind, units.pop() if len(units) == 1 else unit] += flop
         self.cost_by_key[key] = replace(cost, products={**cost.products, phase: products})
 
-    @property
-    def wants_observation(self) -> bool:
-        """Whether a call that was seen has no count until a step with it is observed."""
-        return any(self.must_be_observed(key, cost) for key, cost in self.cost_by_key.items())
-
     def must_be_observed(self, key: CallKey, cost: CallCost) -> bool:
         """Whether a kind of call has no count until it is observed."""
         return cost.must_run or (self.only_observed and key not in self.observed and not cost.unknown_calls)
@@ -226,8 +221,9 @@ class CallCosts:
                         attention_reasons.setdefault(name, attention.reasons.get(name, cost.reason or WATCHED))
                     else:
                         total.update(units)
-                        if less.get(phase):
-                            total[_attention_unit(cost, phase)] -= times[phase] * less[phase]
+                        if less.get(phase):  # of the unit that runs it; as plain products, that of most of those
+                            ran = {(kind == "attention", flop): unit for (kind, unit), flop in cost.of(phase).items()}
+                            total[ran[max(ran)]] -= times[phase] * less[phase]
             unknown += sum(times[phase] * calls for phase, calls in cost.unknown_calls.items())
             unknown += times["hidden"] + times["late"]
             if times["hidden"]:
@@ -282,12 +278,6 @@ class CallCosts:
         cudnn = kind in ("convolution", "recurrent")
         allowed = torch.backends.cudnn.allow_tf32 if cudnn else torch.backends.cuda.matmul.allow_tf32
         return "tf32" if allowed else "fp32"
-
-
-def _attention_unit(cost: CallCost, phase: str) -> str:
-    """The unit that runs the attention of a phase; where it runs as plain products, that of most of those."""
-    units = {(kind == "attention", flop): unit for (kind, unit), flop in cost.of(phase).items()}
-    return units[max(units)] if units else ""
 
 
 def _unknown(reason: str, must_run: bool = False) -> CallCost:

@@ -306,7 +306,9 @@ class Observations:
     def plan(self, number: int) -> int:
         """How many steps there are, after so many, before the next that is to be observed; 0: it is the next one."""
         is_due = self._is_new_state or (self._is_new and self._observed * APART <= number)
-        wanted = ((is_due and self.last != number) or self._costs.wants_observation) and self._wanted < MAX_WANTED
+        costs = self._costs.cost_by_key.items()
+        is_needed = any(self._costs.must_be_observed(key, cost) for key, cost in costs)
+        wanted = ((is_due and self.last != number) or is_needed) and self._wanted < MAX_WANTED
         self._is_new = self._is_new_state = False
         self._wanted += wanted
         if self._drawn <= number:

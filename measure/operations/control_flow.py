@@ -188,13 +188,11 @@ def _in_float32(name: str) -> Callable[..., Any]:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
             if fused is not None and args[0].dtype == torch.float16 and not any(args[2:]) and not kwargs:
                 return fused(args[0], args[1], True)
-            return operator(*tree_map_only(torch.Tensor, _widened, args), **kwargs)
+            return operator(
+                *tree_map_only(torch.Tensor, lambda x: x.float() if x.dtype in _HALVES else x, args), **kwargs
+            )
 
     return run
-
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.dtype in _HALVES else tensor
 
 
 def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:

@@ -343,13 +343,8 @@ def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *_rest: Any) -> tup
     return log_probs.new_empty(size), log_probs.new_empty(size, frames, 2 * targets.shape[1] + 1)
 
 
-def ctc_loss_backward(_grad: torch.Tensor, log_probs: torch.Tensor, *_rest: Any) -> torch.Tensor:
-    """As log_probs."""
-    return torch.empty_like(log_probs)
-
-
 SHAPES: Mapping[Any, Callable[..., Any]] = {
     _aten._ctc_loss.Tensor: ctc_loss,
-    _aten._ctc_loss_backward.Tensor: ctc_loss_backward,
+    _aten._ctc_loss_backward.Tensor: lambda _grad, log_probs, *_rest: torch.empty_like(log_probs),
 }
 """Operator → what it gives for fake tensors."""

@@ -148,15 +148,9 @@ class Memo:
             return False
         if tensor.layout is not torch.strided or tensor.requires_grad or tensor.is_neg() or tensor.is_conj():
             return False
-        whole = tensor.untyped_storage().nbytes() == _extent(tensor) * tensor.itemsize
-        return bool(tensor.storage_offset() == 0 and whole)
-
-
-def _extent(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last of a tensor."""
-    if tensor.numel() == 0:
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        nbytes = extent * tensor.itemsize if tensor.numel() else 0
+        return bool(tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == nbytes)
 
 
 def built_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:

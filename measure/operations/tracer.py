@@ -87,14 +87,10 @@ def trace(build: Callable[[FakeMode | None], StepParts]) -> Trace:
     """
     try:
         mode = fake_mode()
-        return _trace_parts(build(mode), mode)
+        return trace_step(**vars(build(mode)), mode=mode)
     except Unavailable as reason:
-        real = _trace_parts(build(None), None)
+        real = trace_step(**vars(build(None)))
         return replace(real, notes=(str(reason), *real.notes))
-
-
-def _trace_parts(parts: StepParts, mode: FakeMode | None) -> Trace:
-    return trace_step(parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs, mode=mode)
 
 
 def trace_step(
@@ -228,27 +224,26 @@ class Recorder:
         yield
         self._masked_rows.update(range(first, len(self._rows)))
 
-    def _masked(self, operation: Operation) -> Operation:
-        """The operation, with what is known of its mask."""
-        place = operation.index if operation.forward_index is None else operation.forward_index
-        if place in self._masked_rows and operation.kind == "attention":
-            return replace(operation, attributes={**operation.attributes, BLOCK_PAIRS: None})
-        return self._masks.noted(operation)
-
     def trace(self) -> Trace:
         """The records of what was recorded. Raises ValueError if the step announced no phase."""
         if not self._marked:
             raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
-        operations = tuple(
-            self._masked(
-                Operation(
-                    index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
-                    d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
-                )
-            )
-            for index, (d, (phase, module, number, forward_index, in_hook), reads, writes) in enumerate(self._rows)
-        )  # fmt: skip
-        return Trace(operations, self._storages.records(), self._notes())
+        operations = []
+        for index, (d, (phase, module, number, forward_index, in_hook), reads, writes) in enumerate(self._rows):
+            operation = Operation(
+                index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
+                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
+            )  # fmt: skip
+            if d.kind == "attention" and (index if forward_index is None else forward_index) in self._masked_rows:
+                operations.append(replace(operation, attributes={**d.attributes, BLOCK_PAIRS: None}))
+            else:
+                operations.append(self._masks.noted(operation))
+        if self._mode is not None:
+            notes = list(self._mode.notes)
+        else:
+            devices = ", ".join(sorted({str(p.device) for p in self._parameters}))
+            notes = [f"real tensors ({devices})" if devices else "real tensors"]
+        return Trace(tuple(operations), self._storages.records(), tuple(notes))
 
     def before(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None = None
@@ -331,12 +326,6 @@ class Recorder:
             return self._numbers[id(tensor.untyped_storage())]
         except (KeyError, NotImplementedError):
             return self._storages.number(tensor, len(self._rows))
-
-    def _notes(self) -> tuple[str, ...]:
-        if self._mode is not None:
-            return tuple(self._mode.notes)
-        devices = ", ".join(sorted({str(p.device) for p in self._parameters}))
-        return (f"real tensors ({devices})" if devices else "real tensors",)
 
     def _state(self) -> list[Any]:
         """The tensors that the optimizer keeps from step to step, and those among its settings (a learning rate)."""

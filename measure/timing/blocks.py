@@ -5,7 +5,7 @@ end. Waiting after every step would put a launch gap into each of them.
 
 * On a device with time of its own, a step's time is the event pair's ÷ K: it holds no synchronise and no start of an
   idle queue, so it is what each of many steps in a row takes. Wall time is kept beside it. The gaps of a device that
-  waits for its host are inside both, so the two cannot tell host-bound; `sync_wait_s` can (see `host_bound_ratio`).
+  waits for its host are inside both, so the two cannot tell host-bound; `sync_wait_s` can.
 * On a CPU a step's time is wall time ÷ K.
 * Each block begins with `lead_in_steps` untimed steps, so that the first timed step finds a filled queue as the later
   ones do. They lie before `start_s`; what is left of them on the device is in `wall_s`, never in `device_s`.

@@ -316,7 +316,10 @@ def timing_of(
     aside = _aside(measured, blocks)
     summary = _summary(blocks, protocol)
     missing = _lacking(blocks, measured, protocol, beside)
-    ratio = host_bound_ratio(blocks, summary.mean)
+    # A host that runs ahead leaves the device a queue to work off, and waits long; a device that had caught up is done
+    # at once. A step that synchronises inside (a gradient scaler reads its overflow flag) looks host-bound, and is.
+    waits = [block.sync_wait_s for block in blocks if block.sync_wait_s is not None]
+    ratio = median(waits) / summary.mean if waits else None
     cap_s = protocol.cap_with_s(len(measured))
     cap = f"the cap of {cap_s:.3g} s"
     lasted_s = measured[-1].start_s + measured[-1].wall_s - measured[0].start_s
@@ -332,16 +335,6 @@ def timing_of(
         suspended=suspended,
         aside=aside,
     )
-
-
-def host_bound_ratio(blocks: Sequence[Sample], step_s: float) -> float | None:
-    """Median wait of the blocks' synchronise ÷ step time; None without device time.
-
-    A host that runs ahead leaves the device a queue to work off, and waits long; a device that had caught up is done
-    at once. A step that synchronises inside (a gradient scaler reads its overflow flag) looks host-bound, and is.
-    """
-    waits = [b.sync_wait_s for b in blocks if b.sync_wait_s is not None]
-    return median(waits) / step_s if waits else None
 
 
 def disturbance_warning(timing: Timing) -> str:
