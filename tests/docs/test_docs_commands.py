@@ -76,9 +76,8 @@ def test_a_command_parses(document: str, command: str, monkeypatch: pytest.Monke
 
 
 def _run(module: str, arguments: list[str]) -> None:
-    is_package = (ROOT / module.replace(".", "/") / "command.py").is_file()
     runs_itself = (ROOT / module.replace(".", "/") / "__main__.py").is_file()
-    main = import_module(f"{module}.command" if is_package else f"{module}.__main__" if runs_itself else module).main
+    main = import_module(f"{module}.__main__" if runs_itself else module).main
     try:
         main(arguments) if main.__code__.co_argcount else main()
     except SystemExit as ended:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.counters import COUNTERS
-from runners.sweep import command as sweep_command
+from runners.sweep import __main__ as sweep_command
 from runners.sweep import executors
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells

@@ -8,15 +8,14 @@ import pytest
 from measure.device import processes
 from results.records.cell import Cell
 from results.store.store import read_run
-from runners.workers import thread_probe
-from runners.workers.devices import ProbeResult
-from runners.workers.thread_probe import COUNT, LONGEST_S, PASSIVE, WAIT, fastest, settings
+from runners.workers import devices
+from runners.workers.devices import COUNT, LONGEST_S, PASSIVE, WAIT, ProbeResult, fastest, thread_settings
 from tests.support.fakes.real_sweeps import TINY, here
 
 
 @pytest.fixture(autouse=True)
 def _no_longer_than_needed(monkeypatch):
-    monkeypatch.setattr(thread_probe, "PROBE_S", 0.0)
+    monkeypatch.setattr(devices, "ROUNDS_S", 0.0)
 
 
 def timed(times):
@@ -52,19 +51,19 @@ def of_two(device):
 
 
 def test_a_number_that_the_user_set_is_honoured_without_a_probe(monkeypatch):
-    monkeypatch.setattr(thread_probe, "probe", None)
+    monkeypatch.setattr(devices, "probe_threads", None)
     monkeypatch.setenv(COUNT, "2")
-    assert settings(*of_two("cpu")) == {"threads": 2}
-    assert settings(*of_two("cuda")) == {}
+    assert thread_settings(*of_two("cpu")) == {"threads": 2}
+    assert thread_settings(*of_two("cuda")) == {}
     monkeypatch.delenv(COUNT)
     monkeypatch.setenv("MKL_NUM_THREADS", "2")
-    assert settings(*of_two("cpu")) == {}
+    assert thread_settings(*of_two("cpu")) == {}
 
 
 def test_the_session_has_what_was_chosen_and_keeps_it(monkeypatch, tmp_path):
     """Two threads, as torch takes by itself, but passive ones: the environment of the session says it."""
     monkeypatch.delenv(COUNT)
-    monkeypatch.setattr(thread_probe, "probe", lambda cell, most: ((most, PASSIVE), "threads: passive ones"))
+    monkeypatch.setattr(devices, "probe_threads", lambda cell, most: ((most, PASSIVE), "threads: passive ones"))
     processes.stop_server()
     try:
         said = here(*TINY, "--batch-sizes", 2, "--out", tmp_path / "run", cwd=tmp_path, figures=False)
@@ -74,8 +73,8 @@ def test_the_session_has_what_was_chosen_and_keeps_it(monkeypatch, tmp_path):
         monkeypatch.delenv(WAIT)
         data = read_run(tmp_path / "run")
         options = data.manifest.options
-        monkeypatch.setattr(thread_probe, "prepare", lambda: None)
-        thread_probe.adopt(options["threads"], options["wait_policy"])  # as a sweep that resumes this one does
+        monkeypatch.setattr(devices, "prepare", lambda: None)
+        devices.adopt_threads(options["threads"], options["wait_policy"])  # as a sweep that resumes this one does
         assert (os.environ[COUNT], os.environ[WAIT]) == (str(options["threads"]), PASSIVE)
     finally:
         processes.stop_server()

@@ -24,8 +24,8 @@ def running(main: Callable[[list[str]], int], capsys: Any) -> Callable[..., Answ
 
 def module_of(name: str) -> str:
     """A command's module: of its package, or the file that it is."""
-    package = Path(__file__).parents[3] / "runners" / name / "command.py"
-    return f"runners.{name}.command" if package.is_file() else f"runners.{name}"
+    package = Path(__file__).parents[3] / "runners" / name / "__main__.py"
+    return f"runners.{name}.__main__" if package.is_file() else f"runners.{name}"
 
 
 def telling(main: Callable[[list[str]], int], capsys: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from results.store.manifest import Manifest, write_manifest
-from runners.sweep.command import main
+from runners.sweep.__main__ import main
 from runners.sweep.plan import Grid
 from tests.support.fakes.real_sweeps import here
 from tests.support.made_up.made_up_cifar import made

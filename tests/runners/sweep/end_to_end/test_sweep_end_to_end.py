@@ -33,7 +33,7 @@ PARAMETERS = {"synthetic_matmul": DEPTH * WIDTH**2, "synthetic_convolution": 9 *
 PARTS = {"warmup": 0, "measure": 1, CEILING: 1, **dict.fromkeys(ASIDE, 1), "phase": 2}
 """Part of a cell's blocks → when they are timed. A host may set any measured one aside, or none."""
 
-WITHOUT_TORCH = code_without("torch torchvision", "runners.sweep.command", warnings=True)
+WITHOUT_TORCH = code_without("torch torchvision", "runners.sweep.__main__", warnings=True)
 
 
 class Done:

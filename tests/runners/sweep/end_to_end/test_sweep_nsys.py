@@ -25,11 +25,11 @@ BATCH = 2
 CONVOLUTION = 2 * 64**2 * 9 * 64**2  # of one image, a multiply-add being 2; its input needs no gradient
 IMAGES = {"one": 1, "batch": BATCH, "last": 1, "epoch": 7}
 PROFILED = (*WORKS, "--batch-sizes", str(BATCH), "--profile", "nsys")
-ON_A_CPU = code_without("torch torchvision", "runners.sweep.command", warnings=True).replace(
-    "from runners.sweep.command import main",
+ON_A_CPU = code_without("torch torchvision", "runners.sweep.__main__", warnings=True).replace(
+    "from runners.sweep.__main__ import main",
     "from runners.sweep import nsight\n"
     "nsight.check = lambda cells: ' '.join(nsight.nsight.find()) if list(cells) else ''\n"
-    "from runners.sweep.command import main",
+    "from runners.sweep.__main__ import main",
 )
 
 
