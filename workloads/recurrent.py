@@ -24,7 +24,7 @@ Source: Battenberg et al. 2017, arXiv:1707.07413, sizes as in Hestness et al. 20
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -89,8 +89,7 @@ class WordLM(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         states, _ = self.lstm(self.embedding(tokens))
-        logits: torch.Tensor = self.softmax(states)
-        return logits
+        return cast(torch.Tensor, self.softmax(states))
 
 
 class Highway(nn.Module):
@@ -104,8 +103,7 @@ class Highway(nn.Module):
 
     def forward(self, seen: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         candidate, transform = self.candidate(seen).tanh(), self.transform(seen).sigmoid()
-        moved: torch.Tensor = (candidate - state) * transform + state
-        return moved
+        return cast(torch.Tensor, (candidate - state) * transform + state)
 
 
 class CharLM(nn.Module):
@@ -127,8 +125,7 @@ class CharLM(nn.Module):
             for sublayer in self.deeper:
                 state = sublayer(state, state)
             states.append(state)
-        logits: torch.Tensor = self.softmax(torch.stack(states, dim=1))
-        return logits
+        return cast(torch.Tensor, self.softmax(torch.stack(states, dim=1)))
 
 
 DROPPED = 0.2
@@ -146,8 +143,7 @@ class Attention(nn.Module):
         """query: batch × hidden; keys: batch × seq × hidden; memory: batch × seq × 2·hidden."""
         weights = torch.bmm(keys, query.unsqueeze(2)).squeeze(2).softmax(dim=1)
         context = torch.bmm(weights.unsqueeze(1), memory).squeeze(1)
-        attended: torch.Tensor = self.layer(torch.cat([query, context], dim=1))
-        return attended
+        return cast(torch.Tensor, self.layer(torch.cat([query, context], dim=1)))
 
 
 class Translator(nn.Module):
@@ -173,8 +169,7 @@ class Translator(nn.Module):
             state = self.decoder(self.dropout(torch.cat([word, attended], dim=1)), state)
             attended = self.attention(state[0], keys, memory)
             every.append(attended)
-        logits: torch.Tensor = self.projection(torch.stack(every, dim=1))
-        return logits
+        return cast(torch.Tensor, self.projection(torch.stack(every, dim=1)))
 
 
 def translation_batch(
@@ -208,11 +203,9 @@ class Encoder(nn.Module):
 
     def forward(self, sound: torch.Tensor) -> torch.Tensor:
         first, second, third = self.layers
-        heard: torch.Tensor
         heard, _ = first((sound - self.means) / self.deviations)
         heard, _ = second(_halved(heard))
-        heard, _ = third(_halved(heard))
-        return heard
+        return cast(torch.Tensor, third(_halved(heard))[0])
 
 
 class HybridAttention(nn.Module):
@@ -234,8 +227,7 @@ class HybridAttention(nn.Module):
         asked = self.state(torch.cat([state[1], state[0]], dim=1)).unsqueeze(1)
         location = self.mixed(self.seen(functional.pad(last.unsqueeze(1), self.margins)))
         scores = (self.weights * (keys + asked + location.transpose(1, 2) + self.bias).tanh()).sum(dim=2)
-        weights: torch.Tensor = scores.softmax(dim=1)
-        return weights
+        return cast(torch.Tensor, scores.softmax(dim=1))
 
 
 class Speech(nn.Module):

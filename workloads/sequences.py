@@ -19,6 +19,7 @@ dense.
 
 from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 import torch
 from torch import nn
@@ -64,8 +65,7 @@ class Layer(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         attended = attend(self.query(hidden), self.key(hidden), self.value(hidden), self.heads)
         hidden = self.attention_norm(hidden + self.attended(attended))
-        normed: torch.Tensor = self.feed_norm(hidden + self.narrower(self.gelu(self.wider(hidden))))
-        return normed
+        return cast(torch.Tensor, self.feed_norm(hidden + self.narrower(self.gelu(self.wider(hidden)))))
 
 
 class BERT(nn.Module):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -100,8 +100,7 @@ class Block(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         query, key, value = self.queries_keys_values(self.attention_norm(hidden)).chunk(3, dim=2)
         hidden = hidden + self.attended(attend(query, key, value, self.heads, causal=True))
-        added: torch.Tensor = self.narrower(self.gelu(self.wider(self.feed_norm(hidden))))
-        return hidden + added
+        return cast(torch.Tensor, hidden + self.narrower(self.gelu(self.wider(self.feed_norm(hidden)))))
 
 
 class GPT(nn.Module):

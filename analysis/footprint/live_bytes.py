@@ -1,27 +1,12 @@
 """How much memory one training step needs as it runs: the bytes of its storages, alive from operation to operation.
 
-`footprint` reads the ledger that the tracer kept (`Storage`) and gives the live bytes of each moment by
-category, the peak, where it is and what fills it. Views and writes in place share a storage, which counts once, from
-the operation that made it to the last one before its last reference went. A moment is an operation *while it runs*:
-what it reads and what it makes are both there. One exception is autograd's (torch/csrc/autograd/input_buffer.cpp):
-where two gradients of one tensor meet, it adds in place, unless a dispatch mode, such as the tracer's, looks on.
-`settled` takes the ledger back to what runs unwatched. The moment before the first operation is one as well: the
-gradients that zero_grad lets go are still there.
-
-Not claimed. On a CPU the ledger was compared with the allocator at each operation
-(`tests/analysis/footprint/test_footprint_random.py`): as an operation begins they agree but for the second and
-third of these, and while it runs but for the first:
-
-* what a kernel allocates and frees inside itself (repacked operands, scratch, a sum per thread): no tensor shows it;
-* the generator's state that torch's checkpoint saves, and saves again as it recomputes (5,056 bytes each on a CPU);
-* what the step never touches and nobody announced (the loss kept from the step before), and the 8 bytes of a number
-  that a kernel was called with;
-* a storage whose size is not known, named in `unknown` (the peak is then "at least"): of a sparse or opaque tensor, or
-  in a trace on fake tensors the workspace that oneDNN's LSTM keeps for its backward pass. Fake tensors give it no
-  element; a real one can be four times the layer's gates. A trace on real tensors has it.
-
-Reserved memory is `analysis.footprint.device_memory.py`'s, a better order
-`analysis/footprint/minimum.py`'s.
+Views and writes in place share a storage, which counts once, from the operation that made it to the last one before its
+last reference went. A moment is an operation *while it runs*: what it reads and what it makes are both there; the one
+before the first operation counts, too. Where two gradients of one tensor meet autograd adds in place
+(`input_buffer.cpp`) unless a dispatch mode, such as the tracer's, looks on: `reuse_gradients` takes the ledger back to
+what runs unwatched. On a CPU the ledger was compared with the allocator at each operation. Not claimed: what a kernel
+allocates inside itself, the generator's state that a checkpoint saves, what the step never touches, and storages whose
+size is not known (of a sparse or opaque tensor, oneDNN's workspace of an LSTM on fake tensors): the peak is "at least".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,14 +92,22 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     peak = max(total)
     moment = total.index(peak)
     index = moment + BEFORE
-    alive = [_held(operations, each, category[each.id]) for each in known if lives(each, index)]
+    readers: dict[int, str] = {}
+    for operation in reversed(operations):
+        readers.update(dict.fromkeys(operation.reads, operation.module))
+    held = []
+    for storage in known:
+        if storage.born_index <= index and (storage.died_index is None or index <= storage.died_index):
+            made = place(operations, storage.born_index)
+            module = readers.get(storage.id, "") if made.index == BEFORE else made.module
+            held.append(LiveStorage(storage.id, storage.nbytes or 0, category[storage.id], made, module))
     return Footprint(
         timeline=timeline,
         total_bytes=total,
         at_least_bytes=peak,
         peak_at=place(operations, index),
         by_category={name: row[moment] for name, row in timeline.items()},
-        held=_with_readers(operations, sorted(alive, key=lambda each: (-each.nbytes, each.storage))),
+        held=tuple(sorted(held, key=lambda live: (-live.nbytes, live.storage))),
         unknown=unknown,
         ledger=tuple(known),
     )
@@ -158,11 +151,6 @@ def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]
     return list(given.values())
 
 
-def lives(storage: Storage, index: int) -> bool:
-    """Whether the storage is there while operation `index` runs."""
-    return storage.born_index <= index and (storage.died_index is None or index <= storage.died_index)
-
-
 def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
     """Bytes of these storages at each moment of so many operations, as the sum of what comes and what goes."""
     change = [0] * (operations + 2)
@@ -179,22 +167,6 @@ def place(operations: Sequence[Operation], index: int) -> StepPlace:
         return StepPlace(BEFORE, "", "", "")
     operation = operations[index]
     return StepPlace(index, operation.name, operation.module, operation.phase)
-
-
-def _held(operations: Sequence[Operation], storage: Storage, category: str) -> LiveStorage:
-    made = place(operations, storage.born_index)
-    return LiveStorage(storage.id, storage.nbytes, category, made, made.module)
-
-
-def _with_readers(operations: Sequence[Operation], held: Iterable[LiveStorage]) -> tuple[LiveStorage, ...]:
-    """Gives what was there before the step the module that reads it first."""
-    readers: dict[int, str] = {}
-    for operation in operations:
-        for number in operation.reads:
-            readers.setdefault(number, operation.module)
-    return tuple(
-        replace(each, module=readers.get(each.storage, "")) if each.made.index == BEFORE else each for each in held
-    )
 
 
 def _known_storages(
