@@ -123,10 +123,7 @@ def _plain(formula: Expr | None) -> str | None:
 
 
 def _at(formula: Expr | None, point: Point) -> int | Fraction | None:
-    if formula is None:
-        return None
-    names = {str(symbol) for symbol in getattr(formula, "free_symbols", ())}
-    return value(formula, {name: number for name, number in point.items() if name in names})
+    return None if formula is None else value(formula, point, point)
 
 
 # --- table -----------------------------------------------------------------------------------------------------------
@@ -143,16 +140,19 @@ def parts(answer: FormulaAnswer) -> Iterator[Part]:
     for name, label in QUANTITIES.items():
         if name in OF_ATTENTION and answer.totals[name] == answer.totals["model_flop"]:
             continue  # no attention, or none with a mask
-        if name in answer.at_least:
-            yield from _formula(f"{label}, at least", answer.at_least[name], answer.point, name)
-        else:
-            yield from _formula(label, answer.totals[name], answer.point, name)
+        is_partial = name in answer.at_least
+        formula = answer.at_least[name] if is_partial else answer.totals[name]
+        yield from _formula(f"{label}, at least" if is_partial else label, formula, answer.point, name)
     for part, costs in answer.parts.items():
         yield from ("", f"{answer.by} {part}")
         for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
             if costs[name] is None or costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
-    for section in (_peaks, _solutions, _sweep):
+    yield ""
+    if answer.minimal_proven is not None:
+        known = "no order needs less there" if answer.minimal_proven else "an order may need less there"
+        yield Prose(f"the minimal one is of the order found at the point of the values; {known}", rest="    ")
+    for section in (_solutions, _sweep):
         yield from ("", *section(answer))
     yield from ("", Prose(_validity_text(answer), rest=""))
 
@@ -182,13 +182,6 @@ def _amount(number: int | Fraction | None, name: str) -> str:
     if isinstance(number, int):
         return f"{number:,}"
     return amount(number, measure(name))
-
-
-def _peaks(answer: FormulaAnswer) -> Iterator[Part]:
-    """How the minimal footprint is known."""
-    if answer.minimal_proven is not None:
-        known = "no order needs less there" if answer.minimal_proven else "an order may need less there"
-        yield Prose(f"the minimal one is of the order found at the point of the values; {known}", rest="    ")
 
 
 def _solutions(answer: FormulaAnswer) -> Iterator[Part]:

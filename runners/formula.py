@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from results.errors import Unavailable
 from results.text_files import stated
 from runners.cli.arguments import choice_error, names, number
-from runners.cli.exits import FAILED, Mistake, exit_code, guarded
+from runners.cli.exits import FAILED, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, RULES, Options, check_models, parser_of
 from runners.cli.output import instructed, passing, reserve, say, show_answer
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
@@ -104,21 +104,14 @@ def _run(options: Namespace) -> int:
     check_models([options.model], options)
     if options.out is not None:
         reserve(options.out)
-    from analysis.formula.sampling import Unfitted
-    from analysis.formula.solve import NoSolution
-    from runners.formula_points import NotBuilt
     from runners.formula_questions import answer
 
     try:
         result = answer(options)
-    except (NotBuilt, Unfitted, Unavailable) as fault:
-        if str(fault.__cause__).startswith("--"):
-            raise Mistake(str(fault.__cause__)) from fault
+    except Unavailable as fault:
         passing("")
         say(f"error: {instructed(str(fault))}")
         return FAILED
-    except NoSolution as fault:
-        raise Mistake(f"--solve: {fault}") from fault
     passing("")
     from reports.formula import document, parts, to_csv
     from reports.shared.layout import page
@@ -192,17 +185,12 @@ def formula(
 def formula_answer(model: str, symbols: Sequence[str], sizes: Mapping[str, int], **settings: object) -> FormulaAnswer:
     """What the command answers without questions. settings: options by name. Raises Unavailable for a step that follows
     no formula, Mistake for what cannot be."""
-    from analysis.formula.sampling import Unfitted
-    from runners.formula_points import NotBuilt
     from runners.formula_questions import answer
 
     options = parser().parse_args(["--", model])
     vars(options).update(settings, symbols=tuple(symbols), hyper=dict(sizes))
     check_models([model], options)
-    try:
-        return answer(options)
-    except (NotBuilt, Unfitted) as fault:
-        raise Unavailable(str(fault)) from fault
+    return answer(options)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,10 @@ from analysis.formula.footprint import EAGER, MINIMAL
 from analysis.formula.interpolate import Point, point_text, value_of
 from analysis.formula.requests import Constraint, Rates, axes, parse_point, points, rates, request, time_bound
 from analysis.formula.sampling import Axis, Sampler, SizeSample, Unfitted, restructured
-from analysis.formula.solve import solve
+from analysis.formula.solve import NoSolution, solve
 from analysis.formula.symbolic_table import OWN, Convention, check
 from reports.formula import FormulaAnswer, measure
+from results.errors import Unavailable
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import WORDS, hyper_of
@@ -67,7 +68,8 @@ FOOTPRINT_NAMES = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
 
 
 def answer(options: Namespace) -> FormulaAnswer:
-    """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
+    """Everything that is asked of the model's formulas. Raises Mistake, or Unavailable for a step
+    that follows no formula."""
     is_catamount = options.rules == CATAMOUNT
     if options.fused and is_catamount:
         raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
@@ -88,8 +90,10 @@ def answer(options: Namespace) -> FormulaAnswer:
         symbols = [name for name in symbols if name not in left_out]
         point = {name: given.get(name, subject.value(name)) for name in symbols}
         samples, notes = _looked_at_apart(looked_at, derived, point, convention)
-    except Unfitted as fault:
-        raise Unfitted(f"{options.model}: {fault}") from fault
+    except (NotBuilt, Unfitted) as fault:
+        if str(fault.__cause__).startswith("--"):
+            raise Mistake(str(fault.__cause__)) from fault
+        raise Unavailable(f"{options.model}: {fault}" if isinstance(fault, Unfitted) else str(fault)) from fault
     convention_terms = _terms(subject, symbols) if is_catamount else []
     unknown = derive.unknown(derived)
     footprints = FootprintFormulas({}, dict.fromkeys(FOOTPRINT_NAMES, "Catamount has none"))
@@ -101,6 +105,11 @@ def answer(options: Namespace) -> FormulaAnswer:
     why = {**footprints.why, **unknown}
     if reason := unknown.get("model_flop", unknown.get("bytes_accessed")):
         why["time"] = reason
+    with as_mistake(NoSolution, about="--solve: "):
+        solved = [
+            solve(constraint, {name: value for name, value in point.items() if name != constraint.unknown})
+            for constraint in _requests(options.solve, known, symbols, device, why)
+        ]
     swept = {**known, **{f"at_least_{name}": form for name, form in at_least.items()}}
     return FormulaAnswer(
         model=options.model,
@@ -120,10 +129,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         parts=derive.parts(derived, options.by) if options.by else {},
         by=options.by or "",
         at_least=at_least,
-        solved=tuple(
-            solve(constraint, {name: value for name, value in point.items() if name != constraint.unknown})
-            for constraint in _requests(options.solve, known, symbols, device, why)
-        ),
+        solved=tuple(solved),
         swept=tuple(rows(swept, points(sweep, {name: point[name] for name in symbols if name not in sweep})))
         if sweep
         else (),
@@ -276,7 +282,7 @@ def _agreeing(looked_at: Sampler, derived: Derived, point: Point, convention: Co
     if near.structure != sample.structure:
         raise restructured(near, sample)
     check(derived.counts, sample, convention, bool(derived.structural), derived.without)
-    return sample
+    return replace(sample, point=point)
 
 
 class FootprintFormulas(NamedTuple):
