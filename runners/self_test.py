@@ -90,7 +90,6 @@ def count(tested: DeviceUnderTest) -> CheckResult:
     """The exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
     from analysis.operators.registry import model_flop
     from measure.profile.recording import profile_step
-    from measure.timing.clocks import clock_for
 
     step = training.StepOptions(MODEL, "fp32", "sgd", tested.kind, hyper={"image_size": IMAGE_SIZE})
     counted = sum(model_flop(operation) for operation in training.trace_batch(step, BATCH).operations)

@@ -101,10 +101,9 @@ def _counter_energy(counter: Points, start_s: float, end_s: float) -> tuple[floa
     if fault := _not_enclosed(counter, start_s, end_s, "the energy counter"):
         return None, fault
     inside = _window(counter, start_s, end_s)
-    if any(after < before for (_, before), (_, after) in itertools.pairwise(inside)):
-        return None, "the energy counter went backwards"
-    if stall_s := _longest_stall(inside):
-        return None, f"the energy counter stood still for {stall_s:.1f} s"
+    stall_s = STALL_S if inside[0][1] != inside[-1][1] else 0.0
+    if fault := counter_fault(inside, stall_s):
+        return None, fault
     rate_w = (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
     line = _padded(inside, start_s, end_s, rate_w)
     return _at(line, end_s) - _at(line, start_s), ""
@@ -118,15 +117,15 @@ def _doubts(joules: float, polled: float | None, window_s: float) -> str:
     return ""
 
 
-def _longest_stall(inside: Points) -> float:
-    """Longest time that the counter showed one value, if that is a stall; else 0. Two polls at least see a value."""
-    longest_s, since_s = 0.0, inside[0][0]
-    for (_, before), (time_s, after) in itertools.pairwise(inside):
-        if after != before:
-            since_s = time_s
+def counter_fault(counter: Points, stall_s: float = STALL_S) -> str:
+    """What is wrong with an energy counter: it went backwards, or showed one value for so long; "" if nothing is."""
+    since_s, longest_s = (counter[0][0] if counter else 0.0), 0.0
+    for (_, before), (time_s, after) in itertools.pairwise(counter):
+        if after < before:
+            return "the energy counter went backwards"
+        since_s = time_s if after != before else since_s
         longest_s = max(longest_s, time_s - since_s)
-    flat = inside[0][1] == inside[-1][1]
-    return longest_s if longest_s >= STALL_S or flat else 0.0
+    return f"the energy counter stood still for {longest_s:.1f} s" if longest_s and longest_s >= stall_s else ""
 
 
 def _uncovered(points: Points, start_s: float, end_s: float, what: str) -> str:

@@ -1,6 +1,5 @@
 """Gates of the device: no stand-in, its self-test, the precision it computed in, its other users, clock and energy."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 from analysis.devices import telemetry
@@ -172,19 +171,9 @@ def energy(evidence: Evidence) -> Iterator[Finding]:
         offered = any(poll.energy_j is not None or poll.power_w is not None for poll in polls)
         if window is None or not offered:
             continue
-        yield faultless(run.cell_id, (*_counter_faults(polls), *_energy_faults(evidence, run, polls, window)))
-
-
-def _counter_faults(polls: Sequence[Telemetry]) -> Iterator[str]:
-    counted = [(poll.time_s, poll.energy_j) for poll in polls if poll.energy_j is not None]
-    if any(after < before for (_, before), (_, after) in itertools.pairwise(counted)):
-        yield "the energy counter went backwards"
-    since_s, longest_s = (counted[0][0] if counted else 0.0), 0.0
-    for (_, before), (time_s, after) in itertools.pairwise(counted):
-        since_s = time_s if after != before else since_s
-        longest_s = max(longest_s, time_s - since_s)
-    if longest_s >= telemetry.STALL_S:
-        yield f"the energy counter stood still for {longest_s:.1f} s"
+        counted = [(poll.time_s, poll.energy_j) for poll in polls if poll.energy_j is not None]
+        faults = (telemetry.counter_fault(counted), *_energy_faults(evidence, run, polls, window))
+        yield faultless(run.cell_id, tuple(filter(None, faults)))
 
 
 def _energy_faults(
