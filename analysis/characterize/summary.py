@@ -39,14 +39,14 @@ from results.records.characterization import (
     PROFILED,
     AloneTime,
     Characterization,
-    OperationCost,
+    OperationTypeCost,
     WorkloadRecording,
 )
 
 Row = dict[str, Any]
 """A row of a derived table, by column; what is not known is None."""
 
-T = TypeVar("T", AloneTime, OperationCost)
+T = TypeVar("T", AloneTime, OperationTypeCost)
 
 
 def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
@@ -125,7 +125,7 @@ def group_costs(data: Characterization, peaks: Mapping[str, float]) -> list[Row]
     ]
 
 
-def _group_cost(workload: str, group: str, rows: Sequence[OperationCost], peaks: Mapping[str, float]) -> Row:
+def _group_cost(workload: str, group: str, rows: Sequence[OperationTypeCost], peaks: Mapping[str, float]) -> Row:
     """The sum over a group's rows; without FLOP if one of them is of an operation that has no formula."""
     times = [row.time_s for row in rows if row.time_s is not None]
     model, other = sum(row.model_flop for row in rows), sum(row.other_flop for row in rows)

@@ -85,7 +85,7 @@ class CallCost:
 
 
 @dataclass(frozen=True)
-class StepFlop:
+class PassFlop:
     """FLOP of any number of passes.
 
     by_unit: convention of attention → unit → model FLOP, of those that are known; attention_reasons: why one is not.
@@ -192,11 +192,11 @@ class CallCosts:
         """Whether a kind of call has no count until it is observed."""
         return cost.must_run or (self.only_observed and key not in self.observed and not cost.unknown_calls)
 
-    def flop(self, passes: Passes) -> StepFlop:
+    def flop(self, passes: Passes) -> PassFlop:
         """What these passes cost together."""
         if self.refused and passes:
             calls = sum(times for (_, what), times in passes.items() if what in ("forward", "again"))
-            return StepFlop({DENSE: {}}, 0, calls, (self.refused,))
+            return PassFlop({DENSE: {}}, 0, calls, (self.refused,))
         by_unit: dict[str, Counter[str]] = {name: Counter() for name in (DENSE, *BY_RULE)}
         recompute_flop = unknown = 0
         reasons: dict[str, None] = {}
@@ -233,7 +233,7 @@ class CallCosts:
             if cost.reason:
                 reasons[cost.reason] = None
         known = {name: dict(total) for name, total in by_unit.items() if name not in attention_reasons}
-        return StepFlop(known, recompute_flop, unknown, tuple(reasons), attention_reasons, has_attention)
+        return PassFlop(known, recompute_flop, unknown, tuple(reasons), attention_reasons, has_attention)
 
     def _count(self, key: CallKey, module: torch.nn.Module, args: Any, kwargs: Any) -> CallCost:
         def traced() -> Trace:

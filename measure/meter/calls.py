@@ -62,7 +62,7 @@ backward pass; "hidden": forward passes that gave no tensor, so that their backw
 backward passes while no step was open; "steps": that have such calls."""
 
 
-class Call:
+class ModelCall:
     """One call in a step, and the hook on the tensors that it gave.
 
     A run of autograd's engine is one backward pass, however many of them it reaches. forward: False for a backward pass
@@ -195,9 +195,9 @@ class ForwardCalls:
         self._step.begun = None
         self._inside = 0
 
-    def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
+    def assumed(self, inputs: tuple[Any, ...]) -> list[ModelCall]:
         """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
-        call = Call(self._key("", inputs, {}))
+        call = ModelCall(self._key("", inputs, {}))
         call.backward = 1
         return [call]
 
@@ -206,7 +206,7 @@ class ForwardCalls:
         if self._step.begun is None:
             self._on_late(key)
             return
-        call = Call(key)
+        call = ModelCall(key)
         call.forward, call.backward = False, 1
         self._step.calls.append(call)
 
@@ -252,7 +252,7 @@ class ForwardCalls:
 
         Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well give none.)
         """
-        call = Call(self._key(path, args, kwargs), _graph_task() != OUTSIDE)
+        call = ModelCall(self._key(path, args, kwargs), _graph_task() != OUTSIDE)
         self._step.calls.append(call)
         if not torch.is_grad_enabled() or call.key.inputs is TRANSFORMED:
             return
@@ -277,7 +277,7 @@ class Hook(functools.partial[Any]):
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
-def passes_of(calls: Sequence[Call]) -> Passes:
+def passes_of(calls: Sequence[ModelCall]) -> Passes:
     """The passes of a step's calls, added up."""
     passes: Passes = {}
     for call in calls:
@@ -300,7 +300,7 @@ def add_passes(total: Passes, passes: Passes) -> None:
         total[place] = total.get(place, 0) + times
 
 
-def samples_of(calls: Sequence[Call]) -> int:
+def samples_of(calls: Sequence[ModelCall]) -> int:
     """Samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
     by_module: dict[str, int] = {}
     for call in calls:
@@ -350,7 +350,7 @@ def _never_compiled() -> None:
     """Have torch.compile leave alone what runs at each call. A wrapper (torch.compiler.disable) would cost as much as
     the rest, and is used only for what runs once for each shape."""
     for function in (ForwardCalls._key, ForwardCalls._enters, ForwardCalls.later_backward, ForwardCalls._note,
-                     ModelState.look, signature, _batch_size, tensors, Call.__call__):  # fmt: skip
+                     ModelState.look, signature, _batch_size, tensors, ModelCall.__call__):  # fmt: skip
         _skip_in_dynamo(function)
 
 

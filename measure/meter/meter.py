@@ -35,13 +35,13 @@ from measure.ceiling.ceilings import ceilings_by_precision
 from measure.device.environment import device_facts
 from measure.meter.call_costs import DENSE, LATE, CallCosts
 from measure.meter.calls import CallKey, ForwardCalls, ModelState, add_passes
-from measure.meter.observations import Observations, Verdict
+from measure.meter.observations import Observations, ObservationVerdict
 from measure.meter.step_times import (
     KEPT_CALLS,
     KEPT_STEPS,
+    CompletedSteps,
     LoopEnergy,
     MeteredStep,
-    StepTimes,
     Stretch,
     all_of,
 )
@@ -127,7 +127,7 @@ class UtilizationMeter:
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, chosen.loss_of)
-        self._times = StepTimes(clock_for(device))
+        self._times = CompletedSteps(clock_for(device))
         trained = (each for each in self._inner.parameters() if each.requires_grad and not each.is_inference())
         self._step = MeteredStep(self, self._times, next(trained, torch.empty(0)))
         self._calls = ForwardCalls(model, ModelState(self._inner), device.type, self._step, self, chosen.children)
@@ -272,7 +272,7 @@ class UtilizationMeter:
     def _take(self, wait: bool) -> None:
         """Completed steps into the run and the window."""
         for step in self._times.completed(wait):
-            if isinstance(step, Verdict):
+            if isinstance(step, ObservationVerdict):
                 for stretch in (self._warm, *self._open):
                     stretch.observed(step)
                 continue

@@ -55,7 +55,7 @@ class Unsteady(Exception):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ObservationVerdict:
     """What an observed step says. seen: the kinds of calls that it ran; differing: those of them that ran something
     else than in the steps before. reason: what differs. has_changed: whether they were observed before, so that the
     model is another one now."""
@@ -101,7 +101,7 @@ class ObservedCosts:
         self.replaced: set[CallKey] = set()
         self.parts: set[CallKey] = set()
 
-    def judge(self, work: ObservedWork, is_new: Callable[[CallKey], bool]) -> Verdict | None:
+    def judge(self, work: ObservedWork, is_new: Callable[[CallKey], bool]) -> ObservationVerdict | None:
         """What a step says of its calls; None where a call has no count to hold it against. is_new: whether a kind of
         call is so new that no step before can have been counted wrongly. Raises Unsteady."""
         costs, ran = self._costs.cost_by_key, _by_place(work)
@@ -109,18 +109,20 @@ class ObservedCosts:
         if not ran or any(key not in costs or (costs[key].unknown_calls and not costs[key].must_run) for key in seen):
             return None
         self.outside_flop = max(self.outside_flop, work.outside_flop)
-        for (key, phase), each in ran.items():
-            self._costs.use_units(key, phase, each.amounts)
-        if self._other_kernels and any(kind in OTHER_KERNELS for each in ran.values() for kind, _ in each.amounts):
-            flop = {place: each.amounts.total() for place, each in ran.items() if each.times}
+        for (key, phase), phase_ran in ran.items():
+            self._costs.use_units(key, phase, phase_ran.amounts)
+        if self._other_kernels and any(
+            kind in OTHER_KERNELS for phase_ran in ran.values() for kind, _ in phase_ran.amounts
+        ):
+            flop = {place: phase_ran.amounts.total() for place, phase_ran in ran.items() if phase_ran.times}
             differing = frozenset(
                 place[0] for place in flop if self._first.setdefault(place, flop[place]) != flop[place]
             )
-            return Verdict(seen, differing, DIFFERS if differing else "", bool(differing))
+            return ObservationVerdict(seen, differing, DIFFERS if differing else "", bool(differing))
         if self._is_as_counted(ran, work):
-            self._observed |= {place for place, each in ran.items() if each.times}
+            self._observed |= {place for place, phase_ran in ran.items() if phase_ran.times}
             self._costs.observed |= seen
-            return Verdict(seen)
+            return ObservationVerdict(seen)
         self._add_elsewhere(ran, work)
         before = {key for key, _ in self._observed}
         reasons: dict[CallKey, str] = {}
@@ -140,17 +142,17 @@ class ObservedCosts:
             costs |= corrected
             self._costs.observed |= seen
             self._costs.only_observed = bool(self.replaced)
-        return Verdict(seen, frozenset(reasons), next(iter(reasons.values()), ""), has_changed)
+        return ObservationVerdict(seen, frozenset(reasons), next(iter(reasons.values()), ""), has_changed)
 
     def _is_as_counted(self, ran: Mapping[Place, _Ran], work: ObservedWork) -> bool:
         costs = self._costs.cost_by_key
         if any(costs[key].must_run for key, _ in ran):
             return False
-        expected = {(key, phase): costs[key].flop(phase) * each.times for (key, phase), each in ran.items()}
-        same = {place: each.amounts.total() == expected[place] for place, each in ran.items()}
-        if all(same.values()) and all(each.is_even for each in ran.values()):
+        expected = {(key, phase): costs[key].flop(phase) * phase_ran.times for (key, phase), phase_ran in ran.items()}
+        same = {place: phase_ran.amounts.total() == expected[place] for place, phase_ran in ran.items()}
+        if all(same.values()) and all(phase_ran.is_even for phase_ran in ran.values()):
             return bool(work.outside_flop) or not work.elsewhere
-        everything = sum(each.amounts.total() for each in ran.values()) + work.elsewhere.total()
+        everything = sum(phase_ran.amounts.total() for phase_ran in ran.values()) + work.elsewhere.total()
         same_calls = all(is_same for (_, phase), is_same in same.items() if phase in ("forward", "again"))
         return same_calls and not work.outside_flop and everything == sum(expected.values())
 
@@ -158,7 +160,7 @@ class ObservedCosts:
         """What nodes of no call ran belongs to the only call that has a backward pass, if nothing else ran."""
         if not work.elsewhere:
             return
-        owners = [each for (_, phase), each in ran.items() if phase == "backward" and each.times]
+        owners = [phase_ran for (_, phase), phase_ran in ran.items() if phase == "backward" and phase_ran.times]
         if work.outside_flop or len(owners) != 1:
             raise Unsteady(
                 "a step ran products in its backward passes that belong to no call of the model, as gradients of "
@@ -173,23 +175,23 @@ class ObservedCosts:
         before = self._costs.cost_by_key[key]
         products = {} if before.must_run else dict(before.products)
         differs = before.must_run
-        for place, each in ran.items():
+        for place, phase_ran in ran.items():
             if place[0] is not key:
                 continue
             phase, expected = place[1], before.flop(place[1])
-            if before.must_run or each.amounts.total() != expected * each.times or not each.is_even:
-                if not each.times:
+            if before.must_run or phase_ran.amounts.total() != expected * phase_ran.times or not phase_ran.is_even:
+                if not phase_ran.times:
                     raise Unsteady(
                         "a backward pass ran through the model that began at none of the tensors that it gave"
                     )
-                if not each.is_even or any(flop % each.times for flop in each.amounts.values()):
+                if not phase_ran.is_even or any(flop % phase_ran.times for flop in phase_ran.amounts.values()):
                     raise Unsteady(f"equal calls of the model ran different products in one step ({phase})")
-                flop = each.amounts.total() // each.times
+                flop = phase_ran.amounts.total() // phase_ran.times
                 if place in self._observed:
                     return None, f"equal calls of the model ran {expected:,} and {flop:,} FLOP ({phase})"
                 if before.must_run or flop != expected:
                     differs = True
-                    one_pass = {what: flop // each.times for what, flop in each.amounts.items()}
+                    one_pass = {what: flop // phase_ran.times for what, flop in phase_ran.amounts.items()}
                     products[phase] = self._costs.by_unit(one_pass)
             self._observed.add(place)
         return CallCost(products, reason="" if before.must_run else before.reason) if differs else None, ""
@@ -198,14 +200,14 @@ class ObservedCosts:
 def _by_place(work: ObservedWork) -> dict[Place, _Ran]:
     """Key and phase → what its calls ran."""
     ran: defaultdict[Place, _Ran] = defaultdict(_Ran)
-    for each in work.calls:
+    for observed in work.calls:
         for phase, amounts, times in (
-            ("again" if each.call.again else "forward", each.forward, 1),
-            ("backward", each.backward, each.passes),
-            ("recompute", each.recompute, each.passes),
+            ("again" if observed.call.again else "forward", observed.forward, 1),
+            ("backward", observed.backward, observed.passes),
+            ("recompute", observed.recompute, observed.passes),
         ):
             if times or amounts:
-                phase_ran = ran[each.call.key, phase]
+                phase_ran = ran[observed.call.key, phase]
                 phase_ran.amounts.update(amounts)
                 phase_ran.times += times
                 phase_ran.shares.append((amounts.total(), times))
@@ -283,7 +285,7 @@ class Observations:
             self._failed = 0
         return work, self.last >= FIRST or (work is None and self._failed > FIRST)
 
-    def judge(self, work: ObservedWork, number: int) -> Verdict | None:
+    def judge(self, work: ObservedWork, number: int) -> ObservationVerdict | None:
         """Hold what was seen in the step of this number against what is counted by now."""
         self._cost_s = work.host_s
         self._observed += 1

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import (
 )
 
 from analysis.operators import registry
-from measure.meter.calls import Call, Hook
+from measure.meter.calls import Hook, ModelCall
 from measure.model.module_paths import in_checkpoint
 from measure.operations.schemas import Gradients, Plan, dtype_name, tensors_in
 
@@ -44,7 +44,7 @@ class ObservedCall:
     """What a call of the model ran. passes: its backward passes in the step. backward: in nodes that the call made.
     recompute: what checkpoints in the model compute again for these passes."""
 
-    call: Call
+    call: ModelCall
     forward: Amounts
     passes: int = 0
     backward: Amounts = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class StepObserver(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, modules: Iterable[torch.nn.Module], calls: Callable[[], list[Call]]) -> None:
+    def __init__(self, modules: Iterable[torch.nn.Module], calls: Callable[[], list[ModelCall]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._modules = modules
         self._calls = calls

@@ -1,9 +1,9 @@
 """Steps of a loop, their times and the device's energy, without waiting: events are read once they have completed.
 
-`MeteredStep` marks where a step begins and ends, `StepTimes` hands on, in order, what has been completed; `Stretch`
-keeps any number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are too many,
-so that the interval of the mean still comes from block means (`analysis.stats.summary`). `LoopEnergy` reads the energy
-counter at the ends of windows.
+`MeteredStep` marks where a step begins and ends, `CompletedSteps` hands on, in order, what has been completed;
+`Stretch` keeps any number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are
+too many, so that the interval of the mean still comes from block means (`analysis.stats.summary`). `LoopEnergy` reads
+the energy counter at the ends of windows.
 
 Not claimed: on a GPU a step's time is that between two points of one stream, with the gaps inside of it. Energy of
 other parts of the machine, or of other work on the device in the same time.
@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from measure.device.telemetry import open_device
-from measure.meter.calls import Call, Passes, add_passes, passes_of, samples_of
-from measure.meter.observations import Verdict
+from measure.meter.calls import ModelCall, Passes, add_passes, passes_of, samples_of
+from measure.meter.observations import ObservationVerdict
 from measure.timing.clocks import Clock
 from results.errors import Unavailable
 from results.records.cell import Telemetry
@@ -33,7 +33,7 @@ MAX_BLOCKS = 512
 KEPT_STEPS, KEPT_CALLS = 32, 256
 """Steps that wait to be added up, and calls of one step: together they cost a fraction of what they cost one by one."""
 
-Marked = tuple[Any, Any, list[Call], float | None, bool]
+Marked = tuple[Any, Any, list[ModelCall], float | None, bool]
 """A step between its marks: start, end, calls, items (None: those of its inputs), whether it took longer because it was
 observed. A plain tuple, made once a step."""
 
@@ -51,9 +51,9 @@ class MeteredStep:
     __slots__ = ("_owner", "_pending", "_updated", "_weight", "begun", "calls", "inputs", "items", "left", "mark",
                  "number", "unchanged")  # fmt: skip
 
-    def __init__(self, owner: Any, times: StepTimes, weight: torch.Tensor) -> None:
+    def __init__(self, owner: Any, times: CompletedSteps, weight: torch.Tensor) -> None:
         self.begun: Any = None
-        self.calls: list[Call] = []
+        self.calls: list[ModelCall] = []
         self._weight, self._updated, self.unchanged = weight, weight._version, 0
         self._owner = owner
         self._pending = times.pending
@@ -153,7 +153,7 @@ class Stretch:
             self.blocks.append(StepBlock())
         self.blocks[-1].add(step)
 
-    def observed(self, verdict: Verdict) -> None:
+    def observed(self, verdict: ObservationVerdict) -> None:
         """The last step was observed."""
         lost: Passes = {}
         for place in [place for place in self._since if place[0] in verdict.seen]:
@@ -165,17 +165,17 @@ class Stretch:
         self.lost_steps += max((times for (_, what), times in lost.items() if what == "steps"), default=0)
 
 
-class StepTimes:
+class CompletedSteps:
     """Gives the marked steps that the device has completed. pending: those that wait, verdicts on observed ones, and
     seconds after the last step that are not the loop's."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.pending: collections.deque[Marked | Verdict | float] = collections.deque()
+        self.pending: collections.deque[Marked | ObservationVerdict | float] = collections.deque()
         self._before: Any = None  # the end of the step before the next one to be completed
         self._excluded_s = self._outside_s = 0.0
 
-    def completed(self, wait: bool = False) -> Iterator[StepBlock | Verdict]:
+    def completed(self, wait: bool = False) -> Iterator[StepBlock | ObservationVerdict]:
         """Steps that have completed, in order, and after one that was observed what came of that.
 
         wait: for all of them. It waits for the end of the last step that was begun, and not for the device: work that
@@ -189,9 +189,9 @@ class StepTimes:
             if isinstance(marked, float):
                 self._excluded_s += marked
             else:
-                yield marked if isinstance(marked, Verdict) else self._block(*marked)
+                yield marked if isinstance(marked, ObservationVerdict) else self._block(*marked)
 
-    def _block(self, start: Any, end: Any, calls: list[Call], given: float | None, is_observed: bool) -> StepBlock:
+    def _block(self, start: Any, end: Any, calls: list[ModelCall], given: float | None, is_observed: bool) -> StepBlock:
         if self._before is not None:
             self._outside_s += max(0.0, self._between_s(self._before, start) - self._excluded_s)
         self._before, self._excluded_s = end, 0.0

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.operators.attention_conventions import BY_RULE
 from analysis.stats.summary import summarise
 from analysis.utilization.denominators import Denominator
-from measure.meter.call_costs import DENSE, CallCosts, StepFlop
+from measure.meter.call_costs import DENSE, CallCosts, PassFlop
 from measure.meter.calls import add_passes
 from measure.meter.step_times import StepBlock, Stretch, all_of
 from results.errors import Unavailable
@@ -220,7 +220,7 @@ def summary(
 
 
 def _add_counts(
-    row: dict[str, Any], reasons: list[str], stretch: Stretch, whole: StepBlock, flop: StepFlop, costs: CallCosts
+    row: dict[str, Any], reasons: list[str], stretch: Stretch, whole: StepBlock, flop: PassFlop, costs: CallCosts
 ) -> None:
     """FLOP of the mean step, and why something of it is absent. flop: of all steps."""
     steps, total = row["steps"], flop.dense
@@ -248,7 +248,7 @@ def _add_rates(
     reasons: list[str],
     blocks: Sequence[StepBlock],
     costs: CallCosts,
-    flop: StepFlop,
+    flop: PassFlop,
     place: LoopDevice,
     time_s: float,
 ) -> None:

@@ -80,7 +80,7 @@ class OperationTime(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationCost(Record):
+class OperationTypeCost(Record):
     """operation_costs.csv.gz: exact costs of a module's operations of one name, and their mean time in a step."""
 
     recording: int
@@ -124,7 +124,7 @@ FILES: Mapping[str, type[Record]] = {
     "recordings.csv": WorkloadRecording,
     "steps.csv": RecordedStep,
     "operation_times.csv.gz": OperationTime,
-    "operation_costs.csv.gz": OperationCost,
+    "operation_costs.csv.gz": OperationTypeCost,
     "call_times.csv.gz": CallTime,
     "alone.csv.gz": AloneTime,
 }
@@ -137,7 +137,7 @@ class Characterization:
     recordings: tuple[WorkloadRecording, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
     times: tuple[OperationTime, ...] = ()
-    costs: tuple[OperationCost, ...] = ()
+    costs: tuple[OperationTypeCost, ...] = ()
     calls: tuple[CallTime, ...] = ()
     alone: tuple[AloneTime, ...] = ()
 

@@ -29,7 +29,7 @@ from results.records.characterization import (
     PROFILED,
     WARM_UP,
     Characterization,
-    OperationCost,
+    OperationTypeCost,
     RecordedStep,
     WorkloadRecording,
 )
@@ -135,7 +135,7 @@ def _usual(steps: Sequence[RecordedStep]) -> list[int]:
 
 def _costs(
     request: WorkloadRecording, recorded: Any, trace: Trace, model: torch.nn.Module, joined: Sequence[int]
-) -> Iterator[OperationCost]:
+) -> Iterator[OperationTypeCost]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
     described = StepProfile(
         model=request.workload, batch_size=request.batch_size, device=request.device, precision=request.precision
@@ -145,7 +145,7 @@ def _costs(
         groups[row.name, row.kind if row.understood else "", row.phase, row.module, row.unit].append(row)
     for (name, kind, phase, module, unit), rows in groups.items():
         times_s = [row.time_s for row in rows if row.time_s is not None]
-        yield OperationCost(
+        yield OperationTypeCost(
             recording=request.recording,
             name=name,
             kind=kind,

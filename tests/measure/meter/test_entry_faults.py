@@ -163,14 +163,14 @@ def _trainer(folder):
 
 LOOPS = {
     _plain: {
-        "ForwardCalls._hook_at.<locals>.on_call", "Call.__call__", "StepObserver.__torch_dispatch__",
+        "ForwardCalls._hook_at.<locals>.on_call", "ModelCall.__call__", "StepObserver.__torch_dispatch__",
         "StepObserver._before_call", "StepObserver._after_call", "MeteredStep.__enter__",
         "MeteredStep.__exit__", "UtilizationMeter.step", "UtilizationMeter.window", "UtilizationMeter.summary",
         "UtilizationMeter.close",
     },
-    _general: {"Call.__call__"},
+    _general: {"ModelCall.__call__"},
     _parts: {"ForwardCalls._enters"},
-    _late: {"Call.__call__"},
+    _late: {"ModelCall.__call__"},
     _two_calls: {"UtilizationMeter.begin", "UtilizationMeter.update"},
     _lightning: {"guarded.<locals>.call"},
     _trainer: {"guarded.<locals>.call"},

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from measure.meter.meter import UtilizationMeter
-from measure.meter.step_times import StepTimes
+from measure.meter.step_times import CompletedSteps
 from measure.timing.clocks import CudaClock
 
 WAITING = ("_local_scalar_dense", "_to_copy", "copy_", "nonzero", "equal")
@@ -70,7 +70,7 @@ class Counted(TorchDispatchMode):
 def test_a_loop_waits_for_the_device_at_none_of_its_steps(device):
     model, inputs = torch.nn.Linear(8, 4), torch.randn(2, 8)
     meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
-    meter._times = StepTimes(CudaClock("cuda:0"))
+    meter._times = CompletedSteps(CudaClock("cuda:0"))
     meter._step.mark, meter._step._pending = meter._times.clock.event, meter._times.pending
     with Counted() as counted:
         for number in range(STEPS):

@@ -7,8 +7,8 @@ from results.records.characterization import (
     PROFILED,
     WARM_UP,
     Characterization,
-    OperationCost,
     OperationTime,
+    OperationTypeCost,
     RecordedStep,
     WorkloadRecording,
 )
@@ -85,14 +85,14 @@ def rows(
     return Characterization((which,), (warm, *plain, *profiled), tuple(times))
 
 
-def costs(number: int) -> tuple[OperationCost, ...]:
+def costs(number: int) -> tuple[OperationTypeCost, ...]:
     """A convolution of 100 FLOP and 50 bytes in 2 s, and an optimizer's product of 10 FLOP and 20 bytes in 1 s."""
     return (
-        OperationCost(
+        OperationTypeCost(
             recording=number, name="aten.convolution", kind="convolution", phase="forward", module="conv", calls=1,
             model_flop=100, read_bytes=50, time_s=2,
         ),
-        OperationCost(
+        OperationTypeCost(
             recording=number, name="aten.mul", kind="elementwise", phase="optimizer", calls=2, other_flop=10,
             read_bytes=10, written_bytes=10, time_s=1,
         ),
