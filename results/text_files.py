@@ -21,7 +21,7 @@ import os
 import stat
 import tomllib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -162,6 +162,13 @@ def csv_lines(text: str) -> list[list[str]]:
         return list(csv.reader(io.StringIO(text, newline="")))
     except csv.Error as fault:
         raise ValueError(f"not CSV: {fault}") from fault
+
+
+def csv_written(rows: Iterable[Iterable[str]]) -> str:
+    """Rows of texts as CSV, each line with its end."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def csv_table(text: str) -> tuple[list[str], list[list[str]]]:

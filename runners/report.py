@@ -18,6 +18,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reports.shared.layout import csv_of, documents, to_csv
+from results.errors import Inconsistent
+from results.records.answers import (
+    Comparison,
+    GateCheck,
+    Headline,
+    ParallelStep,
+    StepTime,
+    Utilization,
+    Verdict,
+    WorkTime,
+    stands,
+)
+from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
+from results.records.rows import Record
+from results.store.layout import compress
+from results.store.manifest import MANIFEST, Manifest
+from results.store.reading import RunData, read_operation_table, read_operations, read_profile, read_run
+from results.text_files import json_value, read_text
 from runners.cli.arguments import choice_error, names, number, share
 from runners.cli.exits import FAILED, GATE, UNWRITABLE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
@@ -31,10 +50,6 @@ if TYPE_CHECKING:
     from cleaning.gates.evidence import Evidence, SelfTest
     from cleaning.reconcile.variants import Built
     from reports.compare.page import Side
-    from results.records.answers import Comparison
-    from results.records.rows import Record
-    from results.store.manifest import Manifest
-    from results.store.reading import RunData
 
 HEADLINE = "headline.csv"
 UTILIZATION = "utilization.csv"
@@ -155,29 +170,18 @@ def _dispatch(options: Namespace) -> int:
 
 def _rebuild(options: Namespace) -> int:
     """Rebuilds and prints; the exit code."""
-    from results.errors import Inconsistent
-
     (directory,) = options.runs
     with as_mistake(ValueError, Inconsistent, OSError):
         built, faults = _rebuilt(directory, options.out)
         if options.predictions is not None:
-            _show_predictions(built, options.predictions, options.format)
+            from reports.sweep.predictions import compared, predictions_text, read_predictions
+
+            rows = compared(built, read_predictions(options.predictions))
+            text = partial(predictions_text, rows)
+            show_answer(options.format, text, lambda: rows, lambda: csv_of(rows))
             return _code(faults)
     show(built, options.format, options.out or directory, options.convention)
     return _code(faults)
-
-
-def _show_predictions(built: Built, file: Path, form: str) -> None:
-    """Prints a row for each cell that the file predicted. Raises ValueError where there is none, OSError."""
-    from reports.shared.layout import csv_of
-    from reports.sweep.predictions import compared, predictions_text, read_predictions
-
-    try:
-        predictions = read_predictions(file)
-    except ValueError as fault:
-        raise ValueError(f"--predictions: {file}: {fault}") from fault
-    rows = compared(built, predictions)
-    show_answer(form, lambda width, colour: predictions_text(rows, width, colour), lambda: rows, lambda: csv_of(rows))
 
 
 def _code(faults: Sequence[str]) -> int:
@@ -201,14 +205,16 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     if data.unsealed:
         say(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen")
     built = _built(data)
-    faults = write(built, out or path, data.manifest)
+    for file, content in derived_tables(built):
+        put((out or path) / file, content, KEPT)
+    faults = _put_page(
+        out or path, lambda: _pictures(built), lambda pictures: _page(built, pictures, data.manifest), KEPT
+    )
     return replace(built, problems=(*built.problems, *faults)), faults
 
 
 def _read(path: Path) -> RunData:
     """A run with a committed cell. Raises ValueError for any other."""
-    from results.store.reading import read_run
-
     data = read_run(path)
     if not data.runs:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
@@ -219,7 +225,6 @@ def _read(path: Path) -> RunData:
 def _built(data: RunData) -> Built:
     """Everything that is derived of a run."""
     from cleaning.reconcile.run import build
-    from results.store.reading import read_operation_table, read_profile
 
     path = data.path
     return build(data, partial(read_operation_table, path), partial(read_profile, path), partial(_recording, path))
@@ -237,21 +242,11 @@ def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     return recording.calls, recording.kernels
 
 
-def write(built: Built, out: Path, manifest: Manifest | None = None) -> list[str]:
-    """Puts every derived file into `out`, each whole: tables first, then the figures, then the page.
-
-    manifest: what the page also tells of. Returns a line for each figure or page that could not be made; files of an
-    earlier report in its place stay. Raises StoreFault.
-    """
-    for file, content in derived_tables(built):
-        put(out / file, content, KEPT)
-    return _put_page(out, lambda: _pictures(built), lambda pictures: _page(built, pictures, manifest), KEPT)
-
-
 def _put_page(
     out: Path, draw: Callable[[], Mapping[str, bytes]], page: Callable[[dict[str, str]], str], beside: str = ""
 ) -> list[str]:
-    """Figures, then the page that shows them; a line for each that could not be made. Raises StoreFault."""
+    """Figures, then the page that shows them; a line for each that could not be made; files of an earlier report in its
+    place stay. Raises StoreFault."""
     faults: list[str] = []
     pictures = put_figures(out / FIGURES, draw, faults, beside)
     text = attempt(PAGE, lambda: page(pictures), faults)
@@ -262,19 +257,7 @@ def _put_page(
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.shared.layout import to_csv
     from reports.sweep.headline import headline_rows
-    from results.records.answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
-    from results.records.counts import (
-        Agreement,
-        BatchLaw,
-        CleanedOperation,
-        CleaningLog,
-        FlopCount,
-        ProfileCount,
-        Ratio,
-    )
-    from results.store.layout import compress
 
     tables: dict[str, tuple[Sequence[Record], type[Record]]] = {
         HEADLINE: (headline_rows(built), Headline),
@@ -313,7 +296,6 @@ def _page(built: Built, pictures: dict[str, str], manifest: Manifest | None) -> 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.sweep.table import to_text
-    from results.records.answers import Utilization
 
     rows = built.utilization if convention == "flop" else built.post2021
     show_rows(form, lambda width, colour: to_text(built, width, colour, convention), rows, Utilization)
@@ -322,8 +304,6 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
 
 def show_rows(form: str, page: Page, rows: Sequence[Record], kind: type[Record]) -> None:
     """`show_answer` of records of one kind, which are a row of CSV and an object of JSON each."""
-    from reports.shared.layout import documents, to_csv
-
     show_answer(form, page, lambda: documents(rows), lambda: to_csv(rows, kind))
 
 
@@ -335,8 +315,6 @@ def _check(path: Path, form: str) -> int:
     from cleaning.gates.gates import judge
     from reports.shared.numbers import run_name
     from reports.sweep.table import gates_text
-    from results.errors import Inconsistent
-    from results.records.answers import Verdict, stands
 
     with as_mistake(ValueError, Inconsistent, OSError):
         evidence = evidence_of(path)
@@ -350,7 +328,6 @@ def evidence_of(path: Path) -> Evidence:
     """Everything that the gates ask of the run directory `path`. Raises ValueError if it holds no run, or none with a
     committed cell."""
     from cleaning.gates.evidence import Evidence, facts_or_fault
-    from results.store.reading import read_operations, read_run
 
     data = read_run(path)
     if not data.all_runs:
@@ -371,7 +348,6 @@ def evidence_of(path: Path) -> Evidence:
 def self_test_of(path: Path) -> SelfTest | str | None:
     """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
     from cleaning.gates.evidence import SELF_TEST_FILE, parsed
-    from results.text_files import json_value, read_text
 
     if not (path / SELF_TEST_FILE).is_file():
         return None
@@ -392,9 +368,6 @@ def _compare(options: Namespace) -> int:
     """
     from reports.compare import cells, gate
     from reports.compare.page import Side
-    from reports.shared.layout import to_csv
-    from results.records.answers import Comparison, GateCheck
-    from results.store.manifest import MANIFEST
 
     across, out = sorted(options.across), options.out
     for name in across:
@@ -439,8 +412,6 @@ def _write_comparison(
     """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
     from reports.compare import page
     from reports.shared import figure_style
-    from reports.shared.layout import to_csv
-    from results.records.answers import Comparison
 
     put(out / COMPARISON, to_csv(rows, Comparison))
     return _put_page(

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 
-from analysis.stats.summary import CONFIDENCE, Summary, summarise, t_quantile
+from analysis.stats.summary import CONFIDENCE, summarise, t_quantile
 from results.records.answers import FASTER, SAME, SLOWER, UNKNOWN
 from results.records.cell import Parameters, Run
 from results.records.rows import columns_of, to_text
@@ -102,16 +102,17 @@ def resolution(error_ratio: float | None, degrees: float, alarm_ratio: float) ->
 
 
 def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> Difference:
-    """B against A, each as the block means of its processes. Raises ValueError for a side without blocks.
+    """B against A, each as the block means of its processes.
 
     margin_ratio: 0.03 means from 1 ÷ 1.03 to 1.03.
     """
-    if not (a and b and all(a) and all(b)):
-        raise ValueError("expected blocks on both sides")
-    if not margin_ratio > 0:
-        raise ValueError(f"expected a margin above 0, got {margin_ratio}")
     basis = PROCESSES if min(len(a), len(b)) > 1 else BLOCKS
-    first, second = (_of_processes(side) if basis == PROCESSES else _of_blocks(side) for side in (a, b))
+    if basis == PROCESSES:  # they are independent, so that the scatter of their means is the error
+        means = [[summarise(times).mean for times in side] for side in (a, b)]
+        errors = (math.sqrt(variance(side) / len(side)) / fmean(side) for side in means)
+        first, second = (Mean(fmean(side), error, len(side) - 1) for side, error in zip(means, errors, strict=True))
+    else:
+        first, second = map(_of_blocks, (a, b))
     ratio = second.mean_s / first.mean_s
     if first.error_ratio is None or second.error_ratio is None:
         return Difference(ratio, None, 0.0, None, None, basis)
@@ -187,32 +188,17 @@ def verdict(ratio: float, p_different: float | None, p_same: float | None, basis
     return (FASTER if ratio < 1 else SLOWER) if differs else UNKNOWN
 
 
-def _of_processes(side: Sequence[Times]) -> Mean:
-    """The mean of the processes' means; they are independent, so that their own scatter is the error."""
-    means = [summarise(times).mean for times in side]
-    n, mean = len(means), sum(means) / len(means)
-    return Mean(mean, math.sqrt(variance(means) / n) / mean, n - 1)
-
-
 def _of_blocks(side: Sequence[Times]) -> Mean:
     """The mean over processes, whose error is that of their blocks alone."""
-    parts = [_of_process(summarise(times)) for times in side]
-    mean_s = sum(part.mean_s for part in parts) / len(parts)
-    errors = [None if part.error_ratio is None else part.error_ratio * part.mean_s for part in parts]
-    known = [error for error in errors if error is not None]
-    if len(known) < len(errors):
-        return Mean(mean_s, None, 0.0)
-    error_s = math.hypot(*known) / len(parts)
-    shares = [(error / len(parts)) ** 4 / part.degrees for error, part in zip(known, parts, strict=True)]
-    degrees = error_s**4 / sum(shares) if sum(shares) > 0 else min(part.degrees for part in parts)
-    return Mean(mean_s, error_s / mean_s, degrees)
-
-
-def _of_process(summary: Summary) -> Mean:
-    degrees = summary.effective_n - 1
-    if summary.half_width_ratio is None or degrees <= 0:
-        return Mean(summary.mean, None, 0.0)
-    return Mean(summary.mean, summary.half_width_ratio / t_quantile(degrees), degrees)
+    parts = [summarise(times) for times in side]
+    mean_s, squared, fourth, degrees = fmean(part.mean for part in parts), 0.0, 0.0, list[float]()
+    for part in parts:
+        degrees.append(part.effective_n - 1)
+        if part.half_width_ratio is None or degrees[-1] <= 0:
+            return Mean(mean_s, None, 0.0)
+        error_s = part.half_width_ratio * part.mean / t_quantile(degrees[-1]) / len(parts)
+        squared, fourth = squared + error_s**2, fourth + error_s**4 / degrees[-1]
+    return Mean(mean_s, math.sqrt(squared) / mean_s, squared**2 / fourth if fourth > 0 else min(degrees))
 
 
 def _upper(distance: float, error: float, degrees: float) -> float:

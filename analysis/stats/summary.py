@@ -120,7 +120,9 @@ def summarise(
     p5, median, p95 = (_quantile(ordered, share) for share in (0.05, 0.5, 0.95))
     rounding = _rounding(max(-ordered[0], ordered[-1]))
     effective_n = _effective_size(values, again, rule, rounding)
-    half = _half_width(values - mean, shares, effective_n)
+    half = None
+    if len(values) > 1:
+        half = t_quantile(effective_n - 1) * math.sqrt(float(shares @ (values - mean) ** 2) / (effective_n - 1))
     if rule == BATCHES and half is not None:
         half = max([half, *(width for chance, width in _by_batches(values) if chance < WIDENED_LEVEL)])
     low, high = (None, None) if half is None else (mean - half, mean + half)
@@ -211,19 +213,12 @@ def _effective_size(x: Array, shares: Array, rule: str, rounding: float) -> floa
 
     r is kept between 0 and 0.95, before and after it is raised. Raises ValueError for an unknown rule.
     """
-    n = len(x)
-    r = min(max(_autocorrelation(x, shares, rounding), 0.0), _HIGHEST_CORRELATION)
-    raised_by, fewest = _of_rule(rule, n)
-    r = min(r + raised_by, _HIGHEST_CORRELATION)
-    return max(n * (1 - r) / (1 + r), fewest)
-
-
-def _of_rule(rule: str, n: int) -> tuple[float, float]:
-    """By how much the autocorrelation of n blocks is raised, and how many are effective at least."""
     if rule not in INTERVAL_RULES:
         raise ValueError(f"expected a rule of intervals among {', '.join(INTERVAL_RULES)}, got {rule!r}")
-    raised, fewest = INTERVAL_RULES[rule]
-    return raised / math.sqrt(n), min(fewest, float(n))
+    n, (raised, fewest) = len(x), INTERVAL_RULES[rule]
+    r = min(max(_autocorrelation(x, shares, rounding), 0.0), _HIGHEST_CORRELATION)
+    r = min(r + raised / math.sqrt(n), _HIGHEST_CORRELATION)
+    return max(n * (1 - r) / (1 + r), min(fewest, float(n)))
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float] | None:
@@ -257,13 +252,6 @@ def t_quantile(degrees: float) -> float:
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
-
-
-def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | None:
-    if len(residuals) < 2:
-        return None
-    spread = float(shares @ residuals**2)
-    return t_quantile(effective_n - 1) * math.sqrt(spread / (effective_n - 1))
 
 
 def _drift(values: Array, shares: Array) -> float | None:

@@ -6,7 +6,6 @@ columns of the highest rank, of one rank the last first, and says which. No word
 line by itself. Nothing is printed, and nothing is said by colour alone.
 """
 
-import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,15 +14,12 @@ from typing import Any
 
 from results.printable import LONGEST_TEXT, least_width, letters, printable, shortened, wrap
 from results.records.rows import Record, cell_text, header, to_values
+from results.text_files import csv_written
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """A line of names and a line for each row. Unknown is empty; text that begins like a formula has an apostrophe."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([cell_text(value) for value in row] for row in rows)
-    return file.getvalue()
+    return csv_written([names, *([cell_text(value) for value in row] for row in rows)])
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -33,11 +29,7 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """`csv_text` of records, the header being their fields."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header(record))
-    writer.writerows(map(to_values, rows))
-    return file.getvalue()
+    return csv_written([header(record), *map(to_values, rows)])
 
 
 def documents(rows: Sequence[Record]) -> list[dict[str, Any]]:
@@ -112,7 +104,11 @@ class TextTable:
         widths = {at: widest[at] for at in shown}
         while sum(widths.values()) + gap * between > width:  # the widest that may be narrower
             widths[max(shown, key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
-        aligned = {at: (widths[at], _is_right(columns[at], distinct[at])) for at in shown}
+        aligned = {}
+        for at in shown:
+            known, right = [text for text in distinct[at] if text not in _NOTHING], columns[at].right
+            numbers = bool(known) and all(map(_NUMBER.fullmatch, known))
+            aligned[at] = widths[at], numbers if right is None else right
         lines: list[Spans] = []
         if self.heads:
             wrapped = [wrap(heads[at], widths[at]) or [""] for at in shown]
@@ -240,13 +236,6 @@ def _least(column: Column, head: str, texts: Sequence[str], widest: int) -> int:
     whole = max(map(_longest, texts))
     own = [min(whole, column.least), *map(least_width, texts)] if column.wraps else [whole]
     return min(widest, max(least_width(head), *own))
-
-
-def _is_right(column: Column, texts: Sequence[str]) -> bool:
-    if column.right is not None:
-        return column.right
-    known = [text for text in texts if text not in _NOTHING]
-    return bool(known) and all(map(_NUMBER.fullmatch, known))
 
 
 def _cell_lines(text: str, width: int) -> list[str]:

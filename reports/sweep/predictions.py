@@ -24,16 +24,21 @@ TIMES = ("bound_time_s", "step_time_s", "low_90_s", "high_90_s")
 NOT_PREDICTED = ("optimizer", "parallel")
 """Parameters of a cell that have no column: predictions are of their defaults."""
 
+_WANTED = (*KEY, *TIMES, "model_flop", "reason")
+
 Predictions = Mapping[Sequence[str], Mapping[str, Any]]
 """The texts of a cell in KEY → its row, with times in s, or None where they are not known."""
 
 
 def read_predictions(path: Path) -> Predictions:
     """The table of a file. Raises ValueError for one that is no such table, OSError."""
-    names, lines = csv_table(read_text(path))
-    wanted = (*KEY, *TIMES, "model_flop", "reason")
-    if missing := [name for name in wanted if name not in names]:
-        raise ValueError(f"expected a table with columns {', '.join(wanted)}; got none named {', '.join(missing)}")
+    try:
+        names, lines = csv_table(read_text(path))
+        if missing := [name for name in _WANTED if name not in names]:
+            columns = f"expected a table with columns {', '.join(_WANTED)}"
+            raise ValueError(f"{columns}; got none named {', '.join(missing)}")
+    except ValueError as fault:
+        raise ValueError(f"--predictions: {path}: {fault}") from fault
     rows = [dict(zip(names, line, strict=True)) for line in lines]
     numbers = {"model_flop": int, **dict.fromkeys(TIMES, float)}
     return {

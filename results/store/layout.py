@@ -38,7 +38,7 @@ from results.records.cell import (
 from results.records.counts import FlopCount, Operation, Storage
 from results.records.rows import Column, R, Record, columns_of, header, read_rows, to_text, to_values
 from results.store.disk import Disk, read, replace
-from results.text_files import csv_table, read_text
+from results.text_files import csv_table, csv_written, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,7 +146,7 @@ def is_committed_name(file: object) -> bool:
 
 def head(record: type[Record]) -> bytes:
     """The header line of a record's rows, as they are before they are sealed."""
-    return _lines([header(record)])
+    return csv_written([header(record)]).encode()
 
 
 def columns(file: str) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ def columns(file: str) -> tuple[str, ...]:
 
 def head_of(file: str) -> bytes:
     """The header line of one of the files of `RECORDS`."""
-    return _lines([columns(file)])
+    return csv_written([columns(file)]).encode()
 
 
 def seal_row(head_line: bytes, row: bytes, before: bytes) -> bytes:
@@ -175,7 +175,7 @@ def seal_lines(file: str, block: bytes, before: bytes) -> tuple[bytes, bytes]:
 
 def encode(rows: Iterable[Record]) -> bytes:
     """Records as the lines of their file. Raises ValueError for a value that could not be read back."""
-    return _lines([to_values(row) for row in rows])
+    return csv_written(map(to_values, rows)).encode()
 
 
 def decode(lines: Sequence[bytes]) -> list[list[str]]:
@@ -211,12 +211,6 @@ def compress(data: bytes, level: int = 9) -> bytes:
     with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=buffer, mtime=0) as packed:
         packed.write(data)
     return buffer.getvalue()
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
 
 
 def records(file: str, record: type[R], names: Sequence[str], block: bytes) -> list[R]:
@@ -291,7 +285,7 @@ def add_columns(path: Path, disk: Disk) -> None:
         row, _, seal = line.rpartition(b",")
         intact, before = seal == seal_row(top, row, before), seal
         if intact:
-            run = Run.from_row(dict(zip(names, decode([line])[0], strict=True)))
+            (run,) = read_rows(Run, names, decode([line]))
             row = encode([run]).rstrip(b"\n")
         new_before = seal_row(new_top, row, new_before) if intact else seal
         rows.append(row + b"," + new_before)
