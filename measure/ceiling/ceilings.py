@@ -112,7 +112,13 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
         trials = shapes(bench.device.type, bench.probe())
         bench.deadline_s = clock.wall_s() + budget_s
-        rows = _rows(blank, bench, trials, precision)
+        rows = [bench.row(titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
+        leader = best((row for row in rows if row.operation == "convolution"), precision.convolution_unit)
+        gradients = [] if leader is None else [replace(trials[rows.index(leader)], part=p) for p in PARTS[1:]]
+        rows += [bench.row(titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
+        rows = [bench.explained(row, trial) for row, trial in zip(rows, [*trials, *gradients], strict=True)]
+        if bench.device.type == "cuda":
+            torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
         busy = neighbours_warning(others_ratio(bench.used)).removeprefix("busy: ")
         rows = [_noted(row, busy) if row.status == "ok" else row for row in rows]
         fastest = [best(rows, unit) for unit in dict.fromkeys(row.unit for row in rows)] if device != "cpu" else []
@@ -125,16 +131,6 @@ def _noted(row: Ceiling, note: str) -> Ceiling:
     return replace(row, reason=f"{NOTE}{'; '.join(filter(None, (text, note)))}") if note else row
 
 
-def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision) -> list[Ceiling]:
-    rows = [bench.row(titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
-    gradients = _gradients(rows, trials, precision)
-    rows += [bench.row(titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
-    rows = [bench.explained(row, trial) for row, trial in zip(rows, [*trials, *gradients], strict=True)]
-    if bench.device.type == "cuda":
-        torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
-    return rows
-
-
 class Bench:
     """Times kernels on one device until a deadline of its clock.
 
@@ -145,7 +141,10 @@ class Bench:
     def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
         self.device, self.dtype, self.clock, self.deadline_s = torch.device(device), dtype, clock, deadline_s
         self._random = torch.Generator(self.device).manual_seed(0)  # leaves the sweep's own generator alone
-        self._flush: Call = _flush(self.device)
+        self._flush: Call = lambda: None  # a CPU's caches are not emptied in training either
+        if self.device.type == "cuda":  # overwrites four times the L2 cache
+            nbytes = 4 * torch.cuda.get_device_properties(self.device).L2_cache_size
+            self._flush = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=self.device).zero_
         self._board: DeviceTelemetry | None = None
         with contextlib.suppress(Unavailable):
             self._board = None if self.device.type == "cpu" else open_device(device)
@@ -246,9 +245,10 @@ class Bench:
         """
         call()  # searches algorithms, allocates
         others = Neighbours()
-        calls = [self._call(call, cold)]
-        calm_s = [time_s for time_s, is_calm in calls if is_calm]
-        while len(calm_s) < MOST_REPEATS and len(calls) < MOST_CALLS and self.clock.wall_s() + calls[-1][0] < until_s:
+        calls, calm_s = list[tuple[float, bool]](), list[float]()
+        while not calls or (
+            len(calm_s) < MOST_REPEATS and len(calls) < MOST_CALLS and self.clock.wall_s() + calls[-1][0] < until_s
+        ):
             calls.append(self._call(call, cold))
             calm_s = [time_s for time_s, is_calm in calls if is_calm]
         self.used += [others.used()] if self.device.type == "cpu" else []
@@ -369,21 +369,6 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
     return selected
 
 
-def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -> list[Trial]:
-    """Both gradients of the fastest convolution; none if no convolution was measured."""
-    fastest = best((row for row in rows if row.operation == "convolution"), precision.convolution_unit)
-    return [] if fastest is None else [replace(trials[rows.index(fastest)], part=part) for part in PARTS[1:]]
-
-
 def with_times(row: Ceiling, times_s: list[float]) -> Ceiling:
     """The row with what its calls took."""
     return replace(row, repeats=len(times_s), median_s=median(times_s), mean_s=fmean(times_s), best_s=min(times_s))
-
-
-def _flush(device: torch.device) -> Call:
-    """Overwrites four times the L2 cache; on a CPU nothing, since its caches are not emptied in training either."""
-    if device.type != "cuda":
-        return lambda: None
-    nbytes = 4 * torch.cuda.get_device_properties(device).L2_cache_size
-    buffer = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
-    return buffer.zero_
