@@ -8,7 +8,6 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from reports.shared.layout import Hanging, page
 from runners.cli.arguments import Parser, choice_error
@@ -31,33 +30,23 @@ COMMANDS = {
 }
 
 
-def installed(folder: Path = Path(__file__).parent) -> dict[str, str]:
-    """The commands whose file or package exists, with their questions, in the order of the table."""
-    return {
-        name: question
-        for name, question in COMMANDS.items()
-        if (folder / f"{name}.py").is_file() or (folder / name / "__main__.py").is_file()
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments begin with; without one, print the list."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    commands = installed()
     parser = Parser(
         prog="python -m runners",
         usage="python -m runners [NAME ...]",
         description="Lists the commands, or runs one: python -m runners NAME is python -m runners.NAME.",
     )
     names = parser.add_argument("name", nargs="?", metavar="NAME", help="the command to run")
-    names.completer = lambda **_: list(commands)  # type: ignore[attr-defined]
-    if given and given[0] in commands:
+    names.completer = lambda **_: list(COMMANDS)  # type: ignore[attr-defined]
+    if given and given[0] in COMMANDS:
         return _run(given[0], given[1:])
     name = parser.parse_args(given).name
     if name is not None:
-        parser.fail(choice_error("command", name, commands))
+        parser.fail(choice_error("command", name, COMMANDS))
     parts = ["Run a command as  python -m runners.NAME  and ask it with  --help", ""]
-    listed = [Hanging(f"  {command}", question, 16) for command, question in commands.items()]
+    listed = [Hanging(f"  {command}", question, 16) for command, question in COMMANDS.items()]
     show_page(lambda width, colour: page([*parts, *listed], width, colour))
     return 0
 
@@ -72,7 +61,7 @@ def _run(name: str, arguments: list[str]) -> int:
 def console() -> None:
     """`flopledger`, as an installed program."""
     words = os.environ.get("COMP_LINE", "").split()
-    if "_ARGCOMPLETE" in os.environ and len(words) > 1 and words[1] in installed():
+    if "_ARGCOMPLETE" in os.environ and len(words) > 1 and words[1] in COMMANDS:
         os.environ["_ARGCOMPLETE"] = "2"  # how many words stand before the command's own: `flopledger NAME`
         _run(words[1], [])
     sys.exit(exit_code(main))

@@ -103,10 +103,8 @@ def writing(path: Path, beside: str = "") -> Iterator[None]:
 
 def make(out: Path) -> None:
     """The directory, before anything is counted for it. Raises StoreFault."""
-    try:
+    with writing(out):
         disk.make_directory(disk.DISK, out)
-    except OSError as fault:
-        raise StoreFault(f"--out {out} could not be made: {fault.strerror or fault}") from fault
 
 
 def reserve(path: Path) -> None:
@@ -152,10 +150,8 @@ def remove_others(folder: Path, drawn: Iterable[str]) -> None:
     stale = {path.stem for path in folder.glob("*.svg") if path.with_suffix(".png").is_file()}
     stale -= {Path(name).stem for name in drawn}
     for path in (folder / f"{name}.{ending}" for name in sorted(stale) for ending in ("png", "svg")):
-        try:
+        with writing(path):
             disk.DISK.unlink(path)
-        except OSError as fault:
-            raise StoreFault(f"{path} could not be removed: {fault.strerror or fault}") from fault
 
 
 WITHOUT_TORCH = [

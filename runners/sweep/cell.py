@@ -26,7 +26,7 @@ from measure.ceiling.machine import copies_and_launches
 from measure.device import apply_precision
 from measure.device.malloc import extend_heap, retain_freed_memory
 from measure.operations.fake_results import built_on_meta
-from measure.operations.tracer import FakeMode, StepParts, Trace, to_fake, trace, trace_step
+from measure.operations.tracer import FakeMode, StepParts, to_fake, trace, trace_step
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
 from measure.timing.clocks import clock_for
 from measure.timing.disturbance import (
@@ -162,9 +162,9 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
         torch.cuda.set_device(device.index or 0)  # which refuses a device without a number
     torch.manual_seed(cell.seed)
     apply_precision.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
-    before = apply_precision.read_flags()
-    if wrong := apply_precision.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic):
-        raise ValueError(_disagree(wrong, "before"))
+    before, wrong = flags_of(cell, "before")
+    if wrong:
+        raise ValueError(wrong)
     clock = clock_for(device)
     began_s = clock.wall_s()
     workload = _workload(cell)
@@ -213,7 +213,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     if cell.compile:
         run = replace(run, compile_s=compile_step(step, clock))
     measured = time_cell(cell, step, clock, protocol, run, beside)
-    after, wrong = flags_after(cell)
+    after, wrong = flags_of(cell, "after")
     invalid: dict[str, Any] = {"status": "invalid", "reason": wrong} if wrong else {}
     measured = replace(measured, run=replace(measured.run, flags_after=after, **invalid))
     if wrong:
@@ -237,13 +237,11 @@ def load_timing() -> None:
         measure_blocks(work, clock, protocol, warm_up(work, clock, protocol).step_s, kernel)
 
 
-def flags_after(cell: Cell) -> tuple[Mapping[str, Any], str]:
+def flags_of(cell: Cell, when: str) -> tuple[Mapping[str, Any], str]:
     """The flags as they are now, and what of them disagrees with the cell's precision; "" if nothing."""
-    after = apply_precision.read_flags()
-    wrong = apply_precision.check(
-        after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic
-    )
-    return after, _disagree(wrong, "after") if wrong else ""
+    flags, policy = apply_precision.read_flags(), PRECISIONS[cell.precision]
+    wrong = apply_precision.check(flags, policy, cell.device, cell.cudnn_benchmark, cell.deterministic)
+    return flags, f"flags read back {when} the cell disagree with the precision: {'; '.join(wrong)}" if wrong else ""
 
 
 def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
@@ -258,11 +256,12 @@ def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
         prepared.step, model=prepared.model, optimizer=prepared.optimizer, inputs=inputs, steps_before=steps_before
     )
     prepared.clock.synchronize()
+    by_kind = count_table(traced.operations).flop_by_kind_dtype
     return blank_run(
         cell,
         first_step_s=prepared.clock.wall_s() - begun_s,
         flags_before=prepared.flags,
-        executed=executed_flop(traced),
+        executed={f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())},
         first_loss=loss_of(prepared.step),
         items_per_step=prepared.workload.items(prepared.workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in prepared.model.parameters()),
@@ -412,12 +411,6 @@ def compile_step(step: Any, clock: Any) -> float:
     return float(clock.wall_s() - start_s)
 
 
-def executed_flop(traced: Trace) -> dict[str, int]:
-    """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
-    by_kind = count_table(traced.operations).flop_by_kind_dtype
-    return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}
-
-
 def loss_of(step: Any) -> float | None:
     """The loss of a step's last run; None on a rank that has none."""
     return None if step.last_loss is None else float(step.last_loss)
@@ -428,7 +421,3 @@ def _allocation_retries(device: str) -> int:
     if not device.startswith("cuda"):
         return 0
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
-
-
-def _disagree(wrong: list[str], when: str) -> str:
-    return f"flags read back {when} the cell disagree with the precision: {'; '.join(wrong)}"

@@ -276,7 +276,7 @@ class RaySlots:
         self._maker: Any = ray.remote(getattr(importlib.import_module(module), name))
         self._actors: dict[str, Any] = {}
         self._waiting: dict[Any, str] = {}  # what an actor was asked → its slot
-        self._asked: Counter[str] = Counter()  # slot → actors that were asked for
+        self._started: Counter[str] = Counter()  # slot → actors so far
         try:
             if settings.device == "auto":
                 kind = "cuda" if any(node["Resources"].get("GPU") for node in self._alive()) else "cpu"
@@ -320,7 +320,7 @@ class RaySlots:
 
     def dismiss(self, slot: str, refused: bool = True) -> None:
         """Gives a slot back to Ray; one that is gone is forgotten. refused: nor is it asked for again."""
-        self._asked[slot] = MOST_ACTORS if refused else self._asked[slot]
+        self._started[slot] = MOST_ACTORS if refused else self._started[slot]
         self._waiting = {ask: name for ask, name in self._waiting.items() if name != slot}
         if (actor := self._actors.pop(slot, None)) is not None:
             with contextlib.suppress(self._ray.exceptions.RayError):
@@ -344,7 +344,7 @@ class RaySlots:
         for node in (node for node in nodes if self._accelerator in ("", _model(node))):
             for number in range(_devices(node, self._settings.device)):
                 slot = f"{node['NodeID'][:8]}-{number}"
-                if slot not in self._actors and self._asked[slot] < MOST_ACTORS:
+                if slot not in self._actors and self._started[slot] < MOST_ACTORS:
                     self._ask(node, slot)
 
     def _check_models(self, models: Sequence[str]) -> None:
@@ -367,7 +367,7 @@ class RaySlots:
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         actor = self._maker.options(**needs, max_restarts=0, scheduling_strategy=where).remote(self._settings)
         self._actors[slot] = actor
-        self._asked[slot] += 1
+        self._started[slot] += 1
         self._waiting[actor.place.remote()] = slot
 
 

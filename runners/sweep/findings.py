@@ -197,30 +197,24 @@ def keep(store: Store, order: Order, result: CellResult, notes: Sequence[str] = 
     Rows that cannot be kept (a value that could not be read back, an operation table that is not the one that the run
     has) cost their cell, whose row says so. Raises StoreFault.
     """
+    run, checksums = result.run, dict[str, Any]()
     with uninterrupted():
         store.append_ceilings(result.ceilings)
         try:
-            run = _run(store, result, notes)
+            for identity, table in result.tables.items():
+                store.write_operations(identity, table.operations, table.storages)
+            if result.profile:
+                try:
+                    checksums |= store.write_profile(run.cell_id, run.attempt, result.profile)
+                except ValueError as fault:
+                    lost = dict.fromkeys(run.profiled, f"its profile cannot be kept: {fault}")
+                    run = replace(run, profiled=(), unprofiled={**run.unprofiled, **lost})
+            for work, recording in result.recordings.items():
+                recorded = (work, run.profile, recording.content, recording.command)
+                checksums |= store.write_recording(run.cell_id, run.attempt, *recorded)
+            run = replace(run, warnings=(*notes, *run.warnings), committed=checksums)
             store.commit(run, result.rows)
         except (ValueError, Inconsistent) as fault:
             run = order.row("crashed", reason=f"its rows cannot be kept: {fault}", duration_s=result.run.duration_s)
             store.commit(run, {})
         return run
-
-
-def _run(store: Store, result: CellResult, notes: Sequence[str]) -> Run:
-    """The row of a result, whose files that are no rows are written; their checksums go into it."""
-    run, seals = result.run, dict[str, Any]()
-    for identity, table in result.tables.items():
-        store.write_operations(identity, table.operations, table.storages)
-    if result.profile:
-        try:
-            seals |= store.write_profile(run.cell_id, run.attempt, result.profile)
-        except ValueError as fault:
-            lost = dict.fromkeys(run.profiled, f"its profile cannot be kept: {fault}")
-            run = replace(run, profiled=(), unprofiled={**run.unprofiled, **lost})
-    for work, recording in result.recordings.items():
-        seals |= store.write_recording(
-            run.cell_id, run.attempt, work, run.profile, recording.content, recording.command
-        )
-    return replace(run, warnings=(*notes, *run.warnings), committed=seals)

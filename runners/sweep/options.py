@@ -433,12 +433,10 @@ def resumed_run(options: argparse.Namespace) -> Path | None:
         if options.retry:
             raise ValueError("--retry: expected --resume with it: cells of that run are measured again")
         return None
-    if options.resume:
-        if options.out is not None and options.out != Path(options.resume):
-            raise ValueError(f"--resume {options.resume} and --out {options.out} name two directories")
-        return Path(options.resume)
-    if options.out is not None:
-        return Path(options.out)
+    if options.resume and options.out not in (None, Path(options.resume)):
+        raise ValueError(f"--resume {options.resume} and --out {options.out} name two directories")
+    if options.resume or options.out is not None:
+        return Path(options.resume or options.out)
     runs = sorted(RUNS.glob("*/manifest.json"), key=lambda file: file.stat().st_mtime)
     if not runs:
         raise ValueError(f"--resume: expected a run in {RUNS}, found none; name its directory")

@@ -77,7 +77,7 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
         before = ahead + steps_run(measured.blocks, protocol)
         recording = _recording(prepared, protocol, measured.blocks, group)
         held = held_parameters(prepared.model)
-    after, wrong = sweep_cell.flags_after(own_cell)
+    after, wrong = sweep_cell.flags_of(own_cell, "after")
     if wrong:
         raise ValueError(wrong)
     run = replace(

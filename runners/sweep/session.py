@@ -11,7 +11,6 @@ from typing import Any
 
 from analysis.utilization.work_times import works_of
 from measure.timing.stopping import Protocol
-from results.errors import Inconsistent
 from results.records.cell import Ceiling, Cell
 from results.records.counts import FlopCount
 from results.records.rows import MEASURED, changed, digest
@@ -183,17 +182,15 @@ class Session:
     def _keep_rows(self, cell: Cell, measured: CellMeasurement) -> None:
         """What was measured, as rows."""
         run, result, before = measured.run, self._result, self._result.run.warnings
-        start_s, end_s = run.window_start_s, run.window_end_s
-        if start_s is None or end_s is None:
-            raise Inconsistent("expected a measured cell to say when its window began and ended")
+        window = run.window_start_s, run.window_end_s
         attempt: dict[str, Any] = {"cell_id": cell.cell_id, "attempt": result.run.attempt}
         result.profile, result.recordings = measured.operations, measured.recordings
         result.rows |= {
             "samples.csv": [replace(block, **attempt, index=index) for index, block in enumerate(measured.blocks)],
-            "telemetry.csv": [changed(reading, attempt) for reading in self.watch.window(start_s, end_s)],
+            "telemetry.csv": [changed(reading, attempt) for reading in self.watch.window(*window)],
             **{file: [changed(row, attempt) for row in records] for file, records in measured.ranks.items()},
         }
-        energy = WindowEnergy(run.energy_j, run.energy_method) if cell.parallel else self.watch.energy(start_s, end_s)
+        energy = WindowEnergy(run.energy_j, run.energy_method) if cell.parallel else self.watch.energy(*window)
         result.learn(**{name: getattr(run, name) for name in FOUND})
         warnings = (*before, *run.warnings, *energy.warnings)
         result.learn(energy_j=energy.energy_j, energy_method=energy.energy_method, warnings=warnings)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.__main__ import COMMANDS, installed
+from runners.__main__ import COMMANDS
 from runners.cli.arguments import Parser, names, number, sizes
 
 ROOT = Path(__file__).parents[3]
@@ -74,14 +74,11 @@ def listed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
 
 
-def test_the_list_of_commands_names_those_that_exist(tmp_path: Path) -> None:
+def test_the_list_of_commands_and_the_nearest_of_them() -> None:
     done = listed()
     assert done.returncode == 0
     assert "doctor" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
-    assert installed(tmp_path) == {}
-    (tmp_path / "sweep.py").touch()
-    assert installed(tmp_path) == {"sweep": COMMANDS["sweep"]}
     unknown = listed("docter")
     assert unknown.returncode == 2
     assert unknown.stderr.endswith("got 'docter', nearest doctor\n")

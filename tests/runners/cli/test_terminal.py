@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runners.__main__ import installed
+from runners.__main__ import COMMANDS
 from tests.support.fakes.commands import module_of
 
 ROOT = Path(__file__).parents[3]
@@ -140,7 +140,7 @@ def printed(tell: Told, form: str) -> str:
 
 
 def test_every_command_is_here() -> None:
-    assert {name.split()[0] for name in CASES} | OTHERWISE == set(installed())
+    assert {name.split()[0] for name in CASES} | OTHERWISE == set(COMMANDS)
 
 
 @pytest.mark.parametrize("case", CASES)
