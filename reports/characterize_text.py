@@ -183,9 +183,6 @@ def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
 NO_GROUP = "none"
 """What stands for the group of operations that have none."""
 
-MOST_TYPES = 4
-"""Operation types listed of one workload in parallelism."""
-
 
 def _serial(law: Amdahl) -> tuple[str, str]:
     """The serial share and its interval; of a type that more threads make slower, that."""
@@ -207,7 +204,7 @@ def parallel(seen: CharacterizeAnswer) -> Iterator[Part]:
                 DASH if scaling.law is None else f"{scaling.law.speed_up:.2f}",
                 *([DASH, DASH] if scaling.law is None else _serial(scaling.law)),
             ]
-            for scaling in itertools.islice(scalings, MOST_TYPES + 1)
+            for scaling in itertools.islice(scalings, 4 + 1)
         ]
     title = "Over threads: time a step, and the part that Amdahl's law leaves serial (of the time at one thread)"
     heads = ["workload", "type", "group", *(f"{count} thr." for count in counts), "speed-up", "serial", "95 %"]

@@ -11,9 +11,6 @@ from analysis.reach.step_time import ARITHMETIC, LAUNCH_S, LAUNCHES, MEMORY, Tim
 from reports.shared.layout import WIDTH, Hanging, Part, TextTable, csv_text, page, strong, table_of
 from reports.shared.numbers import digits, percent, si, si_time
 
-LABEL = 17
-"""Where a value begins."""
-
 SHOWN = 10
 """Parts of the step that the text shows; the document has all."""
 
@@ -154,7 +151,7 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
     )
     parts: list[Part] = [strong(title), strong(_sentence(answer)), ""]
     rows = {**_at_best(answer), **_probable(answer), **_memory(answer)}
-    parts += [Hanging(f"  {label}", words, LABEL) for label, words in rows.items()]
+    parts += [Hanging(f"  {label}", words, 17) for label, words in rows.items()]
     if answer.prediction:
         parts += ["", "what the predicted time is made of:", "", _parts(answer.prediction.parts)]
     if answer.published:

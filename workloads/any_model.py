@@ -32,19 +32,13 @@ from workloads.catalogue.base import Batch, Workload, mean_loss, tensors
 from workloads.catalogue.catalogue import entry, factory
 from workloads.catalogue.model_names import Shape, Spec, check, nearest, parse, parse_shapes
 
-HUB_SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-
-
-LONGEST = 300
-"""Characters of another's words that are kept."""
-
 
 def fault_text(fault: BaseException) -> str:
     """An exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of code
     that raised it."""
     frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
     words = str(fault) or (frames[-1].line if frames else "") or ""
-    return plain_words(f"{type(fault).__name__}: {' '.join(words.split())[:LONGEST]}")
+    return plain_words(f"{type(fault).__name__}: {' '.join(words.split())[:300]}")
 
 
 @contextlib.contextmanager
@@ -72,7 +66,7 @@ def offline(what: str) -> Iterator[None]:
 
     Unavailable is no OSError, so that no library takes it for a network that may come back.
     """
-    for switch in HUB_SWITCHES:
+    for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ[switch] = "1"
     hub = sys.modules.get("huggingface_hub.constants")
     if hub is not None:
@@ -87,9 +81,6 @@ def offline(what: str) -> Iterator[None]:
         yield
     finally:
         socket.getaddrinfo = original
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
@@ -137,7 +128,8 @@ def positional(
     """
     if not named:
         return tuple(inputs)
-    order = [p for p in parameters if p.kind in _POSITIONAL]
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    order = [parameter for parameter in parameters if parameter.kind in kinds]
     places = {parameter.name: place for place, parameter in enumerate(order)}
     for name in named:
         _check_has_position(name, places, parameters, len(inputs))

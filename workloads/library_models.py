@@ -127,8 +127,6 @@ def _batch(
 SEQ = 128
 """Tokens of a text, unless the configuration allows fewer or --size seq=N says otherwise."""
 
-SAMPLES = 16_000
-"""Samples of one second of sound."""
 
 COMPARING = ("align", "altclip", "blip", "chinese_clip", "clip", "clipseg", "flava", "groupvit", "siglip", "vilt")
 """Model types whose whole model takes a text and an image; their main input is the text alone."""
@@ -183,7 +181,7 @@ def _sound(config: Any, seq: int | None) -> Shape:
     """One second of samples; a spectrogram of max_length × num_mel_bins where the model takes one (AST)."""
     if getattr(config, "num_mel_bins", None) and getattr(config, "max_length", None):
         return Shape((config.max_length, config.num_mel_bins), name="input_values")
-    return Shape((SAMPLES,), name="input_values")
+    return Shape((16_000,), name="input_values")
 
 
 def _features(config: Any, seq: int | None) -> Shape:

@@ -28,13 +28,10 @@ from workloads.any_model import building, draw, positional, resized, split, take
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
 
-BASE = "LightningModule"
-"""The name of Lightning's class, in both of its packages."""
-
 
 def has_training_step(model: torch.nn.Module) -> bool:
     """Whether it is a LightningModule with a training step of its own."""
-    base = next((parent for parent in type(model).__mro__ if parent.__name__ == BASE), None)
+    base = next((parent for parent in type(model).__mro__ if parent.__name__ == "LightningModule"), None)
     return base is not None and getattr(type(model), "training_step", None) is not getattr(base, "training_step", None)
 
 
@@ -106,8 +103,6 @@ def configured_optimizer(model: Any) -> torch.optim.Optimizer:
 Feed = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""
 
-RETURNS = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
-
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, **hyper: int) -> Workload:
     """The workload of a function. shapes, maker: what to feed it, the latter a function's name; maker comes first.
@@ -124,7 +119,8 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
         return replace(result, name=spec.text)
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, torch.nn.Module):
-        raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(result)}")
+        returns = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
+        raise ValueError(f"{spec.text}: expected {returns}; got {_type_text(result)}")
     feed, parameters = _feed(spec, module, inputs, shapes, maker), takes(model)
     own_loss = getattr(module, f"{spec.function}_loss", None)
     steps_itself = own_loss is None and has_training_step(model)

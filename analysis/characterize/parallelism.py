@@ -101,9 +101,6 @@ _Covariance = tuple[float, float, float]
 _LEAST_SPREAD_RATIO = 1e-9
 """Least spread ÷ a count's median: times that a clock cannot distinguish have a spread, too, for the weights."""
 
-_OF_A_MEDIAN = math.sqrt(math.pi / 2)
-"""The error of a median ÷ that of the mean, of many normal values."""
-
 
 @dataclass(frozen=True)
 class Amdahl:
@@ -162,7 +159,7 @@ def _error(times_s: Sequence[float], middle_s: float) -> float:
     count = len(times_s)
     deviation = statistics.median(abs(time - middle_s) for time in times_s)
     sigma = MAD_TO_SIGMA * deviation * count / (count - 0.8)
-    return _OF_A_MEDIAN * max(sigma, _LEAST_SPREAD_RATIO * middle_s) / math.sqrt(count)
+    return math.sqrt(math.pi / 2) * max(sigma, _LEAST_SPREAD_RATIO * middle_s) / math.sqrt(count)
 
 
 def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[float, float, _Covariance]:

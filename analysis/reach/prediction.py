@@ -58,12 +58,6 @@ WIDELY, THINLY = "measured widely", "measured thinly"
 THIN_KINDS = (GROUPED, TRANSPOSED, "recurrent", "attention backward")
 """Kinds of operations of which few families have many: time in them says little about another family."""
 
-THIN_SHARE = 0.1
-"""A model is measured thinly if at least this share of its predicted time is in such kinds."""
-
-MOST_UNKNOWN = 0.05
-"""At most this share of a step's bytes may be in kinds of operations that no fitted model had."""
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -130,17 +124,19 @@ def predict(
 
 
 def _expect_known(unknown: Sequence[str], step: StepAmounts, batch_size: int) -> None:
+    """Raises Unavailable where more than 5 % of a step's bytes are in kinds of operations that no fitted model had."""
     nbytes = {name: amounts.at(batch_size)[2] for name, amounts in step.items()}
     share = sum(nbytes[name] for name in unknown) / max(sum(nbytes.values()), 1.0)
-    if share > MOST_UNKNOWN:
+    if share > 0.05:
         raise Unavailable(f"no published model has operations like its {', '.join(unknown[:3])}")
 
 
 def ground_of(parts: Sequence[TimePart]) -> str:
-    """The ground that a model's prediction stands on."""
+    """The ground that a model's prediction stands on: thin where a tenth of its time is in kinds that few families
+    have."""
     total_s = sum(part.time_s for part in parts)
     thin_s = sum(part.time_s for part in parts if part.name.startswith(THIN_KINDS))
-    return THINLY if total_s and thin_s / total_s > THIN_SHARE else WIDELY
+    return THINLY if total_s and thin_s / total_s > 0.1 else WIDELY
 
 
 def interval_of(
@@ -295,12 +291,13 @@ OTHER_NAMES: Mapping[str, str] = {
 @functools.cache
 def published_rows() -> pd.DataFrame:
     """Every row of TABLE, in SI units. Unknown texts are empty, unknown numbers NaN."""
-    rows = pd.read_csv(TABLE, keep_default_na=False, na_values={name: [""] for name in _NUMBERS})
+    rows = pd.read_csv(
+        TABLE,
+        keep_default_na=False,
+        na_values={name: [""] for name in ("batch_size", "image_size", "step_time_s", "model_flop", "bound_time_s")},
+    )
     source = rows["source"] + ": " + rows["file"] + ", row " + rows["row"].astype(str)
     return rows.assign(source_name=rows["source"], source=source)
-
-
-_NUMBERS = ("batch_size", "image_size", "step_time_s", "model_flop", "bound_time_s")
 
 
 def nearest_steps(model: str, device: Device, mode: str, only_compiled: bool = False) -> tuple[str, pd.DataFrame]:

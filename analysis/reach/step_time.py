@@ -201,10 +201,7 @@ def _convolution(operation: StepOperation) -> str:
 
 def width_class(width: int) -> str:
     """The class of a narrowest side: "≤64", ">256"."""
-    for most in WIDTHS:
-        if width <= most:
-            return f"≤{most}"
-    return f">{WIDTHS[-1]}"
+    return next((f"≤{most}" for most in WIDTHS if width <= most), f">{WIDTHS[-1]}")
 
 
 FACTORS = Path(__file__).with_name("factors.json")
@@ -217,12 +214,10 @@ ARITHMETIC, MEMORY, LAUNCHES = "arithmetic", "memory", "launches"
 
 Numbers = NDArray[np.float64]
 
-_WIDTH = re.compile(r" [≤>]\d+$")
-
 
 def kind_of_class(name: str) -> str:
     """The class without its width: "convolution 1x1 backward ≤64" is a "convolution 1x1 backward"."""
-    return _WIDTH.sub("", name)
+    return re.sub(r" [≤>]\d+$", "", name)
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,6 @@ from measure.operations.tracer import Trace, trace_step
 from measure.timing.profiler_ranges import Mark
 from results.errors import Inconsistent, Unavailable, one_line
 
-_CALLS = ("_call_impl", "_wrapped_call_impl")
-"""The functions of torch.nn.Module that run a module's forward."""
-
 
 class ModelFailed(ValueError):
     """The model, its loss or its optimizer raised. The message says in which module, and what that got."""
@@ -82,7 +79,7 @@ def _place(model: torch.nn.Module, trace: TracebackType | None) -> str:
     while trace is not None:
         frame = trace.tb_frame
         module = frame.f_locals.get("self")
-        if frame.f_code.co_name in _CALLS and id(module) in names:
+        if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl") and id(module) in names:
             innermost = (module, frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {}))
         trace = trace.tb_next
     if innermost is None:

@@ -22,7 +22,6 @@ from measure.device.processes import end_of, last_words
 from results.errors import Unavailable
 
 NSYS = "nsys"
-VERSION_TIMEOUT_S = 60.0
 
 MARK = "FLOPLEDGER_NSYS"
 """Variable of all that a recording starts: the recording's folder."""
@@ -52,7 +51,7 @@ def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
         raise Unavailable(f"expected its command {NSYS} on PATH, found none: {install}")
     try:
         answer = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60.0
         )
     except (OSError, subprocess.SubprocessError) as fault:
         raise Unavailable(f"expected {path} --version to answer: {' '.join(str(fault).split())}") from fault

@@ -38,10 +38,6 @@ from runners.workers.any_model import get, model_and_batch
 from workloads.catalogue.base import Workload
 from workloads.step import optimizer_of
 
-JOINED_STEPS = 3
-"""Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
-those nearest to the median length, so that a step that somebody else's work slowed down does not count."""
-
 
 def profile(options: Namespace, device: str) -> StepProfile:
     """The profile that the options of `runners.profile` ask for.
@@ -126,11 +122,12 @@ def _step(workload: Workload, device: str, request: Any, mode: str, seed: int = 
 
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
-    """The places of the profiled steps that are joined with the exact operations."""
+    """The places of the profiled steps that are joined with the exact operations: three, those nearest to the median
+    length, so that a step that somebody else's work slowed down does not count."""
     inner = inner_steps([step for step in steps if step.part == PROFILED])
     middle = statistics.median(step.time_s for step in inner)
     nearest = sorted(inner, key=lambda step: (abs(step.time_s - middle), step.step))
-    return sorted(step.step for step in nearest[:JOINED_STEPS])
+    return sorted(step.step for step in nearest[:3])
 
 
 def _costs(

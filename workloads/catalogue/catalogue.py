@@ -137,7 +137,6 @@ def _entry(
     return Entry(task=task, hyper=hyper, source=f"{library}; {paper}", **facts)  # type: ignore[arg-type]
 
 
-_ALEXNET = "Krizhevsky 2014, arXiv:1404.5997"
 _BERT = "Devlin et al. 2018, arXiv:1810.04805"
 _CONVNEXT = "Liu et al. 2022, arXiv:2201.03545"
 _DEEPLAB = "Chen et al. 2017, arXiv:1706.05587"
@@ -156,10 +155,8 @@ _REGNET = "Radosavovic et al. 2020, arXiv:2003.13678"
 _RESNET = "He et al. 2016, arXiv:1512.03385"
 _RESNET_3D = "Tran et al. 2018, arXiv:1711.11248"
 _RESNEXT = "Xie et al. 2017, arXiv:1611.05431"
-_RETINANET = "Lin et al. 2017, arXiv:1708.02002"
 _SHUFFLENET = "Ma et al. 2018, arXiv:1807.11164"
 _SQUEEZENET = "Iandola et al. 2016, arXiv:1602.07360"
-_SSD = "Liu et al. 2016, arXiv:1512.02325"
 _SWIN = "Liu et al. 2021, arXiv:2103.14030"
 _SWIN_3D = "Liu et al. 2022, arXiv:2106.13230"
 _SWIN_V2 = "Liu et al. 2022, arXiv:2111.09883"
@@ -168,7 +165,7 @@ _VIT = "Dosovitskiy et al. 2021, arXiv:2010.11929"
 _WIDE_RESNET = "Zagoruyko and Komodakis 2016, arXiv:1605.07146"
 
 _CLASSIFICATION = {
-    "alexnet": _images(_ALEXNET, smallest_image=63),
+    "alexnet": _images("Krizhevsky 2014, arXiv:1404.5997", smallest_image=63),
     "convnext_base": _images(_CONVNEXT, smallest_image=32),
     "convnext_large": _images(_CONVNEXT, smallest_image=32),
     "convnext_small": _images(_CONVNEXT, smallest_image=32),
@@ -269,10 +266,10 @@ _DENSE = {
     "keypointrcnn_resnet50_fpn": _boxes(_MASK_RCNN, num_classes=2, single_from=33),
     "maskrcnn_resnet50_fpn": _boxes(_MASK_RCNN, single_from=33),
     "maskrcnn_resnet50_fpn_v2": _boxes(_FASTER_RCNN_V2, single_from=33),
-    "retinanet_resnet50_fpn": _boxes(_RETINANET, single_from=33),
+    "retinanet_resnet50_fpn": _boxes("Lin et al. 2017, arXiv:1708.02002", single_from=33),
     "retinanet_resnet50_fpn_v2": _boxes("Zhang et al. 2020, arXiv:1912.02424", single_from=33),
     # Both resize every image to their one size inside the model.
-    "ssd300_vgg16": _boxes(_SSD, 300, fixed=True),
+    "ssd300_vgg16": _boxes("Liu et al. 2016, arXiv:1512.02325", 300, fixed=True),
     "ssdlite320_mobilenet_v3_large": _boxes(_MOBILENET_V3, 320, fixed=True, single_from=None),
     "raft_large": _flow(_RAFT, smallest_image=128, image_step=8),
     "raft_small": _flow(_RAFT, smallest_image=128, image_step=8),

@@ -302,9 +302,6 @@ _CHECKS = {
 }
 
 
-DIGITS = 16
-
-
 def model_digest(text: str) -> str:
     """16 hex digits of SHA-256 over a model's files, each with its name; "" for a model that has none of its own (of
     the catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read."""
@@ -317,7 +314,7 @@ def model_digest(text: str) -> str:
         content = path.read_bytes()
         whole.update(f"{path.name} {len(content)}\n".encode())
         whole.update(content)
-    return whole.hexdigest()[:DIGITS]
+    return whole.hexdigest()[:16]
 
 
 def _files(spec: Spec) -> set[Path]:

@@ -177,10 +177,6 @@ def _arrays(path: Path) -> Mapping[str, torch.Tensor]:
 
 TASK = "qa1_single-supporting-fact_train.txt"
 UNKNOWN = 3
-MOST_LINES = 100_000
-"""Sentences that are read of each language."""
-
-_TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
@@ -220,7 +216,7 @@ def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     """Pairs that fit the bucket, of NAME.en and NAME.fr; each language's most frequent words are its vocabulary."""
     hyper, (source, target) = workload.hyper, _texts(directory)
     read, written = (
-        [_TOKEN.findall(re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:MOST_LINES]]
+        [re.findall(r"\w+|[^\w\s]", re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:100_000]]
         for path in (source, target)
     )
     if len(read) != len(written):

@@ -71,9 +71,6 @@ def begun(size: int, device: torch.device, generator: torch.Generator | None, an
     return Game(row, below(GRID), below(GRID).unsqueeze(1).expand(size, FRAMES))
 
 
-DISCOUNT = 0.99
-
-
 class Network(nn.Sequential):
     """States, batch × 4 × S × S → what each action is worth, batch × actions."""
 
@@ -121,7 +118,7 @@ class DeepQ(nn.Module):
         if not self.training:
             return worth
         best = self.target(after).amax(dim=1)
-        return self.of_action(worth, actions), rewards + DISCOUNT * (1 - ended) * best
+        return self.of_action(worth, actions), rewards + 0.99 * (1 - ended) * best
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """As in the paper: the worth of the actions that were chosen."""

@@ -80,10 +80,6 @@ def _sentences(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, se
     return torch.cat([_PERSON + person.unsqueeze(2), after], dim=2)
 
 
-DEVIATION = 0.1
-"""Deviation of the normal distribution that all weights begin with."""
-
-
 class MemNet(nn.Module):
     """Stories, batch × memory × sentence words, and questions, batch × sentence → logits of words, batch × vocab."""
 
@@ -97,7 +93,7 @@ class MemNet(nn.Module):
         self.answer = nn.Linear(embedding, vocab, bias=False)
         self.register_buffer("places", places(sentence, embedding))
         for weight in self.parameters():
-            nn.init.normal_(weight, std=DEVIATION)
+            nn.init.normal_(weight, std=0.1)
         for words in (self.story, self.question):
             words.weight.data[PAD] = 0.0
 

@@ -106,11 +106,6 @@ def get(name: str, /, **hyper: int) -> Workload:
 
 Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]
 
-THREADS = "intra_op_parallelism_threads"
-"""The one option of `setup` that means something here; others, known to TensorFlow or not, are left alone."""
-
-DEFAULT_BATCH = 8
-
 
 class Session:
     """Runs steps: of training if "train" is among the fetches, else of inference."""
@@ -150,7 +145,7 @@ class FathomModel:
         self.workload = any_model.get(name, **{size: value for size, value in options.items() if size in known})
         self.device, self.forward_only = torch.device(device or "cpu"), forward_only
         own = ENTRIES[name].batch_size if name in ENTRIES else 0
-        self.batch_size = int(options.get("batch_size", own or DEFAULT_BATCH))
+        self.batch_size = int(options.get("batch_size", own or 8))
         self.seed = int(options.get("seed", 0))
         self.data = options.get("data")
         with torch.random.fork_rng(devices=[]), self.device:
@@ -171,7 +166,7 @@ class FathomModel:
 
     def setup(self, setup_options: Mapping[str, Any] | None = None) -> None:
         """Ready to run: threads as asked for, optimizer, batches. What it does not know it ignores."""
-        threads = dict(setup_options or {}).get(THREADS)
+        threads = dict(setup_options or {}).get("intra_op_parallelism_threads")
         if threads:
             self._threads = torch.get_num_threads()
             torch.set_num_threads(int(threads))

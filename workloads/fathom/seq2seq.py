@@ -61,8 +61,6 @@ def _parameters(optimizer: Optimizer) -> list[torch.nn.Parameter]:
 PAD, GO, END, WORDS = 0, 1, 2, 4
 """Padding, what the writer begins with, the end of a sentence, and the first number of a word; 3 is the unknown one."""
 
-SHIFT = 7
-"""By so many numbers a word and its translation differ."""
 
 Logits = tuple[torch.Tensor, torch.Tensor]
 """batch × target × answers, and which of them is right, batch × target."""
@@ -226,7 +224,7 @@ def _bucket(
 ) -> Batch:
     """Inputs: source words (padded, then reversed), GO and the translation, the translation and END, negatives."""
     size, length = sentences.shape
-    translated = WORDS + (sentences - WORDS + SHIFT) % (hyper["vocab"] - WORDS)
+    translated = WORDS + (sentences - WORDS + 7) % (hyper["vocab"] - WORDS)
     translated = torch.where(sentences == PAD, PAD, translated)
     source = functional.pad(sentences, (0, hyper["source_words"] - length)).flip(1)
     room = hyper["target_words"] - length

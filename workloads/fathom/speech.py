@@ -31,8 +31,6 @@ from workloads.catalogue.entries import AS_PAPER
 from workloads.fathom.data_sets import sliced
 from workloads.text import draw
 
-CLIP = 20.0
-
 
 class Tiled(nn.Module):
     """A layer whose weight is repeated for each sample and whose bias for each frame: batch × frames × inputs →
@@ -86,7 +84,7 @@ class DeepSpeech(nn.Module):
 
 
 def _clipped(values: torch.Tensor) -> torch.Tensor:
-    return values.clamp(0.0, CLIP)
+    return values.clamp(0.0, 20.0)
 
 
 def _recurrent(entered: torch.Tensor, again: nn.Linear) -> torch.Tensor:
