@@ -60,7 +60,9 @@ def _config(spec: Spec) -> Any:
     from transformers import CONFIG_MAPPING, AutoConfig
 
     given = dict(read_config(spec) or {"model_type": spec.target})
-    kind = given.pop("model_type", None) or _type_of(spec, given.get("architectures"))
+    kind = given.pop("model_type", None)
+    if not kind:
+        kind = str(_named(spec, (given.get("architectures") or [""])[0]).config_class.model_type)
     if kind not in CONFIG_MAPPING:
         of_hub = "" if Path(spec.target).exists() else "; a hub's model needs its config.json: nothing is downloaded"
         raise ValueError(f"transformers has no model type {kind!r}{nearest(kind, CONFIG_MAPPING)}{of_hub}")
@@ -71,13 +73,6 @@ def _config(spec: Spec) -> Any:
         if part is not None and hasattr(part, "use_cache"):
             part.use_cache = False
     return config
-
-
-def _type_of(spec: Spec, architectures: Sequence[str] | None) -> str:
-    """The model type of a configuration that names its class alone. Raises ValueError for one that names neither."""
-    if not architectures:
-        raise ValueError(f"{spec.text}: expected a model_type or architectures, got neither")
-    return str(_named(spec, architectures[0]).config_class.model_type)
 
 
 def _class(spec: Spec, config: Any) -> Any:

@@ -15,7 +15,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -290,16 +289,9 @@ SAME = {"aten._index_put_impl": "aten.index_put"}
 """What the gradient of indexing calls → what it calls where a mode watches."""
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """frames: index of an operation → its call. spare: outermost calls of known names that are of no operation."""
-
-    frames: dict[int, Frame]
-    spare: tuple[Frame, ...]
-
-
-def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
-    """The call of each operation in one step. frames: from `step_frames`.
+def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict[int, Frame], tuple[Frame, ...]]:
+    """(index of an operation → its call, outermost calls of known names that are of no operation) of one step. frames:
+    from `step_frames`.
 
     The table is what reached the dispatcher; the recording has every call, composite ones around and a kernel's own
     inside. So the calls that matter are the outermost of a name that the table has in this pass, in the order of their
@@ -323,7 +315,7 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
         calls_of |= {rows[row].index: frame for row, frame in joined.items()}
         taken = {id(frame) for frame in joined.values()}
         spare += [frame for frame in outer if id(frame) not in taken]
-    return Alignment(calls_of, tuple(spare))
+    return calls_of, tuple(spare)
 
 
 def bare(name: str) -> str:

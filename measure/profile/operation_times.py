@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from analysis.operators.registry import kind_of
-from measure.profile.events import ANNOTATION, Alignment, Frame, join, launched, step_frames
+from measure.profile.events import ANNOTATION, Frame, join, launched, step_frames
 from results.records.characterization import PROFILED, CallTime, Characterization, OperationTime, RecordedStep
 from results.records.counts import Operation
 
@@ -102,7 +102,8 @@ class _Step:
     call around what launched it; or None)."""
 
     frames: Sequence[Frame]
-    joined: Alignment
+    calls: Mapping[int, Frame]
+    spare: Sequence[Frame]
     kernels: Sequence[tuple[Any, int | None]]
 
     @property
@@ -125,8 +126,8 @@ def read(
     ignored: indices of operations that are left out of the steps' times. Raises Unavailable if it holds no step.
     """
     steps = list(_steps(recording.events(), operations, cuda, only))
-    everywhere = set.intersection(*(set(step.joined.frames) for step in steps))
-    anywhere = set[int]().union(*(step.joined.frames for step in steps))
+    everywhere = set.intersection(*(set(step.calls) for step in steps))
+    anywhere = set[int]().union(*(step.calls for step in steps))
     expected = {operation.index for operation in operations if operation.kind != "view"}
     kernels = any(step.kernels for step in steps)
     timed = everywhere if kernels or not cuda else set[int]()
@@ -147,17 +148,17 @@ def _steps(
     untils = [*(frames[0].start_ns for frames in steps[1:]), None]
     for place, (frames, until) in enumerate(zip(steps, untils, strict=True)):
         if only is None or place in only:
-            joined = join(frames, operations)
-            of_frame = {id(frame): index for index, frame in joined.frames.items()}
+            calls, spare = join(frames, operations)
+            of_frame = {id(frame): index for index, frame in calls.items()}
             kernels = []
             for event, frame in launched(events, frames, until) if cuda else ():
                 around = () if frame is None else frame.inside_of_all
                 kernels.append((event, next((of_frame[id(f)] for f in around if id(f) in of_frame), None)))
-            yield _Step(frames, joined, kernels)
+            yield _Step(frames, calls, spare, kernels)
 
 
 def _times(step: _Step, timed: set[int], ignored: frozenset[int], cuda: bool) -> StepTimes:
-    calls = {index: frame for index, frame in step.joined.frames.items() if index in timed}
+    calls = {index: frame for index, frame in step.calls.items() if index in timed}
     spans = [(frame.start_ns, frame.end_ns, index) for index, frame in calls.items()]
     if cuda:
         kernels = [(event, index) for event, index in step.kernels if index is not None and index in calls]
@@ -186,7 +187,7 @@ def _unjoined(operations: Sequence[Operation], missing: set[int], where: str) ->
 
 def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
     """What was recorded and is of no operation."""
-    spare = [frame for step in steps for frame in step.joined.spare]
+    spare = [frame for step in steps for frame in step.spare]
     if spare:
         text = ", ".join(name for name, _ in Counter(frame.name for frame in spare).most_common(5))
         spent_s = sum(frame.end_ns - frame.start_ns for frame in spare) / len(steps) / 1e9
@@ -258,11 +259,15 @@ _Spans = list[tuple[int, int, CallType]]
 def _on_device(
     events: Sequence[Any], frames: Sequence[Frame], types: dict[int, CallType], until_ns: int | None
 ) -> tuple[_Spans, Counter[CallType]]:
-    """(start, end, type) of each kernel, copy and fill; and how many each type launched."""
-    spans = [
-        (event.start_ns(), event.start_ns() + event.duration_ns(), _launcher_type(frame, types))
-        for event, frame in launched(events, frames, until_ns)
-    ]
+    """(start, end, type) of each kernel, copy and fill, "unlinked" where no call launched it; and how many each type
+    launched."""
+    spans = []
+    for event, frame in launched(events, frames, until_ns):
+        around = () if frame is None else frame.inside_of_all
+        call = next((outer for outer in around if outer.index is not None), None)  # the innermost that is kept
+        scope = ("", "", "") if frame is None else types[id(frame)][1:]
+        launcher = ("unlinked", *scope) if call is None else types[id(call)]
+        spans.append((event.start_ns(), event.start_ns() + event.duration_ns(), launcher))
     return spans, Counter(launcher for _, _, launcher in spans)
 
 
@@ -290,14 +295,6 @@ def _types(frames: Sequence[Frame]) -> dict[int, CallType]:
             scope = (match[1], match[2])
         types[id(frame)] = (frame.name, frame.phase, *scope)
     return types
-
-
-def _launcher_type(frame: Frame | None, types: dict[int, CallType]) -> CallType:
-    """The innermost call around what launched a kernel; of one that no call launched, a name that says so."""
-    if frame is None:
-        return "unlinked", "", "", ""
-    call = next((around for around in frame.inside_of_all if around.index is not None), None)
-    return types[id(call)] if call is not None else ("unlinked", *types[id(frame)][1:])
 
 
 @functools.cache

@@ -90,10 +90,18 @@ def _reading(what: str) -> Iterator[None]:
     """What the code inside raises of a file that is missing, torn or another becomes a ValueError of one line."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError, AssertionError, KeyError, TypeError, SyntaxError, EOFError) as fault:
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        AssertionError,
+        KeyError,
+        TypeError,
+        SyntaxError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as fault:
         raise ValueError(f"{what}: {' '.join(str(fault).split())[:120]}") from fault
-    except zipfile.BadZipFile as fault:
-        raise ValueError(f"{what}: {fault}") from fault
 
 
 def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:

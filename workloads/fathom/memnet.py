@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch
-from workloads.fathom.seq2seq import clipped_with_noise
+from workloads.fathom.seq2seq import clipped
 
 PAD = 0
 PEOPLE = ("mary", "john", "daniel", "sandra")
@@ -127,4 +127,4 @@ def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """Adam of rate 0.01, each gradient of norm 40 at most, noise of deviation 0.001 added."""
-    return clipped_with_noise(torch.optim.Adam(parameters, lr=0.01), 40.0, 1e-3)
+    return clipped(torch.optim.Adam(parameters, lr=0.01), 40.0, 1e-3)

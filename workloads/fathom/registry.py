@@ -60,12 +60,12 @@ _sounds = partial(
 _pairs = partial(Family, loss=seq2seq.loss, items=seq2seq.words_of, item="word", optimizer=seq2seq.optimizer)
 
 FAMILIES = {
-    "seq2seq": _pairs(seq2seq.Seq2Seq, seq2seq.one_pair),
+    "seq2seq": _pairs(seq2seq.Seq2Seq, partial(seq2seq.pairs, is_one=True)),
     "seq2seq@as_paper": _pairs(seq2seq.Seq2Seq, seq2seq.pairs),
-    "seq2seq@fused": _pairs(seq2seq.FusedSeq2Seq, seq2seq.one_pair),
+    "seq2seq@fused": _pairs(seq2seq.FusedSeq2Seq, partial(seq2seq.pairs, is_one=True)),
     "memnet": Family(memnet.MemNet, memnet.batch, memnet.loss, _samples_of, "question", memnet.optimizer),
-    "fathom-speech": _sounds(speech.Speech, speech.as_coded),
-    "fathom-speech@as_paper": _sounds(speech.DeepSpeech, speech.as_paper),
+    "fathom-speech": _sounds(speech.Speech, partial(speech.spoken, seen_of="labels")),
+    "fathom-speech@as_paper": _sounds(speech.DeepSpeech, partial(speech.spoken, seen_of="frames")),
     "autoenc": Family(
         image_nets.AutoEncoder,
         image_nets.pattern_batch,
@@ -171,7 +171,9 @@ class FathomModel:
             self._threads = torch.get_num_threads()
             torch.set_num_threads(int(threads))
         if self.data is None:
-            self._batches = self._synthetic()
+            generator = torch.Generator(self.device).manual_seed(self.seed)
+            drawn = partial(self.workload.batch, self.workload.hyper, self.batch_size, self.device, generator)
+            self._batches = iter(drawn, None)
         else:
             from workloads.fathom.data_sets import batches
 
@@ -182,11 +184,6 @@ class FathomModel:
         name = "own" if self.workload.optimizer is not None else "sgd"
         optimizer = optimizer_of(name, self.workload, self._model.parameters())
         self._session = Session(TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type))
-
-    def _synthetic(self) -> Iterator[Batch]:
-        generator = torch.Generator(self.device).manual_seed(self.seed)
-        while True:
-            yield self.workload.batch(self.workload.hyper, self.batch_size, self.device, generator)
 
     def run(self, runstep: Runstep | None = None, n_steps: int = 1) -> list[Any]:
         """What the runstep gave in each of n_steps steps, each on a batch of its own.

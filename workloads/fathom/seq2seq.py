@@ -26,36 +26,22 @@ from workloads.text import draw, log_expected, log_uniform
 Optimizer = torch.optim.Optimizer
 
 
-def with_clipped_gradients(optimizer: Optimizer, norm: float) -> Optimizer:
-    """The optimizer, whose gradients are first scaled down to `norm` together."""
-
-    def clip(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        torch.nn.utils.clip_grad_norm_(_parameters(optimizer), norm)
-
-    optimizer.register_step_pre_hook(clip)
-    return optimizer
-
-
-def clipped_with_noise(optimizer: Optimizer, norm: float, deviation: float) -> Optimizer:
-    """The optimizer, whose gradients are first scaled down to `norm` each, and have normal noise added.
-
-    A row without a gradient, as that of padding is, gets no noise either.
-    """
+def clipped(optimizer: Optimizer, norm: float, noise: float | None = None) -> Optimizer:
+    """The optimizer, whose gradients are first scaled down to `norm` together; with noise each by itself, and normal
+    noise of this deviation is added. A row without a gradient, as that of padding is, gets no noise either."""
 
     @torch.no_grad()
     def prepare(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        for parameter in _parameters(optimizer):
-            if parameter.grad is not None:
-                torch.nn.utils.clip_grad_norm_(parameter, norm)
-                seen = (parameter.grad != 0).any(dim=-1, keepdim=True)
-                parameter.grad.add_(torch.randn_like(parameter.grad) * seen, alpha=deviation)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for scaled in [parameters] if noise is None else [[parameter] for parameter in parameters]:
+            torch.nn.utils.clip_grad_norm_(scaled, norm)
+        for gradient in (parameter.grad for parameter in parameters if noise is not None):
+            if gradient is not None:
+                has_gradient = (gradient != 0).any(dim=-1, keepdim=True)
+                gradient.add_(torch.randn_like(gradient) * has_gradient, alpha=noise or 0.0)
 
     optimizer.register_step_pre_hook(prepare)
     return optimizer
-
-
-def _parameters(optimizer: Optimizer) -> list[torch.nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 PAD, GO, END, WORDS = 0, 1, 2, 4
@@ -198,32 +184,15 @@ def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:
     return (missed * kept).sum() / kept.sum()
 
 
-def pairs(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """As the paper has it: each sample a pair of its own."""
-    return _bucket(hyper, _sentences(hyper, size, device, generator), device, generator)
-
-
-def one_pair(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """As coded: one pair of sentences, for the whole batch."""
-    sentence = _sentences(hyper, 1, device, generator)
-    return _bucket(hyper, sentence.expand(size, -1).contiguous(), device, generator)
-
-
-def _sentences(
-    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
-) -> torch.Tensor:
-    """size × length words, each sentence padded; at most as long as its translation has room for, at least half."""
-    length = min(hyper["source_words"], hyper["target_words"] - 1)
-    words = WORDS + log_uniform((size, length), hyper["vocab"] - WORDS, device, generator)
-    ends = (length + 1) // 2 + draw((size, 1), length // 2 + 1, device, generator)
-    return torch.where(torch.arange(length, device=device) < ends, words, PAD)
-
-
-def _bucket(
-    hyper: Mapping[str, int], sentences: torch.Tensor, device: torch.device, generator: torch.Generator | None
+def pairs(
+    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, is_one: bool = False
 ) -> Batch:
-    """Inputs: source words (padded, then reversed), GO and the translation, the translation and END, negatives."""
-    size, length = sentences.shape
+    """As the paper has it each sample a pair of its own; is_one: as coded, one pair of sentences for the whole batch.
+
+    Inputs: source words (padded, then reversed), GO and the translation, the translation and END, negatives.
+    """
+    sentences = _sentences(hyper, 1 if is_one else size, device, generator).expand(size, -1).contiguous()
+    length = sentences.shape[1]
     translated = WORDS + (sentences - WORDS + 7) % (hyper["vocab"] - WORDS)
     translated = torch.where(sentences == PAD, PAD, translated)
     source = functional.pad(sentences, (0, hyper["source_words"] - length)).flip(1)
@@ -237,6 +206,16 @@ def _bucket(
     return Batch((source, fed, labels, negatives), labels)
 
 
+def _sentences(
+    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
+) -> torch.Tensor:
+    """size × length words, each sentence padded; at most as long as its translation has room for, at least half."""
+    length = min(hyper["source_words"], hyper["target_words"] - 1)
+    words = WORDS + log_uniform((size, length), hyper["vocab"] - WORDS, device, generator)
+    ends = (length + 1) // 2 + draw((size, 1), length // 2 + 1, device, generator)
+    return torch.where(torch.arange(length, device=device) < ends, words, PAD)
+
+
 def words_of(hyper: Mapping[str, int], size: int) -> int:
     """How many words of the target, padding included, a batch holds."""
     return size * hyper["target_words"]
@@ -244,4 +223,4 @@ def words_of(hyper: Mapping[str, int], size: int) -> int:
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """SGD of rate 0.5, the norm of all gradients together at most 5."""
-    return with_clipped_gradients(torch.optim.SGD(parameters, lr=0.5), 5.0)
+    return clipped(torch.optim.SGD(parameters, lr=0.5), 5.0)

@@ -109,22 +109,14 @@ def loss(heard: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch.Te
     return functional.ctc_loss(heard, labels, frames, lengths, blank=heard.shape[2] - 1, zero_infinity=True)
 
 
-def as_coded(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Input: size × frames × coefficients of sound; CTC sees the first frames, as many as there are labels."""
-    return _spoken(hyper, size, device, generator, seen=hyper["labels"])
-
-
-def as_paper(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Input: size × frames × coefficients of sound; CTC sees all frames."""
-    return _spoken(hyper, size, device, generator, seen=hyper["frames"])
-
-
-def _spoken(
-    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, seen: int
+def spoken(
+    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, seen_of: str
 ) -> Batch:
-    """Each phoneme sounds for as many of the frames that are seen as any other: a tone of its own in normal noise. No
+    """Input: size × frames × coefficients of sound; CTC sees the first frames, as many as the size `seen_of` says.
+
+    Each phoneme sounds for as many of the frames that are seen as any other: a tone of its own in normal noise. No
     phoneme follows itself, so that there need not be a blank between."""
-    count, blank = hyper["labels"], hyper["phonemes"] - 1
+    seen, count, blank = hyper[seen_of], hyper["labels"], hyper["phonemes"] - 1
     steps = 1 + draw((size, count), blank - 1, device, generator)
     labels = steps.cumsum(dim=1) % blank
     when = (torch.arange(hyper["frames"], device=device) * count // seen).clamp(max=count - 1)

@@ -106,7 +106,7 @@ process's first LSTM."""
 def test_each_operation_finds_its_call(name: str):
     """By another way: the call has the operation's sizes, and in the forward pass lies in its module."""
     frames, operations = recorded(NETS[name])
-    found = join(frames, operations).frames
+    found = join(frames, operations)[0]
     missing = [o.name for o in operations if o.index not in found and o.kind != "view"]
     assert not Counter(missing) - Counter(WATCHED_ALONE.get(name, {}))
     assert len({id(frame) for frame in found.values()}) == len(found)
@@ -128,16 +128,16 @@ def test_each_operation_finds_its_call(name: str):
 def test_an_aborted_recomputation_leaves_a_call_over():
     """Checkpointing ends in the middle of the last layer's product, as soon as its input is there."""
     frames, operations = recorded(NETS["checkpointed"])
-    assert [frame.name for frame in join(frames, operations).spare] == ["aten::addmm"]
+    assert [frame.name for frame in join(frames, operations)[1]] == ["aten::addmm"]
 
 
 def test_a_call_that_is_taken_away_costs_its_operation_alone():
     frames, operations = recorded(NETS["resnet18"])
-    found = join(frames, operations).frames
+    found = join(frames, operations)[0]
     lost = next(o for o in operations if o.name == "aten.convolution" and o.module == "layer2.0.conv1")
     frame = found[lost.index]
     left = [each for each in frames if all(around is not frame for around in each.inside_of_all)]
-    again = join(left, operations).frames
+    again = join(left, operations)[0]
     assert set(found) - set(again) == {lost.index}
     assert all(again[index] is found[index] for index in again)
 
