@@ -201,11 +201,8 @@ def _by_place(work: ObservedWork) -> dict[Place, _Ran]:
     """Key and phase → what its calls ran."""
     ran: defaultdict[Place, _Ran] = defaultdict(_Ran)
     for observed in work.calls:
-        for phase, amounts, times in (
-            ("again" if observed.call.again else "forward", observed.forward, 1),
-            ("backward", observed.backward, observed.passes),
-            ("recompute", observed.recompute, observed.passes),
-        ):
+        for phase, amounts in observed.ran.items():
+            times = observed.call.backward if phase in ("backward", "recompute") else 1
             if times or amounts:
                 phase_ran = ran[observed.call.key, phase]
                 phase_ran.amounts.update(amounts)

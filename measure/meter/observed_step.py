@@ -15,7 +15,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,14 +41,11 @@ Amounts = Counter[tuple[str, str]]
 
 @dataclass(slots=True)
 class ObservedCall:
-    """What a call of the model ran. passes: its backward passes in the step. backward: in nodes that the call made.
-    recompute: what checkpoints in the model compute again for these passes."""
+    """What a call of the model ran. ran: phase → products. "forward", or "again" inside of a backward pass; "backward":
+    in nodes that the call made; "recompute": what checkpoints in the model compute again for its backward passes."""
 
     call: ModelCall
-    forward: Amounts
-    passes: int = 0
-    backward: Amounts = field(default_factory=Counter)
-    recompute: Amounts = field(default_factory=Counter)
+    ran: dict[str, Amounts]
 
 
 @dataclass(frozen=True)
@@ -120,14 +117,12 @@ class StepObserver(TorchDispatchMode):
         for number, again, what, flop in self._backward:
             observed = self._owner(number)
             if observed is not None:
-                (observed.recompute if again else observed.backward)[what] += flop
+                observed.ran["recompute" if again else "backward"][what] += flop
             elif number in self._outside_nodes:
                 self._outside_flop += flop
             else:
                 elsewhere[what] += flop
-        for observed in self._observed:
-            observed.passes = observed.call.backward
-        if not self._backward and any(each.passes and each.forward for each in self._observed):
+        if not self._backward and any(each.call.backward and any(each.ran.values()) for each in self._observed):
             return None  # autograd's engine ran where the mode was not
         return ObservedWork(tuple(self._observed), self._outside_flop, elsewhere, host_s)
 
@@ -207,7 +202,9 @@ class StepObserver(TorchDispatchMode):
             if len(calls) != self._calls_before + 1:
                 self._is_complete = False  # the model calls itself
                 return
-            observed = ObservedCall(calls[-1], self._running)
+            phase = "again" if calls[-1].again else "forward"
+            ran = {phase: self._running, "backward": Counter[Any](), "recompute": Counter[Any]()}
+            observed = ObservedCall(calls[-1], ran)
             self._observed.append(observed)
             self._ranges.append((self._began, _next_number(), observed))
         except Exception as fault:  # noqa: BLE001  as above
