@@ -1,14 +1,19 @@
-"""Gates of the device: no stand-in, its self-test, the precision it computed in, its other users, clock and energy."""
+"""Gates of the device and of what is kept of it: committed rows, one machine, no stand-in, dense peaks, its self-test,
+the precision it computed in, its other users, clock and energy.
+"""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from analysis.devices import telemetry
+from analysis.devices import peaks, telemetry
 from analysis.devices.peaks import is_stand_in
-from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
+from analysis.devices.precisions import PRECISIONS, UNITS, disagreements, unit_of
 from analysis.utilization.utilization import limits_seen
 from cleaning.gates.evidence import RUN, SELF_TEST_FILE, Evidence, Finding, faultless, finding, self_test_faults
 from results.records.cell import Run, Telemetry
 from results.store.layout import key_of
+from results.store.manifest import DIRTY, differing
 
 SHARED = "shared_device"
 """How a cell's warning begins that others came to its GPU."""
@@ -123,42 +128,29 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def clock(evidence: Evidence) -> Iterator[Finding]:
-    """The SM clock of each cell's window, and the reasons that lowered it."""
-    yield from _clock(evidence)
-    yield from _throttling(evidence)
-
-
-def _clock(evidence: Evidence) -> Iterator[Finding]:
-    """The mean SM clock of each cell's window: there, not an idle one, not above the highest."""
-    for run in (run for run in evidence.measured_cells if run.device.startswith("cuda")):
+    """The mean SM clock of each cell's window: there, not an idle one, not above the highest. A low one has a reason,
+    and each reason that lowered clocks is among the warnings of the cell's rows."""
+    for run in evidence.measured_cells:
         window, highest = _window(run), _highest_hz(evidence, run)
         polls = evidence.data.by_cell(Telemetry).get(key_of(run), [])
-        if window is None or not polls:
+        mean_hz = None if window is None else telemetry.mean_sm_clock_hz(polls, *window)
+        if not run.device.startswith("cuda"):
+            pass
+        elif window is None or not polls:
             yield Finding(run.cell_id, False, "no telemetry in its window")
-            continue
-        mean_hz = telemetry.mean_sm_clock_hz(polls, *window)
-        if mean_hz is None:
+        elif mean_hz is None:
             yield Finding(run.cell_id, False, f"{len(polls)} polls do not cover its window")
         elif highest is not None:
             holds = mean_hz <= OVERCLOCKED * highest and (mean_hz >= IDLE_RATIO * highest or bool(run.host_bound))
             yield finding(run.cell_id, holds, f"mean clock {mean_hz / 1e6:.0f} MHz of at most {highest / 1e6:.0f}")
         else:
             yield Finding(run.cell_id, mean_hz > 0)
-
-
-def _throttling(evidence: Evidence) -> Iterator[Finding]:
-    """Each reason that lowered clocks is among the warnings of the cell's rows; a low clock has a reason."""
-    rows = evidence.rebuilt
-    for run in evidence.measured_cells:
-        window, polls = _window(run), evidence.data.by_cell(Telemetry).get(key_of(run), [])
         shares = None if window is None else telemetry.event_shares(polls, *window)
-        if window is None or shares is None:
+        if shares is None:
             continue
-        marks = {mark for row in rows if key_of(row) == key_of(run) and row.method != "one" for mark in row.warnings}
-        seen = limits_seen(shares)
-        missing = [mark for mark in seen if mark not in marks]
-        words = [f"not among its warnings: {mark}" for mark in missing]
-        mean_hz, highest = telemetry.mean_sm_clock_hz(polls, *window), _highest_hz(evidence, run)
+        fractions, seen = evidence.fractions.get(key_of(run), ()), limits_seen(shares)
+        marks = {mark for row in fractions if row.method != "one" for mark in row.warnings}
+        words = [f"not among its warnings: {mark}" for mark in seen if mark not in marks]
         if mean_hz and highest and mean_hz < FALLEN_RATIO * highest and not seen and not run.host_bound:
             words.append(f"mean clock {mean_hz / 1e6:.0f} of {highest / 1e6:.0f} MHz, and no reason was given")
         yield faultless(run.cell_id, words)
@@ -203,3 +195,79 @@ def _highest_hz(evidence: Evidence, run: Run) -> float | None:
         return None
     value = sitting.preflight.get("sm_clock_max_hz") or sitting.environment.get("clock_hz")
     return float(value) if isinstance(value, (int, float)) else None
+
+
+PEAK_SLACK = 1.02
+"""A datasheet rounds: its figure may lie this much above multiprocessors × rate × highest clock."""
+
+SAME = 1e-9
+"""Relative difference of two derived numbers that are the same."""
+
+
+def committed(evidence: Evidence) -> Iterator[Finding]:
+    """What the reader left out, could not match with a checksum, or could not read as values of their columns."""
+    data = evidence.data
+    ids = {run.cell_id for run in data.all_runs}
+    for problem in data.problems:
+        named = next((cell_id for cell_id in sorted(ids) if cell_id in problem), RUN)
+        yield Finding(named, False, problem)
+    for run in evidence.measured_cells:
+        yield Finding(run.cell_id, True)
+    for trace_id, facts in evidence.facts.items():
+        for run in (run for run in data.runs if run.trace_id == trace_id and facts.fault):
+            yield Finding(run.cell_id, False, facts.fault)
+
+
+def one_machine(evidence: Evidence) -> Iterator[Finding]:
+    """Sessions that could not have been collected into one run, and code that nobody can look up."""
+    used = {run.sitting for run in evidence.data.runs}
+    sittings = [sitting for sitting in evidence.data.sittings if sitting.sitting in used]
+    for first, second in itertools.pairwise(sittings):
+        words = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
+        yield finding(RUN, not words, f"{first.sitting} and {second.sitting} differ in {words}")
+    for sitting in sittings:
+        version = str(sitting.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
+        known = "+g" in version or not sitting.device.startswith("cuda")
+        words = f"{sitting.sitting} was measured by {version or 'unknown code'}"
+        yield Finding(RUN, known and not version.endswith(DIRTY), words if known else f"{words}, of no known commit")
+
+
+def peak(evidence: Evidence) -> Iterator[Finding]:
+    """Each peak that was divided by, against the table of today and against what the multiprocessors could do."""
+    for run in evidence.measured_cells:
+        for row in evidence.fractions.get(key_of(run), ()):
+            if row.denominator in ("datasheet", "user") and row.peak_flop_per_s is not None:
+                yield from _of_row(evidence, run, row.denominator, row.peak_flop_per_s)
+
+
+def _of_row(evidence: Evidence, run: Run, denominator: str, value: float) -> Iterator[Finding]:
+    sitting = evidence.sitting(run)
+    environment, name = (sitting.environment, sitting.device_name) if sitting else ({}, "")
+    count = environment.get("multiprocessors")
+    if denominator == "datasheet":
+        known = peaks.lookup(name, count if isinstance(count, int) else None)
+        dense = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks} if known else {}
+        limit = max([dense[unit] for unit in units_of(run) if unit in dense] or dense.values(), default=0.0)
+        words = f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s"
+        yield Finding(run.cell_id, value <= limit * (1 + SAME), words)
+    runs = [run] if denominator == "datasheet" else evidence.measured_cells  # the user's is one for all units
+    bound = max(filter(None, (_bound(environment, name, each) for each in runs)), default=None)
+    if bound is not None:
+        words = f"{denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
+        yield Finding(run.cell_id, value <= bound * PEAK_SLACK, words)
+
+
+def units_of(run: Run) -> tuple[str, ...]:
+    """The arithmetic units that a cell says its products ran on."""
+    return tuple(dict.fromkeys(filter(None, (run.convolution_unit, run.matmul_unit))))
+
+
+def _bound(environment: Mapping[str, Any], name: str, run: Run) -> float | None:
+    """Multiprocessors × rate × 2 × highest clock of the fastest unit of the cell; None where the device says too
+    little."""
+    capability, count, clock_hz = map(environment.get, ("compute_capability", "multiprocessors", "clock_hz"))
+    if not (isinstance(capability, str) and isinstance(count, int) and isinstance(clock_hz, (int, float))):
+        return None
+    rates = peaks.derived_upper_bound(capability, count, float(clock_hz), "geforce" in name.casefold())
+    known = [rates[unit] for unit in units_of(run) if unit in rates]
+    return max(known, default=None)

@@ -10,10 +10,7 @@ How to add one is in CONTRIBUTING.md. Passing all of them proves no number right
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cleaning.gates import counts as gates_counts
-from cleaning.gates import device as gates_device
-from cleaning.gates import integrity, times
-from cleaning.gates import times as gates_times
+from cleaning.gates import counts, device, times
 from cleaning.gates.evidence import FAULTS, RUN, Evidence, Finding, Gate
 from results.records.answers import FAIL, OPEN, PASS, Verdict
 
@@ -25,82 +22,82 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "committed",
         "every row is committed, is what was committed, and holds values that its columns can hold",
-        integrity.committed,
+        device.committed,
         "a measured cell",
     ),
     Gate(
         "one_machine",
         "sessions agree in device, driver branch, torch and peaks, and were measured by committed code; on a GPU, by a "
         "known commit",
-        integrity.one_machine,
+        device.one_machine,
         "a session",
     ),
     Gate(
         "hardware",
         "no session was on a stand-in device, which computes nothing",
-        gates_device.hardware,
+        device.hardware,
         "a session",
     ),
     Gate(
         "self_test",
         "the run's self-test passed, on its device and by its driver, torch and code",
-        gates_device.self_test,
+        device.self_test,
         "self_test.json: python -m runners.doctor --self-test --write DIR",
         on=("cuda",),
     ),
     Gate(
         "operations_once",
         "the operation table has each call once: no gap in its numbers, no product twice",
-        gates_counts.operations_once,
+        counts.operations_once,
         "an operation table",
         ("committed",),
     ),
     Gate(
         "batch",
         "the batch in the operation table's shapes, and the items a step, are those of the cell",
-        gates_counts.batch,
+        counts.batch,
         "an operation table that begins with a batch",
         _TABLE,
     ),
     Gate(
         "executed",
         "one real step on the device ran the model FLOP of the table, by kind and dtype",
-        gates_counts.executed,
+        counts.executed,
         "a real step that was counted on the device",
         (*_TABLE, "batch"),
     ),
     Gate(
         "flags",
         "flags before and after each cell, its units, and the dtypes of its products are those of its precision",
-        gates_device.precision,
+        device.precision,
         "flags that were read back, or a real step that was counted on the device",
         ("committed", "executed"),
     ),
     Gate(
         "backward_forward",
         "backward FLOP is exactly what the forward pass of this model implies",
-        gates_counts.backward_forward,
+        counts.backward_forward,
         "an operation table with weights, of convolutions and matrix products alone",
         _TABLE,
     ),
     Gate(
         "affine",
         "exact counts are slope × batch + constant in integers, over at least three batch sizes",
-        gates_counts.affine,
+        counts.affine,
         "three batches of one model",
         _COUNTED,
     ),
     Gate(
         "conventions",
         "no counter's forward products are twice or half the exact count: a multiply-add is 2 FLOP",
-        gates_counts.conventions,
+        counts.conventions,
         "a counter beside an exact count",
         _COUNTED,
     ),
     Gate(
         "profiles",
         "cleaned profiles have the exact count, forward and backward",
-        gates_counts.profiles,
+        counts.profiles,
         "a profile beside an exact count",
         _COUNTED,
         on=(),
@@ -108,7 +105,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "synchronised",
         "blocks of steps and of a paired ceiling do not overlap, end after their device work and lie in the window",
-        gates_times.synchronised,
+        times.synchronised,
         "timed blocks",
         ("committed",),
     ),
@@ -129,14 +126,14 @@ GATES: tuple[Gate, ...] = (
         "possible_time",
         "no step is faster than its FLOP at the highest clock, nor 1.25 × the ceiling measured here; nor is a paired "
         "ceiling above the latter",
-        gates_times.possible_time,
+        times.possible_time,
         "a peak at the highest clock, or a ceiling",
         ("committed", "synchronised", "flags", *_COUNTED),
     ),
     Gate(
         "at_most_one",
         "utilization of tensor units is at most 1; above 1 on others is marked",
-        gates_times.at_most_one,
+        times.at_most_one,
         "a utilization of a datasheet's peak or the user's",
         ("flags", "conventions", *_COUNTED, *_TIMED),
         on=("cuda",),
@@ -144,27 +141,27 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "converged",
         "each interval is as narrow as requested, over enough blocks",
-        gates_times.converged,
+        times.converged,
         "timed blocks",
         ("committed", "synchronised"),
     ),
     Gate(
         "losses",
         "the loss of the last timed step is finite, and no classifier's is below 0",
-        gates_times.losses,
+        times.losses,
         "a loss",
         ("committed",),
     ),
     Gate(
         "alone",
         "no other process was on the GPU; others took less than 5 % of the processors",
-        gates_device.other_processes,
+        device.other_processes,
         "a count of other processes, or of their share of the processors",
     ),
     Gate(
         "clock",
         "SM clocks were polled throughout the window, are possible and not idle; what lowered them is in the warnings",
-        gates_device.clock,
+        device.clock,
         "telemetry of a GPU",
         ("committed",),
         on=("cuda",),
@@ -172,7 +169,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "energy",
         "the energy counter moved, agrees with polled power, and stays within the power limit",
-        gates_device.energy,
+        device.energy,
         "an energy counter or polled power",
         ("committed",),
         on=("cuda",),
@@ -180,7 +177,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "peak",
         "peaks are the table's dense ones, and no higher than multiprocessors × rate × highest clock",
-        integrity.peak,
+        device.peak,
         "a datasheet's peak or the user's",
         ("one_machine",),
         on=("cuda",),

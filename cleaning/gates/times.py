@@ -13,8 +13,8 @@ from analysis.devices.ceilings import FAST_ALGORITHM, FAST_ALGORITHMS, able_to_b
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.utilization.denominators import loaded
 from analysis.utilization.step_times import whole_steps
+from cleaning.gates.device import units_of
 from cleaning.gates.evidence import RUN, Evidence, Finding, finding
-from cleaning.gates.integrity import units_of
 from results.records.cell import Ceiling, Run, Sample
 from results.records.rows import LOOP
 from results.store.layout import key_of
@@ -174,14 +174,8 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
 
 
 def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
-    """Calls of what cells are divided by (`_session_ceilings`) scatter little, on a device that nobody else uses."""
-    for row in _session_ceilings(evidence):
-        words = loaded(row)
-        yield finding(RUN, not words, f"{_name(row)}: {words}")
-
-
-def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
-    """What cells are divided by: of each session the fastest kernel of a unit, by device, precision and allocator.
+    """Calls of what cells are divided by scatter little, on a device that nobody else uses: of each session the fastest
+    kernel of a unit, by device, precision and allocator.
 
     Left out are those of a session in which no cell of the precision has its last attempt.
     """
@@ -191,5 +185,7 @@ def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
         home = row.sitting, row.device, row.precision, row.malloc
         if home in used:
             groups.setdefault((*home, row.unit), []).append(row)
-    fastest = (best(rows, unit) for (*_, unit), rows in groups.items())
-    return [row for row in fastest if row is not None]
+    for (*_, unit), rows in groups.items():
+        if (fastest := best(rows, unit)) is not None:
+            words = loaded(fastest)
+            yield finding(RUN, not words, f"{_name(fastest)}: {words}")

@@ -133,11 +133,12 @@ class _Raw:
             name = sitting.device_name if sitting else ""
             count = sitting.environment.get("multiprocessors") if sitting else None
             clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
+            given: Any = self.data.manifest.options.get("peak_tflops")
             peaks = session_peaks(
                 run,
                 datasheet(name, run.device, count if isinstance(count, int) else None),
                 self.data.ceilings,
-                _peak_tflops(self.data.manifest.options),
+                float(given) if type(given) in (int, float) else None,
                 float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None,
             )
             machine = machine_of((row for row in self.data.ceilings if row.sitting == run.sitting), run.device, name)
@@ -170,7 +171,11 @@ def build(
     read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
     leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
     """
-    data = _of_known_precision(data)
+    if strange := [run for run in data.runs if run.precision not in PRECISIONS]:  # from which no unit follows
+        expected = f"expected a precision of {', '.join(PRECISIONS)}"
+        lines = [f"cell {r.cell_id} was left out: {expected}, got {shortened(r.precision, 60)!r}" for r in strange]
+        known = [run for run in data.runs if run.precision in PRECISIONS]
+        data = replace(data, runs=known, problems=[*data.problems, *lines])
     counts, log = model_operators(data.records(FlopCount))
     raw = _Raw(data, counts, read_profile, read_recording)
     traces: dict[str, list[Run]] = {}
@@ -183,18 +188,6 @@ def build(
             raw.problems.append(str(table.counted))
         cells |= {key_of(run): _cell(run, raw, table) for run in runs}
     return _join_cells(raw, counts, log, [cells[key_of(run)] for run in data.runs])
-
-
-def _of_known_precision(data: RunData) -> RunData:
-    """The run without cells of a precision that there is none of, from which no unit follows; each is a problem."""
-    known = [run for run in data.runs if run.precision in PRECISIONS]
-    problems = [
-        f"cell {run.cell_id} was left out: expected a precision of {', '.join(PRECISIONS)}, "
-        f"got {shortened(run.precision, 60)!r}"
-        for run in data.runs
-        if run.precision not in PRECISIONS
-    ]
-    return replace(data, runs=known, problems=[*data.problems, *problems]) if problems else data
 
 
 def _join_cells(
@@ -409,10 +402,3 @@ def _denominators(measured: Measurement, clock_hz: float | None, raw: _Raw) -> t
     except ValueError as fault:
         return tuple(Denominator(peak.name, reason=f"parallel: {fault}") for peak in single)
     return tuple(of_ranks(peak, world, [row.ceiling for row in ranks]) for peak in single)
-
-
-def _peak_tflops(options: Mapping[str, Any]) -> float | None:
-    """What the user passed as --peak-tflops, in 10^12 FLOP/s; None for what the command does not accept."""
-    value = options.get("peak_tflops")
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-    return float(value) if known else None  # type: ignore[arg-type]

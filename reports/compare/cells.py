@@ -83,11 +83,17 @@ def compare_runs(
     """
     _check_machines(_machines(a), _machines(b), across)
     groups_a, groups_b = (groups(data, across) for data in (a, b))
-    for name, side in (("A", groups_a), ("B", groups_b)):
-        _check_single(name, side)
+    for name, group in ((name, group) for name, side in (("A", groups_a), ("B", groups_b)) for group in side.values()):
+        run = group.runs[0]
+        if several := _differing(conditions(run), map(conditions, group.runs)):  # no repeats of one cell
+            cell = f"{run.model} b{run.batch_size}"
+            raise ValueError(f"{name} has {cell} with several values of {', '.join(several)}: which is meant?")
     common = [key for key in groups_a if key in groups_b]
     if not common:
-        differing = _nearest(groups_a, groups_b)
+        pairs = [(_differing(key_a, [key_b]), key_a, key_b) for key_a in groups_a for key_b in groups_b]
+        fields, key_a, key_b = min(pairs, key=lambda pair: len(pair[0]))
+        at = map(OF_A_STEP.index, fields)
+        differing = ", ".join(f"{OF_A_STEP[i]} is {key_a[i]!r} in A and {key_b[i]!r} in B" for i in at)
         raise ValueError(f"these runs have no cell in common: {differing} (--across compares across it)")
     pooled = scatter(side[key].relative for key in common for side in (groups_a, groups_b))
     rows = _adjusted([_row(groups_a[key], groups_b[key], pooled, margin_ratio) for key in common])
@@ -154,25 +160,8 @@ def _relative(run: Run, paired: PairedCeiling) -> tuple[float, float] | None:
     return -math.log(used.ratio), Window(used.ratio, used.low, used.high).variance
 
 
-def _check_single(name: str, groups: Mapping[Key, Group]) -> None:
-    """Raises ValueError where cells that differ in what is compared across would be taken for repeats of one."""
-    for group in groups.values():
-        differing = _differing(conditions(group.runs[0]), [conditions(run) for run in group.runs])
-        if differing:
-            cell = f"{group.runs[0].model} b{group.runs[0].batch_size}"
-            raise ValueError(f"{name} has {cell} with several values of {', '.join(differing)}: which is meant?")
-
-
 def _differing(first: Key, others: Iterable[Key]) -> list[str]:
     return [name for i, name in enumerate(OF_A_STEP) if any(other[i] != first[i] for other in others)]
-
-
-def _nearest(groups_a: Mapping[Key, Group], groups_b: Mapping[Key, Group]) -> str:
-    """The fewest fields in which a cell of A differs from one of B, with both values."""
-    pairs = [(_differing(key_a, [key_b]), key_a, key_b) for key_a in groups_a for key_b in groups_b]
-    names, key_a, key_b = min(pairs, key=lambda pair: len(pair[0]))
-    at = {name: i for i, name in enumerate(OF_A_STEP)}
-    return ", ".join(f"{name} is {key_a[at[name]]!r} in A and {key_b[at[name]]!r} in B" for name in names)
 
 
 def _row(a: Group, b: Group, pooled: tuple[float, int], margin_ratio: float | None) -> Comparison:

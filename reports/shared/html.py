@@ -262,7 +262,10 @@ class Picture:
 
 
 def picture(name: str, svg: str) -> Picture:
-    """A figure by its file's name."""
+    """A figure by its file's name. Its URI is for single quotes, without the SVG's prologue, which names a DTD on the
+    network."""
+    from markupsafe import Markup
+
     base = max((base for base in FIGURES if f"{name}_".startswith(f"{base}_")), key=len, default="")
     words = name.replace("_", " ")
     about = FIGURES.get(base, About(words, "derived files", f"{words.capitalize()}."))
@@ -270,16 +273,9 @@ def picture(name: str, svg: str) -> Picture:
     alt = f"{about.caption}{f' ({page})' if page else ''}. {about.shows}"
     size = _SIZE.search(svg)
     width, height = (round(float(points) * _PX_PER_PT) for points in size.groups()) if size else (None, None)
-    return Picture(name, about.caption, about.file, alt, data_uri(svg), width, height)
-
-
-def data_uri(svg: str) -> Markup:
-    """The SVG as a URI for an attribute in single quotes; without its prologue, which names a DTD on the network."""
-    from markupsafe import Markup
-
-    start = svg.find("<svg")
-    body = " ".join(svg[max(start, 0) :].split())
-    return Markup("data:image/svg+xml," + urllib.parse.quote(body, safe=_AS_THEY_ARE))  # nothing is left to escape
+    body = " ".join(svg[max(svg.find("<svg"), 0) :].split())
+    uri = Markup("data:image/svg+xml," + urllib.parse.quote(body, safe=_AS_THEY_ARE))  # nothing is left to escape
+    return Picture(name, about.caption, about.file, alt, uri, width, height)
 
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"

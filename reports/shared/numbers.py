@@ -238,11 +238,6 @@ def si_time(seconds: float) -> str:
     return f"{digits(seconds / 1e-6)} µs"
 
 
-def model_name(run: Run) -> str:
-    """The model, and which of several repeats it is."""
-    return f"{run.model}{_repeat(run)}"
-
-
 _OF_IMAGES = ("layout=", "image_size=", "num_classes=")
 """Parts that no cell of tokens has."""
 
@@ -265,7 +260,7 @@ def own_lines(view: View, shared: str) -> list[str]:
 
 def run_name(run: Run) -> str:
     """A cell in a few words, without its variant."""
-    return f"{run.model} b{run.batch_size} {run.precision}{_repeat(run)}"
+    return f"{run.model} b{run.batch_size} {run.precision}{repeat_words(run)}"
 
 
 def cell_name(view: View, shared: str = "") -> str:
@@ -283,7 +278,8 @@ def parts(variant: str) -> tuple[str, ...]:
     return tuple(part for part in re.split(r", (?=\w+=)", variant) if part)
 
 
-def _repeat(run: Run) -> str:
+def repeat_words(run: Run) -> str:
+    """Which of several repeats it is."""
     return f" #{run.repeat + 1}" if run.repeat else ""
 
 

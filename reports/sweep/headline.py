@@ -92,19 +92,13 @@ def intervals(conclusion: Closing, views: Sequence[View]) -> str:
     for view in conclusion.cells:
         repeats = together.get(key_of(view.run))
         name = fitting(cell_name(view, shared) if repeats is None else name_of(repeats, shared), _NAME_LETTERS)
-        texts[name] = f"{name} {_interval(_row(view)) if repeats is None else _ends(repeats.low, repeats.high)}"
+        low, high = shown_interval(_row(view)) if repeats is None else (repeats.low, repeats.high)
+        texts[name] = f"{name} {'unknown (a single block)' if low is None else _ends(low, high)}"
     return f"95 % intervals: {', '.join(texts.values())}." if texts else ""
 
 
-def _interval(row: Utilization) -> str:
-    """Without an upper end where the interval of the time reaches zero."""
-    low, high = shown_interval(row)
-    if low is None:
-        return "unknown (a single block)"
-    return _ends(low, high)
-
-
 def _ends(low: float, high: float | None) -> str:
+    """Without an upper end where the interval of the time reaches zero."""
     return f"{digits(100 * low)} {'% or more' if high is None else f'to {digits(100 * high)} %'}"
 
 
@@ -157,7 +151,8 @@ def _models(views: Sequence[View]) -> Closing | None:
     worst = min(reversed(means), key=lambda model: means[model])  # another one even where all are equal
     high, low = models[best], models[worst]
     start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
-    if _overlap(_ratios(high[0]), _ratios(low[0])):
+    ends = _ratios(high[0]), _ratios(low[0])
+    if max(low_end for low_end, _ in ends) <= min(high_end for _, high_end in ends):
         why = (
             "the intervals overlap"
             if all(shown_interval(_row(view))[1] is not None for view in (high[0], low[0]))
@@ -217,11 +212,6 @@ def _ceiling(view: View) -> str:
 
 def _ratio(view: View) -> float:
     return _row(view).utilization_ratio or 0.0
-
-
-def _overlap(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    """Whether two intervals share a point."""
-    return a[0] <= b[1] and b[0] <= a[1]
 
 
 def _ratios(view: View) -> tuple[float, float]:

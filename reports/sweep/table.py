@@ -22,9 +22,9 @@ from reports.shared.numbers import (
     cell_name,
     digits,
     merged,
-    model_name,
     own_lines,
     percent,
+    repeat_words,
     session_words,
     shared_variant,
     si_time,
@@ -186,7 +186,7 @@ def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:
 def _start(view: View, below: Sequence[str]) -> list[str]:
     """Model, batch and precision; below: lines under the model's name."""
     run = view.run
-    return ["\n".join((model_name(run), *below)), str(run.batch_size), run.precision]
+    return ["\n".join((f"{run.model}{repeat_words(run)}", *below)), str(run.batch_size), run.precision]
 
 
 def peak_lines(views: Sequence[View]) -> list[str]:
