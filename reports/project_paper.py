@@ -45,23 +45,26 @@ def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colou
     numbers: dict[str, int] = {}
     parts: list[Part] = [strong(f"{PAPERS[paper]}: what it prints, and what follows from its inputs")]
     counted = count(cells)
-    words = (f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
-    parts.append(strong(f"{len(cells)} cells. {'; '.join(words)}. Reproduced: within 2 %."))
-    lines = [
-        (
-            cell.table,
+    verdicts = "; ".join(f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
+    parts.append(strong(f"{len(cells)} cells. {verdicts}. Reproduced: within 2 %."))
+    lines = []
+    for cell in cells:
+        words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
+        notes = sorted(numbers.setdefault(text, len(numbers) + 1) for text in words if text)
+        lines.append(
             (
-                cell.row,
-                cell.column,
-                amount(cell.paper, cell.unit),
-                amount(cell.ours, cell.unit),
-                deviation(cell.deviation_ratio),
-                MARKS[cell.verdict],
-                _notes_of(cell, numbers),
-            ),
+                cell.table,
+                (
+                    cell.row,
+                    cell.column,
+                    amount(cell.paper, cell.unit),
+                    amount(cell.ours, cell.unit),
+                    deviation(cell.deviation_ratio),
+                    MARKS[cell.verdict],
+                    ",".join(map(str, notes)),
+                ),
+            )
         )
-        for cell in cells
-    ]
     for table, group in groupby(lines, key=lambda pair: pair[0]):
         rows = [line for _, line in group]
         parts += ["", strong(table), TextTable(_COLUMNS, rows, rule=False)]
@@ -83,12 +86,6 @@ def paper_csv(cells: Iterable[PaperCell]) -> str:
 def paper_document(paper: str, cells: Sequence[PaperCell]) -> dict[str, Any]:
     """One document: the paper, how many cells have which verdict, the cells."""
     return {"paper": paper, "verdicts": count(cells), "cells": [asdict(cell) for cell in cells]}
-
-
-def _notes_of(cell: PaperCell, numbers: dict[str, int]) -> str:
-    """The numbers of a cell's assumptions or of its reason, "" without one. numbers: of each text, as they come."""
-    words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
-    return ",".join(map(str, sorted(numbers.setdefault(text, len(numbers) + 1) for text in words if text)))
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -128,7 +125,7 @@ def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[s
 
 def growth(subjects: Subjects, target: Accelerator) -> Figure:
     """FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
-    figure, panels, _ = _grid(4, 2, 2.7)
+    figure, panels, _ = figure_panels.grid(4, 2, 2.7, share_x=False, share_y=False)
     for index, (domain, formulas) in enumerate(subjects):
         colour, label = figure_style.colour(index), f"{domain.name}, {domain.sub_batch} a step"
         sizes, exact, by_law = _width_sweep(domain, formulas, target)
@@ -180,7 +177,7 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     steps = [
         target.step(cost["flop"], cost["moved_bytes"]).time_s / size for cost, size in zip(costs, sizes, strict=True)
     ]
-    figure, (above, below), _ = _grid(2, 1, 2.2)
+    figure, (above, below), _ = figure_panels.grid(2, 1, 2.2, share_x=False, share_y=False)
     above.plot(sizes, [cost["flop"] / cost["moved_bytes"] for cost in costs], color="C0")
     above.axhline(target.ridge, color=GREY, linestyle=(0, (4, 3)), linewidth=0.9)
     above.annotate("achievable ridge point", (sizes[-1], target.ridge), (0, 3), **_words("right"))
@@ -209,8 +206,14 @@ def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most
             for axes in (above, below):
                 axes.axvline(size, color=colour, linewidth=0.9)
             left = size < most**0.5
-            look = _words("left" if left else "right", "axes")
-            above.annotate(f"{name}: {size:,}", (size, 0.03 + 0.08 * row), (3 if left else -3, 0), color=colour, **look)
+            above.annotate(
+                f"{name}: {size:,}",
+                (size, 0.03 + 0.08 * row),
+                (3 if left else -3, 0),
+                color=colour,
+                xycoords=("data", "axes fraction"),
+                **_words("left" if left else "right"),
+            )
 
 
 def data_parallel(target: Accelerator) -> Figure:
@@ -222,7 +225,7 @@ def data_parallel(target: Accelerator) -> Figure:
     steps = [ppopp2019_case_study.data_parallel_s(model, target, count, assumed) for count in workers]
     days = [samples / model.batch / n * step / frontier.DAY_S for n, step in zip(workers, steps, strict=True)]
     shares = [100 * model.flop() / step / target.peak_flop_per_s for step in steps]
-    figure, (above, below), _ = _grid(2, 1, 2.0)
+    figure, (above, below), _ = figure_panels.grid(2, 1, 2.0, share_x=False, share_y=False)
     for axes, values in ((above, days), (below, shares)):
         axes.plot(workers, values, "o-", color="C0", markersize=3)
         for row in ("data parallel 1", "data parallel 2"):
@@ -233,7 +236,7 @@ def data_parallel(target: Accelerator) -> Figure:
     )
     above.set(xscale="log", yscale="log", ylabel="days of an epoch", title="word model with projection, sub-batch 128")
     below.set(xscale="log", ylabel="utilization, %", xlabel="workers", ylim=(0, None))
-    below.annotate("512 and 1,024", (1024, 0.06), (4, 0), xycoords=("data", "axes fraction"), **_words("left", ""))
+    below.annotate("512 and 1,024", (1024, 0.06), (4, 0), xycoords=("data", "axes fraction"), **_words("left"))
     figure_panels.plain([above, below])
     return figure
 
@@ -247,13 +250,6 @@ def _numbers(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _words(align: str, coords: str = "offset") -> dict[str, Any]:
-    """How small words stand. coords "axes": at a height that is a share of the panel."""
-    look: dict[str, Any] = {"fontsize": 6.5, "ha": align}
-    if coords == "axes":
-        return look | {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "rotation": 0}
-    return look | {"textcoords": "offset points"}
-
-
-def _grid(panels: int, columns: int, height_in: float) -> tuple[Figure, list[Axes], list[Axes]]:
-    return figure_panels.grid(panels, columns, height_in, share_x=False, share_y=False)
+def _words(align: str) -> dict[str, Any]:
+    """How small words stand."""
+    return {"fontsize": 6.5, "ha": align, "textcoords": "offset points"}

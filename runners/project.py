@@ -21,7 +21,7 @@ from runners.cli.output import put, reserve, say, show_answer
 from runners.projection import MODES, UTILIZATION, positive, project, utilization_of
 
 if TYPE_CHECKING:
-    from reports.project import GpuHoursAnswer, ReachedUtilization
+    from reports.project import ReachedUtilization
 
 
 EXAMPLES = """examples:
@@ -65,10 +65,28 @@ def compute(arguments: Sequence[str]) -> int:
 
 
 def _computed(options: Namespace) -> int:
-    from reports.project import compute_csv, compute_document, compute_parts
+    from analysis.project.frontier import SECONDS_PER_HOUR
+    from analysis.stats.intervals import Uncertain, answers
+    from reports.project import GpuHoursAnswer, compute_csv, compute_document, compute_parts
     from reports.shared.layout import page
 
-    answer = answer_of(options, _utilization(options))
+    reached, by_hours = _utilization(options), options.flop is None
+    given = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
+
+    def function(draws: Any) -> dict[str, Any]:
+        flop_per_hour = SECONDS_PER_HOUR * reached.peak_flop_per_s * draws["utilization"]
+        if by_hours:
+            return {"flop": draws["gpu_hours"] * flop_per_hour, "gpu_hours": draws["gpu_hours"]}
+        return {"flop": draws["flop"], "gpu_hours": draws["flop"] / flop_per_hour}
+
+    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in given.items()}}
+    answer = GpuHoursAnswer(
+        asked=given,
+        answer="flop" if by_hours else "gpu_hours",
+        answers=answers(function, inputs, options.confidence),
+        reached=reached,
+        confidence=options.confidence,
+    )
     show_answer(
         options.format,
         lambda width, colour: page(compute_parts(answer), width, colour),
@@ -76,32 +94,6 @@ def _computed(options: Namespace) -> int:
         lambda: compute_csv(answer),
     )
     return 0
-
-
-def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
-    """The answers of the options on this device."""
-    from analysis.project.frontier import SECONDS_PER_HOUR
-    from analysis.stats.intervals import Uncertain, answers
-    from reports.project import GpuHoursAnswer
-
-    peak, by_hours = reached.peak_flop_per_s, options.flop is None
-    given = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
-
-    def function(draws: Any) -> dict[str, Any]:
-        if by_hours:
-            hours = draws["gpu_hours"]
-            return {"flop": hours * SECONDS_PER_HOUR * peak * draws["utilization"], "gpu_hours": hours}
-        flop = draws["flop"]
-        return {"flop": flop, "gpu_hours": flop / (peak * draws["utilization"] * SECONDS_PER_HOUR)}
-
-    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in given.items()}}
-    return GpuHoursAnswer(
-        asked=given,
-        answer="flop" if by_hours else "gpu_hours",
-        answers=answers(function, inputs, options.confidence),
-        reached=reached,
-        confidence=options.confidence,
-    )
 
 
 def _utilization(options: Namespace) -> ReachedUtilization:
@@ -163,9 +155,7 @@ def _reproduced(options: Namespace) -> int:
         reserve(options.figures / "figure")
     cells = reproduced()
     if options.figures:
-        from reports.project_paper import paper_pictures
-
-        for name, content in paper_pictures().items():
+        for name, content in paper.paper_pictures().items():
             put(options.figures / name, content)
     show_answer(
         options.format,
