@@ -30,8 +30,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue.base import Batch
-from workloads.text import draw, next_tokens
+from workloads.catalogue.base import Batch, draw, next_tokens
 
 State = tuple[torch.Tensor, torch.Tensor]
 """(output, memory) of a cell, each batch × hidden."""

@@ -1,4 +1,4 @@
-"""Models of text and speech as workloads: BERT and word2vec, and the table of all of Catamount's and a GPT-2.
+"""Models of text and speech as workloads: BERT, word2vec and a GPT-2, and the table of all of these and Catamount's.
 
 They start from random weights and are fed random tokens, uniform below the vocabulary, or normal noise for sound. The
 batch is dimension 0 of each input unless the family says otherwise. It does not claim that anything is learned beyond
@@ -25,20 +25,19 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from workloads import recurrent, text
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.catalogue import entry, hyper_of
-from workloads.text import (
+from workloads import recurrent
+from workloads.catalogue.base import (
     IGNORED,
+    Batch,
     Family,
-    attend,
+    Workload,
     draw,
     family_workload,
     log_expected,
     log_uniform,
-    small_weights,
     token_loss,
 )
+from workloads.catalogue.catalogue import entry, hyper_of
 
 HEAD = 64
 EPSILON = 1e-12
@@ -46,6 +45,72 @@ MASKED = 0.15
 """Share of words that are predicted."""
 
 Logits = tuple[torch.Tensor, torch.Tensor]
+
+
+DEVIATION = 0.02
+"""Standard deviation of the normal distribution that BERT's and GPT-2's weights begin with."""
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, causal: bool = False
+) -> torch.Tensor:
+    """Attention of each head for itself, put together again; all are batch × seq × width. No dropout, no mask but the
+    causal one."""
+    size, length, width = query.shape
+    q, k, v = (part.view(size, length, heads, width // heads).transpose(1, 2) for part in (query, key, value))
+    attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return attended.transpose(1, 2).reshape(size, length, width)
+
+
+def small_weights(module: nn.Module) -> None:
+    """Begin with small normal weights and biases of 0; for `Module.apply`."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=DEVIATION)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+class Block(nn.Module):
+    """x → x + attention(norm(x)), then x + feed-forward(norm(x))."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.feed_norm = nn.LayerNorm(width)
+        self.wider = nn.Linear(width, 4 * width)
+        self.gelu = nn.GELU(approximate="tanh")
+        self.narrower = nn.Linear(4 * width, width)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.queries_keys_values(self.attention_norm(hidden)).chunk(3, dim=2)
+        hidden = hidden + self.attended(attend(query, key, value, self.heads, causal=True))
+        return cast(torch.Tensor, hidden + self.narrower(self.gelu(self.wider(self.feed_norm(hidden)))))
+
+
+class GPT(nn.Module):
+    """A GPT-2: batch × seq tokens → batch × seq × vocab logits, as many positions as the batch is long.
+
+    With width d, L layers, S positions and vocabulary v it has L(12d² + 13d) + Sd + vd + 2d parameters; the head is the
+    embedding again. Source: Radford et al. 2019, whose dropout is left out, as it is by those who train it on more text
+    than it can learn by heart.
+    """
+
+    def __init__(self, d_model: int, layers: int, heads: int, seq: int, vocab: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, d_model)
+        self.positions = nn.Embedding(seq, d_model)
+        self.blocks = nn.ModuleList(Block(d_model, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(d_model)
+        self.apply(small_weights)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            hidden = block(hidden)
+        return nn.functional.linear(self.norm(hidden), self.tokens.weight)
 
 
 class Layer(nn.Module):
@@ -169,7 +234,7 @@ FAMILIES = {
     "word2vec": Family(Word2Vec, skip_gram_batch, contrastive_loss, pairs_of, "word pair"),
     "bert": Family(BERT, masked_batch, masked_loss),
     "bert_large": Family(BERT, masked_batch, masked_loss),
-    "gpt": Family(text.GPT),
+    "gpt": Family(GPT),
 }
 """Name → what its workload is made of."""
 

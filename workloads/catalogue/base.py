@@ -1,16 +1,22 @@
-"""What a workload is: a model, a batch, a loss, and how many items one batch holds; and a loss for any model.
+"""What a workload is: a model, a batch, a loss, the items a batch holds; and how a family of networks becomes one.
 
 A workload is one frozen value; everything it needs at another size is in `hyper`, so that the same workload can be
-built, counted, and derived as a formula at any point. Nothing here measures.
+built, counted, and derived as a formula at any point. A token is a random whole number below the vocabulary; the one
+that is predicted is the next one. Nothing is padded and nothing masked. Nothing here measures.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from results.records.counts import instances
+from workloads.catalogue.catalogue import reason_not_trainable
+from workloads.catalogue.entries import Entry
 
 
 @dataclass(frozen=True)
@@ -56,3 +62,84 @@ def mean_loss(output: Any, target: Any = None) -> torch.Tensor:
         what = "a tensor" if isinstance(output, torch.Tensor) else type(output).__name__
         raise ValueError(f"expected an output that depends on a parameter; got {what} without any")
     return torch.stack(means).sum()
+
+
+# --- tokens, and families of networks on them -------------------------------------------------------------------------
+
+
+IGNORED = -100
+"""A label that no loss is taken of."""
+
+
+def draw(sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
+    """Uniform random tokens, int64."""
+    return torch.randint(vocab, sizes, device=device, generator=generator)
+
+
+def log_uniform(
+    sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None
+) -> torch.Tensor:
+    """Random tokens, int64, whose frequency falls with their number as that of words in a text does (Zipf).
+
+    Token w has the probability ln((w + 2) / (w + 1)) / ln(vocab + 1), as in TensorFlow's log-uniform sampler.
+    """
+    uniform = torch.rand(sizes, device=device, generator=generator)
+    return (torch.exp(uniform * math.log(vocab + 1)).long() - 1).clamp(0, vocab - 1)
+
+
+def log_expected(words: torch.Tensor, vocab: int, count: int) -> torch.Tensor:
+    """Logarithm of how often each word is expected among `count` that are log-uniform."""
+    share = torch.log((words + 2.0) / (words + 1.0)) / math.log(vocab + 1)
+    return torch.log(share * count)
+
+
+def next_tokens(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+    """Inputs: size × seq tokens; target: the token after each."""
+    drawn = draw((size, hyper["seq"] + 1), hyper["vocab"], device, generator)
+    return Batch((drawn[:, :-1].clone(),), drawn[:, 1:].clone())
+
+
+def token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy. logits: … × vocab; labels: …, of which those that are IGNORED do not count."""
+    return cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+
+
+def tokens_of(hyper: Mapping[str, int], size: int) -> int:
+    """How many tokens a batch holds."""
+    return size * hyper["seq"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a workload is made of. model(**hyper) → module; the others are as in `Workload`."""
+
+    model: Callable[..., torch.nn.Module]
+    batch: Callable[[Mapping[str, int], int, torch.device, torch.Generator | None], Batch] = next_tokens
+    loss: Callable[[Any, Any], torch.Tensor] = token_loss
+    items: Callable[[Mapping[str, int], int], int] = tokens_of
+    item: str = "token"
+    optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
+
+
+def family_workload(name: str, family: Family, known: Entry, sizes: Mapping[str, int]) -> Workload:
+    """The workload of a family at these sizes. Raises ValueError, one line, for sizes that do not go together."""
+    reason = reason_not_trainable(name, sizes, batch_size=2)
+    if reason is not None:
+        raise ValueError(reason)
+    return Workload(
+        name=name,
+        task=known.task,
+        hyper=sizes,
+        build=partial(build, family),
+        batch=family.batch,
+        loss=family.loss,
+        items=family.items,
+        item=family.item,
+        source=known.source,
+        optimizer=family.optimizer,
+    )
+
+
+def build(family: Family, /, **hyper: int) -> torch.nn.Module:
+    """The model in training mode with random weights, on the current default device; without weights on meta."""
+    return family.model(**hyper).train()

@@ -21,12 +21,11 @@ import torch
 from torch.nn import functional
 from torch.utils._pytree import tree_map_only
 
-from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.base import Batch, Workload, log_uniform
 from workloads.catalogue.entries import base
 from workloads.fathom import memnet
 from workloads.fathom.deepq import FRAMES
 from workloads.fathom.seq2seq import END, GO, PAD, WORDS
-from workloads.text import log_uniform
 
 Loader = Callable[[Path, Workload, int], Iterator[Batch]]
 

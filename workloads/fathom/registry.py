@@ -1,14 +1,8 @@
 """Fathom's eight workloads, a GPT-2 and a ViT, by name: one row each in a literal table.
 
-`workloads/catalogue/entries.py` has their sizes. The GPT-2 of `workloads/text.py`, `gpt2`, is not Fathom's, which is of
-2016; it is fed text that can be learnt: a text counts on by one, two or three from a random token on, around the
+`workloads/catalogue/entries.py` has their sizes. The GPT-2 of `workloads/sequences.py`, `gpt2`, is not Fathom's, which
+is of 2016; it is fed text that can be learnt: a text counts on by one, two or three from a random token on, around the
 vocabulary.
-
-Fathom's own interface over a workload: `setup`, `run(runstep)`, `teardown`. A thin view, for code written for it.
-
-A runstep is called once a step with (session, fetches, feed_dict), and has to call `session.run(fetches, feed_dict)`:
-whoever measures passes one that does more around it. What Fathom did with a graph is done at once: fetches are names.
-The batch is made before the runstep is called, and is not timed by it, as in Fathom. Nothing here measures.
 """
 
 from __future__ import annotations
@@ -23,12 +17,12 @@ from torch.nn.functional import cross_entropy
 
 from workloads import any_model
 from workloads.any_model import mismatch
-from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.base import Batch, Family, Workload, draw, family_workload
 from workloads.catalogue.catalogue import ENTRIES, entry, hyper_of
 from workloads.catalogue.entries import SMALL
 from workloads.fathom import deepq, image_nets, memnet, seq2seq, speech
+from workloads.sequences import GPT
 from workloads.step import InferenceStep, TrainingStep, optimizer_of
-from workloads.text import GPT, Family, draw, family_workload
 
 
 def counting_batch(

@@ -19,9 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue.base import Batch
+from workloads.catalogue.base import Batch, draw, log_expected, log_uniform
 from workloads.recurrent import LSTM, Cell, State
-from workloads.text import draw, log_expected, log_uniform
 
 Optimizer = torch.optim.Optimizer
 

@@ -26,10 +26,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.base import Batch, Workload, draw
 from workloads.catalogue.entries import AS_PAPER
 from workloads.fathom.data_sets import sliced
-from workloads.text import draw
 
 
 class Tiled(nn.Module):

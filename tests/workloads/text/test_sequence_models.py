@@ -8,8 +8,7 @@ from torch import nn
 
 from workloads import sequences
 from workloads.recurrent import Attention, Cell, HybridAttention
-from workloads.sequences import Word2Vec, contrastive_loss
-from workloads.text import attend
+from workloads.sequences import Word2Vec, attend, contrastive_loss
 
 SIZES = {
     "wordlm": {"hidden": 8, "vocab": 12, "seq": 6, "layers": 2},
