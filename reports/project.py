@@ -141,11 +141,15 @@ def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) 
     domain = answer.domain
     grown = f"{domain.grows} {answer.middle['grown']:,}, sub-batch {domain.sub_batch:,}"
     meant, *others = _sentences(answer)
+    target, shares = answer.target, ("", "")
+    if not answer.measured:  # assumed
+        shares = f" × {target.compute_ratio:g}", f" × {target.memory_ratio:g}"
+    peak, bandwidth = amount(target.peak_flop_per_s, "FLOP/s"), amount(target.bandwidth_bytes_per_s, "B/s")
     parts: list[Part] = [
         strong(f"{domain.name}: {domain.model}, {grown}"),
         strong(meant),
         f"to an error of {domain.numbers['error_target'][0]:g} {domain.error_unit}".rstrip(),
-        _on(answer),
+        f"on {target.name}: {peak}{shares[0]}, {bandwidth}{shares[1]}",
         "",
         table_of(list(_rows(answer)), words=(0,), wraps=(0,)),
         "",
@@ -153,18 +157,6 @@ def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) 
         "",
     ]
     return page([*parts, *others], width, colour)
-
-
-def _on(answer: ProjectionAnswer) -> str:
-    """The target, with the shares that are assumed where they are."""
-    peak, bandwidth = (
-        amount(answer.target.peak_flop_per_s, "FLOP/s"),
-        amount(answer.target.bandwidth_bytes_per_s, "B/s"),
-    )
-    if answer.measured:
-        return f"on {answer.target.name}: {peak}, {bandwidth}"
-    shares = answer.target.compute_ratio, answer.target.memory_ratio
-    return f"on {answer.target.name}: {peak} × {shares[0]:g}, {bandwidth} × {shares[1]:g}"
 
 
 def to_csv(answer: ProjectionAnswer) -> str:
@@ -304,12 +296,9 @@ def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
 def _meaning(answer: ProjectionAnswer) -> str:
     """What reaching the target takes, in one sentence."""
     bound = "" if answer.measured else f", bound by {answer.middle['bound']}"
-    step, epoch = (answer.estimates.get(name) for name in ("step_s", "epoch_s"))
-    step_text = f"steps of {_amount(step.value if step else None, 's')}{bound}"
-    if epoch is None:
-        return f"It takes {step_text}."
+    epoch, step = answer.estimates["epoch_s"], answer.estimates["step_s"]
     ends = "" if epoch.low == epoch.high else f" ({_amount(epoch.low, 's')} to {_amount(epoch.high, 's')})"
-    return f"An epoch takes {_amount(epoch.value, 's')}{ends} in {step_text}."
+    return f"An epoch takes {_amount(epoch.value, 's')}{ends} in steps of {_amount(step.value, 's')}{bound}."
 
 
 def _memory(answer: ProjectionAnswer) -> str:

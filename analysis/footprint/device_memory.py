@@ -163,12 +163,9 @@ def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
     return False
 
 
-KIB = 1024
-CUBLAS_BYTES = (2 * 4096 + 16 * 8) * KIB
-HOPPER_BYTES = 32 * 1024 * KIB
+CUBLAS_BYTES = (2 * 4096 + 16 * 8) * 1024
+HOPPER_BYTES = 32 * 2**20
 """Workspace of one handle, from compute capability 9.0 on and for an unknown device."""
-
-SOURCE = "allowance: torch's default, threads: {}"
 
 _PRODUCTS = ("matmul", "attention", "recurrent")
 """Kinds of operations that may call cuBLAS."""
@@ -194,7 +191,7 @@ def allowance(
         return ()
     is_older = compute_capability is not None and compute_capability[0].isdigit() and float(compute_capability) < 9
     nbytes = CUBLAS_BYTES if is_older else HOPPER_BYTES
-    return (Workspace("cuBLAS", len(threads) * nbytes, SOURCE.format(len(threads))),)
+    return (Workspace("cuBLAS", len(threads) * nbytes, f"allowance: torch's default, threads: {len(threads)}"),)
 
 
 def unforeseen(operations: Sequence[Operation], device: str) -> str:

@@ -138,15 +138,15 @@ class Fitter:
     @cached_property
     def _axes(self) -> dict[str, list[int]]:
         """Symbol → places of the points that differ from the base in it alone, the base first."""
-        base, axes = self.points[0], {}
-        for symbol in base:
-            places = [
+        base = self.points[0]
+        return {
+            symbol: [
                 place
                 for place, point in enumerate(self.points)
                 if all(point[other] == base[other] for other in base if other != symbol)
             ]
-            axes[symbol] = places
-        return axes
+            for symbol in base
+        }
 
     def _forms(self, values: Values) -> Iterator[Form]:
         if len(set(values)) == 1:
@@ -157,7 +157,7 @@ class Fitter:
             return
         varying = {symbol: forms[0] for symbol, forms in along.items() if set(forms[0]) - {ONE}}
         for form in self._combined(varying, values):
-            if self._through(form, values):
+            if all(value_of(form, point) == value for point, value in zip(self.points, values, strict=True)):
                 yield form
 
     def _combined(self, varying: Mapping[str, Form], values: Values) -> Iterator[Form]:
@@ -182,9 +182,6 @@ class Fitter:
         rows = [[value_of({monomial: Fraction(1)}, point) for monomial in monomials] for point in self.points]
         solved = solve(rows, [Fraction(value) for value in values])
         return None if solved is None else _without_zeros(dict(zip(monomials, solved, strict=True)))
-
-    def _through(self, form: Form, values: Values) -> bool:
-        return all(value_of(form, point) == value for point, value in zip(self.points, values, strict=True))
 
     def _along(self, symbol: str, values: Values) -> list[Form]:
         """The forms along one axis, the plainest first."""

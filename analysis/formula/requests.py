@@ -58,10 +58,6 @@ class Candidates:
     step: int = 1
     last: int | None = None
 
-    def count(self) -> int | None:
-        """How many there are; None: without end."""
-        return None if self.last is None else (self.last - self.first) // self.step + 1
-
 
 @dataclass(frozen=True)
 class Constraint:

@@ -121,11 +121,6 @@ class Sizes:
     fitted: int
     fitter: Fitter
 
-    @cached_property
-    def columns(self) -> list[Values]:
-        """Every size as its values in all samples."""
-        return columns(self.samples)
-
     def form(self, values: Values) -> Form:
         """The form of a size by its values, one a sample. Raises Unfitted for one that has none."""
         form = self.fitter.fit(values[: self.fitted])

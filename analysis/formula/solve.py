@@ -57,7 +57,8 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
     Raises ValueError where the formula is divided by 0 at a candidate.
     """
     whole, name = sympy.sympify(formula), str(unknown)
-    first, step, count = candidates.first, candidates.step, candidates.count()
+    first, step = candidates.first, candidates.step
+    count = None if candidates.last is None else (candidates.last - first) // step + 1
     last = None if count is None else first + (count - 1) * step
     breaks: Iterable[int]
     if is_quotient(whole):

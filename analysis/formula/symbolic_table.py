@@ -17,7 +17,7 @@ from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis.formula.interpolate import Form, Point, point_text, value_of
-from analysis.formula.sampling import Sizes, SizeSample, Unfitted, merge_values, place_of
+from analysis.formula.sampling import Sizes, SizeSample, Unfitted, columns, merge_values, place_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
 from analysis.operators.cost import numel
@@ -162,7 +162,7 @@ class _Space:
     """The ring of polynomials over the atoms that occur in a table's sizes. Sizes come as a value a sample."""
 
     def __init__(self, sizes: Sizes) -> None:
-        self._form_of = {values: sizes.form(values) for values in sizes.columns}
+        self._form_of = {values: sizes.form(values) for values in columns(sizes.samples)}
         self._atoms = sorted({atom for form in self._form_of.values() for monomial in form for atom, _ in monomial})
         self._ring = ring([f"a{i}" for i in range(len(self._atoms) or 1)], QQ)[0]
         self._elements: dict[Any, Any] = {}

@@ -163,18 +163,13 @@ def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator,
     )
 
 
-LINK_RATIO = 0.8
-"""The share of a link's rate that is achieved. The paper prints none: with this one its four results of section 6.2
-follow, with 1 none of them: a calibration."""
-
-
 def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
     """Seconds that a ring takes to sum so many bytes of each worker."""
     return 2 * (workers - 1) / workers * nbytes / link_bytes_per_s
 
 
 def communication_s(
-    dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = LINK_RATIO
+    dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = 1.0
 ) -> float:
     """Both kinds of gradient, one after the other: dense ones in a ring; of sparse ones each worker receives what all
     workers have, its own included."""
