@@ -175,13 +175,16 @@ class ForwardCalls:
         """Begin to see calls. Compiled code leaves its graph for the hook, which is never part of one."""
         if self._handles:
             return
-        _never_compiled()
+        _never_compiled(
+            ForwardCalls._key, ForwardCalls._enters, ForwardCalls._note, ForwardCalls._on_call,
+            ForwardCalls.later_backward, ModelState.look, signature, _batch_size, tensors, ModelCall.__call__,
+        )  # fmt: skip
         self._inside = 0
         if len(self.modules) > 1:
             self._handles.append(self.modules[""].register_forward_pre_hook(Hook(self._enters)))
         for path, module in self.modules.items():
             # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
-            hook = Hook(self._hook_at(path))
+            hook = Hook(self._on_call, path)
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
     def detach(self) -> None:
@@ -230,22 +233,19 @@ class ForwardCalls:
         except Exception as fault:  # noqa: BLE001  as above
             self.on_fault(fault)
 
-    def _hook_at(self, path: str) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any], Any], None]:
+    def _on_call(
+        self, path: str, _module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
         """The forward hook of the module at a path."""
-
-        def on_call(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            try:
-                if self._inside:
-                    if path:
-                        return
-                    self._inside -= 1
-                if self._step.begun is not None:
-                    self._note(path, args, kwargs, output)
-            except Exception as fault:  # noqa: BLE001  as above
-                self.on_fault(fault)
-
-        _skip_in_dynamo(on_call)
-        return on_call
+        try:
+            if self._inside:
+                if path:
+                    return
+                self._inside -= 1
+            if self._step.begun is not None:
+                self._note(path, args, kwargs, output)
+        except Exception as fault:  # noqa: BLE001  as above
+            self.on_fault(fault)
 
     def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """A call. All its tensors are hooked: a trainer may leave the loss that a model gives, and make its own.
@@ -345,16 +345,10 @@ def _batch_size(values: Iterable[Any]) -> int:
     return 0
 
 
-@functools.cache
-def _never_compiled() -> None:
+def _never_compiled(*functions: Callable[..., Any]) -> None:
     """Have torch.compile leave alone what runs at each call. A wrapper (torch.compiler.disable) would cost as much as
     the rest, and is used only for what runs once for each shape."""
-    for function in (ForwardCalls._key, ForwardCalls._enters, ForwardCalls.later_backward, ForwardCalls._note,
-                     ModelState.look, signature, _batch_size, tensors, ModelCall.__call__):  # fmt: skip
-        _skip_in_dynamo(function)
-
-
-def _skip_in_dynamo(function: Callable[..., Any]) -> None:
     from torch._dynamo.decorators import skip
 
-    skip(function)
+    for function in functions:
+        skip(function)

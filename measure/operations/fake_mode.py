@@ -165,8 +165,9 @@ class FakeMode(FakeTensorMode):
             func = _VIEW
         try:
             out: Any = self.dispatch(func, types, args, kwargs)
-            if func in _STATISTICS and args[_STATISTICS[func]] is not None:
-                return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
+            if func in _STATISTICS and (weight := args[_STATISTICS[func]]) is not None and out[1].dtype != weight.dtype:
+                bare = [torch.empty(tensor.shape, dtype=weight.dtype, device="meta") for tensor in out[1:]]
+                return (out[0], *(FakeTensor(self, tensor, _CPU) for tensor in bare))
             return self._separate_storages(out) if func in _APART else out
         except _NOT_ON_FAKE as fault:
             if func is _SCALAR and self._scalar is not None:
@@ -188,12 +189,6 @@ class FakeMode(FakeTensorMode):
             seen.add(id(tensor.untyped_storage()))
             tensors.append(tensor)
         return tuple(tensors)
-
-    def _as(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """The tensor, or one of its sizes in this dtype."""
-        if tensor.dtype == dtype:
-            return tensor
-        return FakeTensor(self, torch.empty(tensor.shape, dtype=dtype, device="meta"), _CPU)
 
     def _zero(self, tensor: torch.Tensor) -> int | float:
         note = "scalars read in the optimizer were taken to be 0"

@@ -6,7 +6,7 @@ here says what a call costs.
 Plans are kept for one default dtype at a time: it decides what `empty` makes and what an integer tensor times 0.5 is.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -173,7 +173,25 @@ class Plan:
         shapes: sizes of the input tensors as they were before the call, in the order of the call's arguments, which
         is that of the schema (the dispatcher passes by position what can be, and the rest in order).
         """
-        names, tensors, attributes = self._split(args, kwargs)
+        names: list[str] = []
+        tensors: list[torch.Tensor] = []
+        attributes: dict[str, Any] = {}
+        unnamed = (Argument(f"args[{i}]", False, None, True, True) for i in range(len(args)))
+        for position, argument in enumerate(self.arguments or unnamed):
+            name = argument.name
+            if position >= len(args) and name not in kwargs and not argument.has_default:
+                continue
+            value = args[position] if position < len(args) else kwargs.get(name, argument.default)
+            if isinstance(value, torch.Tensor):
+                names.append(name)
+                tensors.append(value)
+            elif argument.takes_tensors and isinstance(value, (list, tuple)):
+                names += [f"{name}[{i}]" for i, item in enumerate(value) if item is not None]
+                tensors += [item for item in value if item is not None]
+            elif argument.attribute and not (argument.takes_tensors and value is None):
+                attributes[name] = _json_able(value)
+        if self.overload not in ("default", "Tensor", ""):
+            attributes["overload"] = self.overload
         outputs = tensors_in((out,))
         return Description(
             name=self.name,
@@ -185,39 +203,6 @@ class Plan:
             output_dtypes=tuple([dtype_name(tensor.dtype) for tensor in outputs]),
             attributes=attributes,
         )
-
-    def _split(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[list[str], list[torch.Tensor], dict[str, Any]]:
-        """(names of the input tensors, the tensors, the other arguments as attributes)."""
-        names: list[str] = []
-        tensors: list[torch.Tensor] = []
-        attributes: dict[str, Any] = {}
-        for argument, value, passed in self._passed_arguments(args, kwargs):
-            name = argument.name
-            if isinstance(value, torch.Tensor):
-                names.append(name)
-                tensors.append(value)
-            elif argument.takes_tensors and isinstance(value, (list, tuple)):
-                given = [(f"{name}[{i}]", item) for i, item in enumerate(value) if item is not None]
-                names.extend(label for label, _ in given)
-                tensors.extend(item for _, item in given)
-            elif argument.attribute and not (argument.takes_tensors and value is None):
-                attributes[name] = _json_able(value) if passed else value
-        if self.overload not in ("default", "Tensor", ""):
-            attributes["overload"] = self.overload
-        return names, tensors, attributes
-
-    def _passed_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Argument, Any, bool]]:
-        """(argument, value, whether it was passed) for each that has a value, in the order of the schema."""
-        arguments = self.arguments or tuple(Argument(f"args[{i}]", False, None, True, True) for i in range(len(args)))
-        for position, argument in enumerate(arguments):
-            if position < len(args):
-                yield argument, args[position], True
-            elif argument.name in kwargs:
-                yield argument, kwargs[argument.name], True
-            elif argument.has_default:
-                yield argument, argument.default, False
 
 
 def _argument(argument: Any) -> Argument:

@@ -163,7 +163,7 @@ def _trainer(folder):
 
 LOOPS = {
     _plain: {
-        "ForwardCalls._hook_at.<locals>.on_call", "ModelCall.__call__", "StepObserver.__torch_dispatch__",
+        "ForwardCalls._on_call", "ModelCall.__call__", "StepObserver.__torch_dispatch__",
         "StepObserver._before_call", "StepObserver._after_call", "MeteredStep.__enter__",
         "MeteredStep.__exit__", "UtilizationMeter.step", "UtilizationMeter.window", "UtilizationMeter.summary",
         "UtilizationMeter.close",
