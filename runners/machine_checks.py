@@ -50,11 +50,6 @@ TELEMETRY = {
 
 NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
 
-TOOLS = {
-    "nsys": ("Nsight Systems", "no --profile nsys, and no timeline beside that of torch's own profiler"),
-    "ncu": ("Nsight Compute", "no hardware counts of FLOPs and bytes for each kernel"),
-}
-
 
 @dataclass(frozen=True)
 class Check:
@@ -189,15 +184,15 @@ def counter_checks(counters: Mapping[str, CounterEntry] = COUNTERS) -> Iterator[
             yield Check("counter", "missing", counter, f"no second opinion from it: {install_line(entry.requires)}")
 
 
-def tool_checks(which: Callable[[str], str | None] = shutil.which) -> Iterator[Check]:
-    """NVTX and NVIDIA's profilers."""
+def tool_checks() -> Iterator[Check]:
+    """NVTX, and NVIDIA's profiler that is driven from here."""
     if _is_installed("nvtx"):
         yield _line("nvtx", f"nvtx {environment.package_version('nvtx') or ''}".strip())
     else:
         yield Check("nvtx", "missing", "package nvtx", "a timeline shows no phases: python -m pip install nvtx")
-    for command, (title, cost) in TOOLS.items():
-        path = which(command)
-        yield _line(command, path) if path else Check(command, "missing", f"{title} is not on PATH", cost)
+    cost = "no --profile nsys, and no timeline beside that of torch's own profiler"
+    path = shutil.which("nsys")
+    yield _line("nsys", path) if path else Check("nsys", "missing", "Nsight Systems is not on PATH", cost)
 
 
 def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> Check:
