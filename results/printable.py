@@ -28,12 +28,7 @@ def printable(text: str) -> str:
     files of others may hold them. Line ends and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
-    return _STEERS.sub(lambda found: _written_out(found[0]), text)
-
-
-def _written_out(character: str) -> str:
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+    return _STEERS.sub(lambda match: ("\\x%02x" if ord(match[0]) < 256 else "\\u%04x") % ord(match[0]), text)
 
 
 def shortened(text: str, most: int) -> str:

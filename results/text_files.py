@@ -22,38 +22,29 @@ import stat
 import tomllib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 VARIABLE = "FLOPLEDGER_LIMITS"
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A default, and what it is of."""
-
-    default: int
-    of: str
-
-
-LIMITS: Mapping[str, Limit] = {
-    "config_layers": Limit(20_000, "layers, blocks or experts that a configuration of transformers asks for"),
-    "config_modules": Limit(1_000_000, "the product of these numbers"),
-    "config_bytes": Limit(16 * 2**20, "size of a configuration of transformers"),
-    "unpacked_bytes": Limit(16 * 2**30, "what a gzip file holds that is read piece by piece: traces, PyProf"),
-    "memory_bytes": Limit(4 * 2**30, "what a gzip file holds that is read as a whole: kept tables, exports of nsys"),
-    "line_bytes": Limit(2**20, "a line of PyProf's dictionaries"),
-    "event_bytes": Limit(2**26, "a value in a trace: an event, or an entry of its header"),
-    "database_seconds": Limit(600, "reading an export of Nsight Systems"),
-    "formula_bits": Limit(20_000, "binary digits of a number in a formula"),
+LIMITS: Mapping[str, tuple[int, str]] = {
+    "config_layers": (20_000, "layers, blocks or experts that a configuration of transformers asks for"),
+    "config_modules": (1_000_000, "the product of these numbers"),
+    "config_bytes": (16 * 2**20, "size of a configuration of transformers"),
+    "unpacked_bytes": (16 * 2**30, "what a gzip file holds that is read piece by piece: traces, PyProf"),
+    "memory_bytes": (4 * 2**30, "what a gzip file holds that is read as a whole: kept tables, exports of nsys"),
+    "line_bytes": (2**20, "a line of PyProf's dictionaries"),
+    "event_bytes": (2**26, "a value in a trace: an event, or an entry of its header"),
+    "database_seconds": (600, "reading an export of Nsight Systems"),
+    "formula_bits": (20_000, "binary digits of a number in a formula"),
 }  # fmt: skip
-"""Name → limit. Names end in their unit."""
+"""Name → the default, and what it is of. Names end in their unit."""
 
 
 def limit(name: str) -> int:
     """The limit of this name that holds here. Raises ValueError as `stated` does."""
-    return stated().get(name, LIMITS[name].default)
+    return stated().get(name, LIMITS[name][0])
 
 
 def stated(text: str | None = None) -> dict[str, int]:
@@ -76,7 +67,7 @@ def stated(text: str | None = None) -> dict[str, int]:
 
 def beyond(what: str, name: str) -> str:
     """The words for something that is larger than its limit: what is, which limit, how it is raised."""
-    return f"{what}: more than {limit(name)} ({LIMITS[name].of}); {VARIABLE}={name}=N raises the limit"
+    return f"{what}: more than {limit(name)} ({LIMITS[name][1]}); {VARIABLE}={name}=N raises the limit"
 
 
 def check_regular(path: Path | str) -> None:
@@ -155,15 +146,6 @@ def read_text(path: Path, errors: str = "strict") -> str:
     return (unpack(content) if content.startswith(_GZIP) else content).decode("utf-8", errors)
 
 
-def csv_lines(text: str) -> list[list[str]]:
-    """The fields of each line; none of an empty one. Raises ValueError for text that is no CSV."""
-    csv.field_size_limit(_LONGEST_FIELD)
-    try:
-        return list(csv.reader(io.StringIO(text, newline="")))
-    except csv.Error as fault:
-        raise ValueError(f"not CSV: {fault}") from fault
-
-
 def csv_written(rows: Iterable[Iterable[str]]) -> str:
     """Rows of texts as CSV, each line with its end."""
     text = io.StringIO()
@@ -176,7 +158,11 @@ def csv_table(text: str) -> tuple[list[str], list[list[str]]]:
 
     Raises ValueError for text that is no CSV, and for a row that has more or fewer fields than there are names.
     """
-    names, *rows = csv_lines(text) or [[]]
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
+    except csv.Error as fault:
+        raise ValueError(f"not CSV: {fault}") from fault
     for number, fields in enumerate(rows, start=1):
         if fields and len(fields) != len(names):
             raise ValueError(f"row {number}: expected {len(names)} fields, got {len(fields)}")

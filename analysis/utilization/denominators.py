@@ -63,47 +63,27 @@ class Denominator:
         return "; ".join(dict.fromkeys(needed))
 
 
-@dataclass(frozen=True)
-class SessionPeaks:
-    """What all cells of a session on one device are divided by."""
-
-    sheet: Denominator
-    ceiling: Denominator
-    sustained: Denominator
-    user: Denominator
-
-
-def session_peaks(
-    run: Run,
-    sheet: Denominator,
-    ceilings: Iterable[Ceiling],
-    peak_tflops: float | None,
-    highest_hz: float | None = None,
-) -> SessionPeaks:
-    """The peaks of the session and the device of a run.
-
-    sheet: from `datasheet`. ceilings: of all sessions. peak_tflops: the user's own, in 10^12 FLOP/s. highest_hz: the
-    highest SM clock that the device names.
-    """
-    here = ceilings_of(run, ceilings)
-    single, sustained = (ceiling_of(here, sheet.device, highest_hz, kind) for kind in (False, True))
-    return SessionPeaks(sheet, single, sustained, user(peak_tflops))
-
-
 def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
     """Those of the session, device and allocator of a run."""
     of_run = run.sitting, run.device, run.malloc
     return [row for row in ceilings if (row.sitting, row.device, row.malloc) == of_run]
 
 
-def denominators(peaks: SessionPeaks, clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
+def denominators(peaks: Sequence[Denominator], clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
     """The denominators of one cell: datasheet, clock, ceiling, user; of one that the power cap held, the sustained
     ceiling.
 
-    peaks: of its session and device. clock_hz: mean SM clock of the window, None if none was observed.
+    peaks: datasheet, ceiling, user and sustained ceiling of its session and device. clock_hz: mean SM clock of the
+    window, None if none was observed.
     """
-    held = (peaks.sustained,) if capped and peaks.sustained.peak_by_unit else ()
-    return (peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user, *held)
+    sheet, ceiling, given, sustained = peaks
+    return (
+        sheet,
+        at_clock(sheet, clock_hz),
+        ceiling,
+        given,
+        *((sustained,) if capped and sustained.peak_by_unit else ()),
+    )
 
 
 def of_ranks(single: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:

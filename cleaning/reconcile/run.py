@@ -24,12 +24,13 @@ from analysis.roofline import machine_of
 from analysis.utilization import windows
 from analysis.utilization.denominators import (
     Denominator,
-    SessionPeaks,
+    ceiling_of,
+    ceilings_of,
     datasheet,
     denominators,
     marked,
     of_ranks,
-    session_peaks,
+    user,
 )
 from analysis.utilization.numerators import (
     PROFILED_METHODS,
@@ -85,6 +86,9 @@ TABLES = (
 )
 """What is derived of a cell beside its utilization."""
 
+Peaks = tuple[Denominator, Denominator, Denominator, Denominator]
+"""Datasheet, ceiling, user and sustained ceiling of a session on one device."""
+
 Tables = Mapping[str, Sequence[Any]]
 """Name of TABLES → its rows of one cell."""
 
@@ -123,9 +127,9 @@ class _Raw:
         self.counts = by_cell(counts)
         self.problems: list[str] = []
         self._sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
-        self._devices: dict[tuple[str, str, str], tuple[SessionPeaks, float | None]] = {}
+        self._devices: dict[tuple[str, str, str], tuple[Peaks, float | None]] = {}
 
-    def device(self, run: Run) -> tuple[SessionPeaks, float | None]:
+    def device(self, run: Run) -> tuple[Peaks, float | None]:
         """The peaks of a run's device in its session, and bytes a second of its memory: measured, else the sheet's."""
         key = run.sitting, run.device, run.malloc
         if key not in self._devices:
@@ -134,13 +138,11 @@ class _Raw:
             count = sitting.environment.get("multiprocessors") if sitting else None
             clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
             given: Any = self.data.manifest.options.get("peak_tflops")
-            peaks = session_peaks(
-                run,
-                datasheet(name, run.device, count if isinstance(count, int) else None),
-                self.data.ceilings,
-                float(given) if type(given) in (int, float) else None,
-                float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None,
-            )
+            here = ceilings_of(run, self.data.ceilings)
+            sheet = datasheet(name, run.device, count if isinstance(count, int) else None)
+            highest_hz = float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None
+            single, sustained = (ceiling_of(here, sheet.device, highest_hz, kind) for kind in (False, True))
+            peaks = sheet, single, user(float(given) if type(given) in (int, float) else None), sustained
             machine = machine_of((row for row in self.data.ceilings if row.sitting == run.sitting), run.device, name)
             self._devices[key] = peaks, machine.bytes_per_s or machine.datasheet_bytes_per_s
         return self._devices[key]

@@ -81,7 +81,12 @@ def compare_runs(
     margin_ratio: None takes that of the device. Raises ValueError for runs that may not be compared, that have no cell
     in common, or where a cell has several counterparts.
     """
-    _check_machines(_machines(a), _machines(b), across)
+    of_a, of_b = _machines(a), _machines(b)
+    if machines := [name for name in OF_A_MACHINE if name not in across and of_a[name] != of_b[name]]:
+        words = "; ".join(f"{name} is {_listed(of_a[name])} in A and {_listed(of_b[name])} in B" for name in machines)
+        threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * ("torch_threads" in machines)
+        asks = f"--across {','.join(machines)} compares all the same{threads}"
+        raise ValueError(f"these runs cannot be compared: {words} ({asks})")
     groups_a, groups_b = (groups(data, across) for data in (a, b))
     for name, group in ((name, group) for name, side in (("A", groups_a), ("B", groups_b)) for group in side.values()):
         run = group.runs[0]
@@ -99,16 +104,6 @@ def compare_runs(
     rows = _adjusted([_row(groups_a[key], groups_b[key], pooled, margin_ratio) for key in common])
     rows += [_unmatched(group, ONLY_A) for key, group in groups_a.items() if key not in groups_b]
     return rows + [_unmatched(group, ONLY_B) for key, group in groups_b.items() if key not in groups_a]
-
-
-def _check_machines(a: Mapping[str, set[str]], b: Mapping[str, set[str]], across: Collection[str]) -> None:
-    """Raises ValueError for fields that differ without being asked for."""
-    differing = [name for name in OF_A_MACHINE if name not in across and a[name] != b[name]]
-    if differing:
-        fields = ",".join(differing)
-        threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * ("torch_threads" in fields)
-        words = "; ".join(f"{name} is {_listed(a[name])} in A and {_listed(b[name])} in B" for name in differing)
-        raise ValueError(f"these runs cannot be compared: {words} (--across {fields} compares all the same{threads})")
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:

@@ -55,7 +55,6 @@ _TITLE_LETTERS = (48, 36, 24, 20)
 
 _LABELS_ACROSS = 7
 _WIDE = 2
-_TWO_DECADES = 100.0
 _OPEN = 1e3
 """How many times its value an interval without an end is long: beyond any panel."""
 
@@ -234,20 +233,17 @@ def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]], series: int)
 
 def time_axis(axes: Axes, logarithmic: bool) -> None:
     """Seconds upwards: from zero, or where times differ by far logarithmic with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     if not axes.lines:  # nothing is known
         axes.set_yticks([])
-        return
-    if not logarithmic:
+    elif logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
         axes.set_ylim(bottom=0)
-        return
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    wide = high / low > _TWO_DECADES
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def mark(label: str, **look: Any) -> Any:

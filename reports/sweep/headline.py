@@ -141,7 +141,9 @@ def _models(views: Sequence[View]) -> Closing | None:
     groups: dict[tuple[str, int, str, str, str, str], dict[str, list[View]]] = {}
     for view in views:
         run = view.run
-        key = (run.precision, run.batch_size, _row(view).variant, _row(view).denominator, run.device, _ceiling(view))
+        row = _row(view)
+        ceiling = ceiling_name(row.denominator, row.peak_flop_per_s, row.peak_source or "")
+        key = (run.precision, run.batch_size, row.variant, row.denominator, run.device, ceiling)
         groups.setdefault(key, {}).setdefault(run.model, []).append(view)
     key, models = max(groups.items(), key=lambda item: (len(item[1]), item[0][1]))
     if len(models) < 2:
@@ -202,12 +204,6 @@ def _row(view: View) -> Utilization:
     if view.headline is None:
         raise ValueError(f"expected a cell with a utilization, got {view.run.cell_id} ({view.run.status})")
     return view.headline
-
-
-def _ceiling(view: View) -> str:
-    """Which measured ceiling the headline is over; "" over any other peak."""
-    row = _row(view)
-    return ceiling_name(row.denominator, row.peak_flop_per_s, row.peak_source or "")
 
 
 def _ratio(view: View) -> float:

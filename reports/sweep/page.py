@@ -66,7 +66,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     manifest: adds the run's name and the commands that measured it.
     """
     names = Names(built.views)
-    variants = variant_table(built.variants)
+    variants = page_table(variant_table(built.variants), "Steps per second ÷ those of the first variant")
     problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
     notes = reasons(built, names), warnings(built.views, names)
     changes = len(built.log)

@@ -16,7 +16,6 @@ from typing import Any
 
 from analysis.utilization import windows
 from cleaning.reconcile.variants import Variant, View
-from reports.shared.html import Table, page_table
 from reports.shared.layout import Column, Part, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, source_name
 from results.records.answers import ParallelStep, Utilization
@@ -140,15 +139,11 @@ def variant_parts(variants: Sequence[Variant]) -> list[Part]:
         return []
     rest = len(variants) - MOST_ROWS
     more = [f"{rest} more in report.html"] if rest > 0 else []
-    return [strong(HEADING), "", _variant_table(variants[:MOST_ROWS]), *more, ""]
+    return [strong(HEADING), "", variant_table(variants[:MOST_ROWS]), *more, ""]
 
 
-def variant_table(variants: Sequence[Variant]) -> Table | None:
-    """The table of the page."""
-    return page_table(_variant_table(variants), "Steps per second ÷ those of the first variant")
-
-
-def _variant_table(variants: Sequence[Variant]) -> TextTable:
+def variant_table(variants: Sequence[Variant]) -> TextTable:
+    """A row for each variant."""
     rows = []
     for row in variants:
         low, high = row.low_ratio, row.high_ratio

@@ -37,7 +37,7 @@ from reports.sweep.headline import closing, intervals
 from reports.sweep.repeats import one_a_cell, parallel_parts, repeat_lines, variant_parts
 from results.process import collector_off
 from results.records.answers import FAIL, OPEN, PASS, Utilization, Verdict, WorkTime
-from results.store.layout import key_of
+from results.store.layout import by_cell, key_of
 from results.text_files import listed
 
 _SHOWN = 4
@@ -73,7 +73,12 @@ _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for thos
 @collector_off()
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
     """Everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
-    shown = built if convention == "flop" else _by_the_post(built)
+    shown = built
+    if convention != "flop":  # the run's cells with the fractions of the 2021 post's arithmetic
+        rows = by_cell(built.post2021)
+        fractions = (tuple(rows.get(key_of(view.run), ())) for view in built.views)
+        own = (replace(view, fractions=of, counted=None) for view, of in zip(built.views, fractions, strict=True))
+        shown = replace(built, views=tuple(own))
     in_order = attrgetter("run.model", "run.batch_size", "run.precision", "run.layout", "run.repeat")
     views = sorted(shown.views, key=in_order)  # they are measured, and kept, in an order drawn by lot
     parts: list[Part] = []
@@ -91,15 +96,6 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)
-
-
-def _by_the_post(built: Built) -> Built:
-    """The run's cells with the fractions of the 2021 post's arithmetic."""
-    rows: dict[tuple[str, int], list[Utilization]] = {}
-    for row in built.post2021:
-        rows.setdefault(key_of(row), []).append(row)
-    views = (replace(view, fractions=tuple(rows.get(key_of(view.run), ())), counted=None) for view in built.views)
-    return replace(built, views=tuple(views))
 
 
 def heading(built: Built) -> str:
@@ -264,7 +260,8 @@ def warning_lines(built: Built) -> list[str]:
         text = session_words(merged(list(itertools.compress(texts[code], kind))))
         alike = dict.fromkeys(itertools.compress(names[code], kind))
         others = len({*names[code]} - {*alike})
-        lines.append(f"note: {text} ({_listed([*alike], measured)}{f'; {others} otherwise' if others else ''})")
+        cells = f"all {measured} measured cells" if len(alike) == measured > 1 else listed([*alike], _SHOWN)
+        lines.append(f"note: {text} ({cells}{f'; {others} otherwise' if others else ''})")
     if more := worst[MOST_NOTES:]:
         lines.append(f"note: also {', '.join(more)}: see report.html")
     apart = devices_sentence(built.utilization)
@@ -303,12 +300,6 @@ def _narrow(value: float) -> str:
     """Three digits; in exponents where they take more room than a column has."""
     text = digits(value)
     return text if len(text) <= _NARROW else f"{value:.1e}"
-
-
-def _listed(names: Sequence[str], most: int) -> str:
-    if len(names) == most and most > 1:
-        return f"all {most} measured cells"
-    return listed(names, _SHOWN)
 
 
 GATE_CELLS = 4

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from analysis.utilization.denominators import (
+    ceiling_of,
     ceilings_of,
-    datasheet,
-    session_peaks,
 )
 from analysis.utilization.step_times import in_one_placement, placements, same_placement
 from cleaning.reconcile.run import build
@@ -38,7 +37,7 @@ def test_the_ceiling_is_that_of_the_cells_own_session_and_allocator(place, rate:
         model="a", batch_size=1, device=device, malloc=malloc, cell_id="c", attempt=1, sitting=sitting, status="ok"
     )
     assert [row.flop_per_s for row in ceilings_of(run, ROWS)] == [rate]
-    assert session_peaks(run, datasheet("", device, None), ROWS, None).ceiling.peak_by_unit == {"fp32": rate}
+    assert ceiling_of(ceilings_of(run, ROWS)).peak_by_unit == {"fp32": rate}
 
 
 def test_there_is_none_of_another_allocator() -> None:
