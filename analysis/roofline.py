@@ -92,14 +92,13 @@ class StepRoof:
     """A step under the roof. step_s: mean of unprofiled steps, of profiled ones where there are no others.
 
     time_by_bound_s: seconds of the profiled step by bound, by UNKNOWN and by BETWEEN; they add up to it but for what
-    the recording lost. share_by_bound: the same ÷ their sum.
+    the recording lost.
     """
 
     step_s: float | None
     ceiling: Against
     datasheet: Against
     time_by_bound_s: Mapping[str, float]
-    share_by_bound: Mapping[str, float]
 
 
 def place(operation: StepOperation, machine: Machine) -> RoofPlace:
@@ -177,16 +176,13 @@ def main_bound(time_by_bound_s: Mapping[str, float]) -> str:
 def step_roof(profile: StepProfile) -> StepRoof:
     """The whole step. Raises Inconsistent where a fusion group has no leader."""
     machine = profile.machine or Machine()
-    times = time_by_bound(profile.operations, places(profile), profile.between_s.values())
-    whole_s = sum(times.values())
     times_s = profile.unprofiled_times_s or profile.step_times_s
     step_s = fmean(times_s) if times_s else None
     return StepRoof(
         step_s=step_s,
         ceiling=against(profile.operations, step_s, machine.peak_by_unit, machine.bytes_per_s),
         datasheet=against(profile.operations, step_s, machine.datasheet_by_unit, machine.datasheet_bytes_per_s),
-        time_by_bound_s=times,
-        share_by_bound={bound: time_s / whole_s for bound, time_s in times.items()} if whole_s else {},
+        time_by_bound_s=time_by_bound(profile.operations, places(profile), profile.between_s.values()),
     )
 
 

@@ -333,9 +333,10 @@ def ratio_lines(roof: StepRoof) -> list[Line]:
             lines.append((f"utilization of {words}", _ratios(against)))
     if not lines:
         lines.append(("utilization", f"{DASH} ({roof.ceiling.reason or roof.datasheet.reason})"))
-    if roof.share_by_bound:
-        shares = sorted(roof.share_by_bound.items(), key=lambda item: -item[1])
-        shares_of_time = [f"{name or 'unknown'} {percent(share)}" for name, share in shares if share >= 0.005]
+    if whole_s := sum(roof.time_by_bound_s.values()):
+        shares = {name: time_s / whole_s for name, time_s in roof.time_by_bound_s.items()}
+        largest = sorted((name for name in shares if shares[name] >= 0.005), key=lambda name: -shares[name])
+        shares_of_time = [f"{name or 'unknown'} {percent(shares[name])}" for name in largest]
         lines.append(("time is bound by", ", ".join(shares_of_time)))
     return lines
 

@@ -150,8 +150,7 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
         f"on {answer.device.name}"
     )
     parts: list[Part] = [strong(title), strong(_sentence(answer)), ""]
-    rows = {**_at_best(answer), **_probable(answer), **_memory(answer)}
-    parts += [Hanging(f"  {label}", words, 17) for label, words in rows.items()]
+    parts += [Hanging(f"  {label}", text, 17) for label, text in _rows(answer).items()]
     if answer.prediction:
         parts += ["", "what the predicted time is made of:", "", _parts(answer.prediction.parts)]
     if answer.published:
@@ -159,37 +158,25 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
     return page([*parts, "", f"peak: {answer.device.source}", *_ground(answer), *answer.all_notes], width, colour)
 
 
-def _at_best(answer: ReachAnswer) -> dict[str, str]:
-    bound, least = answer.bound, "at least " if answer.is_partial else ""
-    rows = {
-        "at best": f"{percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
-        "bound by": ", ".join(f"{what} {percent(share)} of the least time" for what, share in bound.bound_by.items()
-                              if share),
-        "least time": f"{si_time(bound.bound_time_s)} a step, {digits(answer.batch_size / bound.bound_time_s)} items/s "
-                      "at most",
-    }  # fmt: skip
-    return (rows if answer.is_bounded else {}) | {
-        "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
-        "model FLOP": f"{bound.model_flop:,} a step",
-    }
-
-
-def _probable(answer: ReachAnswer) -> dict[str, str]:
-    if (prediction := answer.prediction) is None:
-        return {}
-    times_s = (prediction.time_s, prediction.high_s, prediction.low_s)
-    used, low, high = (percent(answer.utilization(time_s)) for time_s in times_s)
-    return {
-        "step time": f"{_times(prediction)}, {digits(answer.batch_size / prediction.time_s)} items/s",
-        "utilization": f"{used} ({low} to {high}) of {si(answer.bound.peak_flop_per_s, 'FLOP/s')}",
-    }
-
-
-def _memory(answer: ReachAnswer) -> dict[str, str]:
-    if answer.eager_peak_bytes is None:
-        return {}
-    least = "at least " if answer.is_partial else ""
-    rows = {"memory": f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
+def _rows(answer: ReachAnswer) -> dict[str, str]:
+    """What could be at best, what will probably be, and memory, by their labels."""
+    bound, prediction, least = answer.bound, answer.prediction, "at least " if answer.is_partial else ""
+    peak, rows = si(bound.peak_flop_per_s, "FLOP/s"), dict[str, str]()
+    if answer.is_bounded:
+        shares = (f"{what} {percent(share)} of the least time" for what, share in bound.bound_by.items() if share)
+        rate = digits(answer.batch_size / bound.bound_time_s)
+        rows["at best"] = f"{percent(bound.attainable_ratio)} of {peak}"
+        rows["bound by"] = ", ".join(shares)
+        rows["least time"] = f"{si_time(bound.bound_time_s)} a step, {rate} items/s at most"
+    rows["unfused"] = f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound"
+    rows["model FLOP"] = f"{bound.model_flop:,} a step"
+    if prediction is not None:
+        times_s = (prediction.time_s, prediction.high_s, prediction.low_s)
+        used, low, high = (percent(answer.utilization(time_s)) for time_s in times_s)
+        rows["step time"] = f"{_times(prediction)}, {digits(answer.batch_size / prediction.time_s)} items/s"
+        rows["utilization"] = f"{used} ({low} to {high}) of {peak}"
+    if answer.eager_peak_bytes is not None:
+        rows["memory"] = f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"
     if answer.at_most_batch is not None and answer.memory_bytes is not None:
         fits = "" if answer.is_partial else f"fits: {answer.largest_batch:,}; "
         rows["largest batch"] = f"{fits}at most {answer.at_most_batch:,} in {si(answer.memory_bytes, 'B')}"

@@ -325,14 +325,13 @@ def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) ->
     if not shapes or sizes:
         return getter(name, **{**hyper, **sizes})
     if task in OWN_INPUTS or any(shape.name for shape in shapes):
-        raise ValueError(f"{name} takes its own inputs: leave --input out and say its sizes, as in {_sized(name)}")
-    return replace(getter(name, **hyper), batch=partial(_draw_inputs, tuple(shapes)), loss=mean_loss)
+        first = ",".join(f"{size}={value}" for size, value in list(entry(name).hyper.items())[:2])
+        raise ValueError(f"{name} takes its own inputs: leave --input out and say its sizes, as in --size {first}")
 
+    def batch(_hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+        return Batch(tuple(draw(shape, size, device, generator) for shape in shapes), None)
 
-def _sized(name: str) -> str:
-    """The options of the first sizes of a workload."""
-    first = dict(list(entry(name).hyper.items())[:2])
-    return f"--size {','.join(f'{size}={value}' for size, value in first.items())}"
+    return replace(getter(name, **hyper), batch=batch, loss=mean_loss)
 
 
 def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:
@@ -343,13 +342,3 @@ def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:
     if channels != 3 or height != width or shapes[0].name:
         return {}
     return {"image_size": height} | ({"frames": frames[0]} if frames else {})
-
-
-def _draw_inputs(
-    shapes: Sequence[Shape],
-    hyper: Mapping[str, int],
-    size: int,
-    device: torch.device,
-    generator: torch.Generator | None,
-) -> Batch:
-    return Batch(tuple(draw(shape, size, device, generator) for shape in shapes), None)

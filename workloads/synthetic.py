@@ -16,7 +16,7 @@ from workloads.catalogue.catalogue import entry, hyper_of
 
 
 class Sleep(torch.nn.Module):
-    """Sleeps on the host, then scales its input."""
+    """Sleeps on the host, then scales its input; a step cannot be shorter."""
 
     def __init__(self, sleep_s: float) -> None:
         super().__init__()
@@ -29,7 +29,8 @@ class Sleep(torch.nn.Module):
 
 
 class Copy(torch.nn.Module):
-    """Copies its input whole, then scales one element of each sample, so that there is something to train."""
+    """Copies its input whole, float32 elements read once and written once, then scales one element of each sample, so
+    that there is something to train."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,16 +57,6 @@ def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
     return torch.nn.Conv2d(channels, channels, kernel_size=3, padding=1, bias=False)
 
 
-def build_sleep(sleep_us: int) -> torch.nn.Module:
-    """sleep_us: microseconds of each forward pass; a step cannot be shorter."""
-    return Sleep(sleep_us / 1e6)
-
-
-def build_copy(width: int) -> torch.nn.Module:
-    """width: float32 elements of one sample, read once and written once by the forward pass."""
-    return Copy()
-
-
 def _shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
     """Shape of one sample."""
     if name == "synthetic_convolution":
@@ -87,8 +78,8 @@ def _batch(
 BUILDERS: Mapping[str, Callable[..., torch.nn.Module]] = {
     "synthetic_matmul": build_matmul,
     "synthetic_convolution": build_convolution,
-    "synthetic_sleep": build_sleep,
-    "synthetic_copy": build_copy,
+    "synthetic_sleep": lambda sleep_us: Sleep(sleep_us / 1e6),
+    "synthetic_copy": lambda width: Copy(),
 }
 
 
