@@ -98,42 +98,36 @@ def _print_error(words: str, code: int) -> int:
     return code
 
 
-class _Wrapped:
-    """A stream of which a part is done otherwise."""
+class _Stream:
+    """A stream that writes a text as `shown` gives it. What stderr cannot write it loses: what is said on the way is no
+    reason to lose what is measured."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, shown: Callable[[str], str] = str, forgives: bool = True) -> None:
+        self._stream, self._shown = stream, shown
+        self._guarded = _unless_full if forgives else contextlib.nullcontext
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-
-class _Forgiving(_Wrapped):
-    """stderr that loses what it cannot write: what is said on the way is no reason to lose what is measured."""
-
     def write(self, text: str) -> int:
-        with _unless_full():
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with _unless_full():
-            self._stream.flush()
-
-
-class _Terminal(_Wrapped):
-    """stdout where a terminal shows it: characters that steer it are written out, but for colours. Tables and JSON have
-    the names in the files of others as they are."""
-
-    def write(self, text: str) -> int:
-        parts = _COLOUR.split(text)
-        parts[::2] = map(printable, parts[::2])
-        self._stream.write("".join(parts))
+        with self._guarded():
+            self._stream.write(self._shown(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        with self._guarded():
+            self._stream.flush()
+
+
+def _without_steering(text: str) -> str:
+    """What a terminal is shown: characters that steer it are written out, but for colours. Tables and JSON have the
+    names in the files of others as they are."""
+    parts = _COLOUR.split(text)
+    parts[::2] = map(printable, parts[::2])
+    return "".join(parts)
 
 
 _COLOUR = re.compile(r"(\x1b\[[\d;]*m)")
@@ -164,9 +158,9 @@ def open_streams() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = cast(TextIO, _Forgiving(sys.stderr))
+        sys.stderr = cast(TextIO, _Stream(sys.stderr))
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.isatty():
-        sys.stdout = cast(TextIO, _Terminal(sys.stdout))
+        sys.stdout = cast(TextIO, _Stream(sys.stdout, _without_steering, forgives=False))
 
 
 def exit_code(main: Callable[[], int]) -> int:

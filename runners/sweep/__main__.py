@@ -179,19 +179,17 @@ def _sweep_on(
         if resumed is not None:  # not before the machine was found to be one that may go on
             commands, now = (*store.manifest.commands, command), as_options(grids[0], earlier)
             store.replace_manifest(dataclasses.replace(store.manifest, commands=commands, options=now))
-        failed = 0
         if begun is not None:
             with Progress(len(todo)) as progress:
                 for line in _cautions(probed, begun):
                     progress.say(line)
-                for run in executor.rows(store, todo, options.time_budget, progress, _notes(probed)):
-                    failed += run.status not in MEASURED
-            failed += executor.unmeasured
+                list(executor.rows(store, todo, options.time_budget, progress, _notes(probed)))
         path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
         say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
     _report(path, options.format, options.convention)
-    return FAILED if failed or any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned) else 0
+    is_failed = any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned)
+    return FAILED if executor.unmeasured or is_failed else 0
 
 
 def _checked(grid: Grid, probed: ProbeResult) -> Grid:

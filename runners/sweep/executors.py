@@ -336,16 +336,26 @@ class RaySlots:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _look(self) -> None:
-        """Asks for an actor on every device that has none: of nodes that are new, or where one was lost. Raises
-        ValueError."""
+        """Asks for an actor on every device that has none: of nodes that are new, or where one was lost; Ray starts it
+        when nobody else uses the device. Raises ValueError."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         self._looked_s = time.monotonic()
         nodes = [node for node in self._alive() if _devices(node, self._settings.device)]
         self._check_models(sorted({_model(node) for node in nodes}))
         for node in (node for node in nodes if self._accelerator in ("", _model(node))):
             for number in range(_devices(node, self._settings.device)):
                 slot = f"{node['NodeID'][:8]}-{number}"
-                if slot not in self._actors and self._started[slot] < MOST_ACTORS:
-                    self._ask(node, slot)
+                if slot in self._actors or self._started[slot] >= MOST_ACTORS:
+                    continue
+                needs = {"num_gpus": 1, "num_cpus": 0}
+                if self._settings.device != "cuda":  # two cells that share a processor would each take too long
+                    needs = {"num_cpus": node["Resources"]["CPU"]}
+                where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                maker = self._maker.options(**needs, max_restarts=0, scheduling_strategy=where)
+                self._actors[slot] = maker.remote(self._settings)
+                self._started[slot] += 1
+                self._waiting[self._actors[slot].place.remote()] = slot
 
     def _check_models(self, models: Sequence[str]) -> None:
         """Raises ValueError for a model that the cluster does not have, or several of which none was chosen."""
@@ -354,21 +364,6 @@ class RaySlots:
             raise ValueError(f"--accelerator: expected a model of the cluster ({there}), got {self._accelerator}")
         if not self._actors and len(models) > 1 and not self._accelerator:
             raise ValueError(f"--accelerator: expected one of the cluster's models ({there}): they are not one run's")
-
-    def _ask(self, node: Mapping[str, Any], slot: str) -> None:
-        """An actor for one device of a node; Ray starts it when nobody else uses the device."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        needs = (
-            {"num_gpus": 1, "num_cpus": 0}
-            if self._settings.device == "cuda"
-            else {"num_cpus": node["Resources"]["CPU"]}
-        )  # two cells that share a processor would each take too long
-        where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        actor = self._maker.options(**needs, max_restarts=0, scheduling_strategy=where).remote(self._settings)
-        self._actors[slot] = actor
-        self._started[slot] += 1
-        self._waiting[actor.place.remote()] = slot
 
 
 def _devices(node: Mapping[str, Any], kind: str) -> int:

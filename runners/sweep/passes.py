@@ -62,11 +62,6 @@ class Subject:
         """What marks its steps and works for a profiler around it."""
         return Ranges(enabled=self.cell.device.startswith("cuda"))
 
-    @property
-    def left_s(self) -> float:
-        """What is left of the cell's limit."""
-        return self.protocol.limit_s - (self.clock.wall_s() - self.began_s)
-
 
 def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
     """One task of `plan.tasks`; a work that could not be timed is not profiled."""
@@ -153,7 +148,8 @@ def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
     if rest and "last" not in subject.times_s:
         raise Unavailable(f"the time of its last batch of {rest} is not known: {subject.unprofiled['last']}")
     expected_s = whole * subject.step_s + (subject.times_s["last"] if rest else 0.0)
-    if expected_s >= min(subject.protocol.epoch_cap_s, subject.left_s):
+    left_s = subject.protocol.limit_s - (subject.clock.wall_s() - subject.began_s)
+    if expected_s >= min(subject.protocol.epoch_cap_s, left_s):
         return
     step = subject.step.on(subject.batches.epoch(cell.epoch_images, cell.batch_size))
     ranged = subject.ranges.step(step)

@@ -177,7 +177,19 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
         "rank_telemetry.csv": [
             RankTelemetry(**vars(reading), rank=rank) for rank in ranks for reading in answers[rank].readings
         ],
-        "collectives.csv": [] if report is None else _collectives(report),
+        "collectives.csv": [
+            RankCollective(
+                cell_id="",
+                attempt=0,
+                rank=total.rank,
+                kind=total.kind,
+                group_size=total.group_size,
+                calls=total.calls,
+                given_bytes=total.nbytes,
+                time_s=total.time_s,
+            )
+            for total in (() if report is None else report.collectives)
+        ],
     }
     losses = runs[grid.world - 1 if grid.pp > 1 else 0]  # with a pipeline the last rank has the loss
     memory = [run.peak_memory_bytes for run in runs.values() if run.peak_memory_bytes is not None]
@@ -260,19 +272,3 @@ def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict
         "waited_for_ratio": for_rank_s / waiting_s if waiting_s else None,
         "late_since_step": None if since is None else steps_before + since,
     }
-
-
-def _collectives(report: RanksReport) -> list[RankCollective]:
-    return [
-        RankCollective(
-            cell_id="",
-            attempt=0,
-            rank=total.rank,
-            kind=total.kind,
-            group_size=total.group_size,
-            calls=total.calls,
-            given_bytes=total.nbytes,
-            time_s=total.time_s,
-        )
-        for total in report.collectives
-    ]
