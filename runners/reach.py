@@ -145,16 +145,16 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     )
 
 
-def operations_of(asked: StepOptions, step: Trace) -> Operations:
+def operations_of(step_options: StepOptions, step: Trace) -> Operations:
     """The operations of a traced step, in the groups of ideal fusion."""
     from analysis.operators.fusion import fused
     from measure.profile.step_profile import operation_rows
 
     groups = fused(step.operations, step.storages)
-    return operation_rows(step.operations, (), asked.precision, asked.device, groups)[0]
+    return operation_rows(step.operations, (), step_options.precision, step_options.device, groups)[0]
 
 
-def trace_forward(asked: StepOptions, batch_size: int) -> Trace:
+def trace_forward(step_options: StepOptions, batch_size: int) -> Trace:
     """The forward pass of a model in evaluation mode, without gradients, on fake tensors."""
     from analysis.devices.precisions import PRECISIONS
     from measure.operations.fake_mode import fake_mode, quiet
@@ -163,11 +163,11 @@ def trace_forward(asked: StepOptions, batch_size: int) -> Trace:
 
     with quiet():
         mode = fake_mode()
-        built = parts(replace(asked, optimizer="none"), batch_size, mode)
+        built = parts(replace(step_options, optimizer="none"), batch_size, mode)
         model, (inputs, _target) = built.model.eval(), built.inputs
-        policy = PRECISIONS[asked.precision]
+        policy = PRECISIONS[step_options.precision]
         step = ModelStep(model, tuple(inputs), {}, None, None, None, "forward", policy, "cpu")
-        with rules(asked.device):
+        with rules(step_options.device):
             trace = trace_step(step, model=model, inputs=inputs, mode=mode, steps_before=0)
     return trace
 

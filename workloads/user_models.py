@@ -44,12 +44,12 @@ def stepping(model: torch.nn.Module, text: str) -> torch.nn.Module:
         raise ValueError(
             f"{text} steps its optimizers by hand (automatic_optimization = False): give a module and NAME_loss"
         )
-    if not isinstance(model.__dict__.get("forward"), _Step):
-        model.forward = _Step(model, text)
+    if not isinstance(model.__dict__.get("forward"), _StepForward):
+        model.forward = _StepForward(model, text)
     return model
 
 
-class _Step:
+class _StepForward:
     """`forward` of such a module: from outside its training step, inside of it what the class says."""
 
     def __init__(self, model: Any, text: str) -> None:

@@ -1,26 +1,12 @@
-"""What a workload's steps are made of: the share of each operation type and of each of Fathom's groups.
+"""What a workload's steps are made of, by operation type and by Fathom's groups, and how alike workloads are by that.
 
-A step's time is the time of its operations and the time between them (group H), so that its shares add up to 1. Of the
-profiled steps the first and the last are left out (Fathom's protocol: 12 steps, 10 kept), and a type's share is its
-*median* over the kept steps: one step in which somebody else had the processor moves no median. Medians need not add up
-to 1; they are divided by their sum. Intervals of groups are order statistics over the steps.
+A step's time is that of its operations and the time between them (group H). The first and last profiled step are left
+out (Fathom's protocol); a type's share is its *median* over the others ÷ the sum of the medians, so that one step in
+which somebody else had the processor moves nothing. Workloads are vectors of shares, distances 1 - cos, clusters means
+of their members' vectors *as they are*, joined by centroid linkage (Adolf et al., IISWC 2016, section V-C).
 
-Operations of a name are placed by `analysis/characterize/fathom_groups.py`; what has no group is `unclassified`, a
-share of its own.
-
-How similar workloads are by what their time goes to: cosine distance, and clusters by true centroid linkage.
-
-A workload is a vector of shares, one an operation type. The distance of two is 1 - cos of the angle between them, so
-that the whole time does not count. A cluster is the mean of its members' vectors *as they are*, and its distance to
-another is that between the two means (Adolf et al., IISWC 2016, section V-C: "centroid linkage" on cosine distance).
-
-Not claimed: that a height may not lie below an earlier one. Centroid linkage can invert; the report says where.
-scipy's `linkage(…, "centroid")` is of Euclidean distances: on cosine ones it runs and is wrong, and on vectors made
-one long its clusters' means are not one long. It is not used here; its dendrogram takes `matrix`.
-
-Pictures compare variants of workloads: as coded, and as in the paper.
-A picture has every workload once, in the variant that it is of, or in the only one that was recorded of it. So two
-pictures differ by the variants alone, and not by who is in them.
+Not claimed: that a height may not lie below an earlier one; centroids can invert, and the report says where. scipy's
+"centroid" is of Euclidean distances, and wrong for cosine ones: its dendrogram alone is used, which takes `matrix`.
 """
 
 import itertools

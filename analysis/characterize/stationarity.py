@@ -1,30 +1,11 @@
-"""Do a workload's steps take the same time all along? Level, spread and trend of a series, each with its certainty.
+"""Do a workload's steps take the same time all along, and how unequal are the times of its calls?
 
-Fathom's Figure 1 answers with a histogram of 100 steps. Here a series has:
-
-* its median with a 95 % interval by order statistics (`analysis/stats/summary.py`), and its spread (standard deviation
-  ÷ mean) with the interval of a normal sample's: s·√((n-1)/χ²);
-* its trend: the median of the slopes between all pairs of steps (Theil 1950; Sen, J. Am. Stat. Assoc. 63, 1968), with
-  Sen's 95 % interval from the normal limit of Kendall's S;
-* a test against a trend: Mann-Kendall (Mann, Econometrica 13, 1945; Kendall, "Rank correlation methods"), exact for
-  up to 50 steps without ties, else normal with the correction for ties. It asks nothing of the distribution of the
-  times, so that single slow steps do no harm.
-
-Assumed by the intervals and the test: steps independent of their neighbours. `autocorrelation` is reported beside
-them: where it is large, small probabilities are too small. Not claimed: that a series without a trend is stationary in
-every sense, or that a few steps could show a small one; `trend_low`, `trend_high` say what they cannot rule out.
-
-How unequal times are: how many single calls take longer than t, and which steps took much longer than others.
-
-Fathom's tools draw the survival curve of the calls' times and fit an exponential, a Pareto and a log-normal to it. Here
-each is fitted by greatest likelihood to all times from the shortest, x0, on: the exponential of x - x0 with mean
-Σ(x - x0)/n, the Pareto with α = n / Σ ln(x/x0) (Clauset, Shalizi and Newman, SIAM Review 51, 2009, whose exponent is
-α + 1), the log-normal with mean and deviation of ln x. They are compared by Akaike's criterion, 2 k - 2 ln L, and each
-given with its greatest distance from the observed survival (Kolmogorov's).
-
-Not claimed: that the best of the three fits well; of thousands of calls none would pass a test. Times of calls are
-those under the profiler, where a call takes a microsecond or so at least.
-
+A series has its median with an interval by order statistics; its spread with that of a normal sample, s·√((n-1)/χ²);
+Theil's and Sen's slope with its interval; and Mann-Kendall's test against a trend, exact up to `EXACT_STEPS` without
+ties. Steps are taken to be independent of their neighbours: where `autocorrelation` is large, small probabilities are
+too small. Times of calls have three laws, fitted by greatest likelihood from the shortest time on (Pareto: Clauset,
+Shalizi and Newman 2009), compared by Akaike's criterion and Kolmogorov's distance. Not claimed: that a steady series is
+stationary in every sense, or that the best of the three laws fits.
 """
 
 import math

@@ -1,18 +1,10 @@
-"""What recordings of workloads say together: their mixes, likeness, training against inference, cost.
+"""What recordings of workloads say together: their mixes, likeness, training against inference, cost by group.
 
-Every function takes the rows of a characterization and gives frozen answers; none knows a file or a device. Times of
-steps are medians over the steps that count (`analysis/characterize/operation_mix.py`), without the profiler wherever
-that was timed.
-
-What the operations of each group do in a training step: exact FLOP and bytes, beside the time that they take.
-
-Counted by the operation table of the step (`analysis/operators/registry.py`), timed under the profiler. Bytes are the
-unfused sum over operations, so that their rate is what operations asked for, not what memory gave.
-
-A step put together from its operations timed alone, by group: Fathom's tools' "direct reconstruction", the sum over the
-distinct calls of how often × how long alone. A ratio to the recorded step below 1 says that operations take longer in
-the step than alone (caches that others emptied, the profiler's own time), above 1 that alone they lack what the step
-has warmed for them. Calls that only give views are left out of both.
+Every function takes the rows of a characterization; none knows a file or a device. Times of steps are medians over the
+steps that count, without the profiler wherever that was timed. What groups do is exact FLOP and bytes by the operation
+table, timed under the profiler; bytes are unfused, so that their rate is what operations asked for. A step put together
+(`reconstructed`) is Fathom's tools' "direct reconstruction": Σ over distinct calls of how often × how long alone; below
+1 of the recorded step, operations take longer in the step than alone.
 """
 
 from collections import defaultdict

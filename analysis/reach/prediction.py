@@ -1,22 +1,9 @@
-"""A step's predicted time, with its interval, its parts and the ground it stands on.
+"""A step on a device that nobody here has: its least time, its predicted time with an interval, what others measured.
 
-A prediction is refused where nothing like it was measured: no training step of a compiled model, no step in this
-precision, a kind of operation that no fitted model had and that weighs. On a device that was not measured itself the
-interval is the one that the measured devices had when each was left out.
-
-The least time of a step on a device, from its operations and the datasheet.
-
-With ideal fusion (`analysis.operators.fusion`) a step is a sequence of groups. A group takes at least
-max(Σ model FLOP ÷ peak of the unit, bytes ÷ bandwidth of memory), and the step at least the sum of that. The unfused
-time is the same sum with each operation as a group of its own: an estimate, and no bound, since what fuses is faster.
-
-Products that a faster algorithm computes with fewer multiply-adds (Winograd, FFT) may be faster than the bound, and so
-may a step whose tensors stay in a cache from one group to the next. Not claimed: that a device reaches the bound.
-
-What others measured and published: steps of this model on this device, or the nearest to them.
-
-A row is a training or inference step with its source, file and row there, our exact FLOP of the model that it names
-and the utilization of the datasheet's dense peak. Not claimed: that the rows are a fair sample of a device.
+The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak, bytes ÷
+bandwidth); products that a faster algorithm computes (Winograd) and tensors that stay in a cache may beat it. A
+prediction is refused where nothing like the step was measured; on a device that was not measured itself the interval is
+that of devices left out. Not claimed: that a device reaches the bound, or that published rows are a fair sample.
 """
 
 from __future__ import annotations
@@ -37,7 +24,7 @@ from analysis.reach.step_time import (
     EAGER,
     GROUPED,
     TRANSPOSED,
-    Machine,
+    DatasheetRates,
     Setting,
     StepAmounts,
     TimeModel,
@@ -83,7 +70,7 @@ class Prediction:
 
 
 def predict(
-    model: TimeModel, steps: Mapping[str, StepAmounts], batch_size: int, setting: Setting, machine: Machine,
+    model: TimeModel, steps: Mapping[str, StepAmounts], batch_size: int, setting: Setting, machine: DatasheetRates,
     bound_s: float | None = None,
 ) -> Prediction:  # fmt: skip
     """The time of a step whose amounts are known. bound_s: its least time, under which no end of the interval lies.

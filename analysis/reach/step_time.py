@@ -2,21 +2,11 @@
 
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
-Peaks and bandwidths are the datasheet's, so a factor is how many times longer than at the datasheet's rate a class
-takes (1.25: at 80 % of it). FLOP have a factor for each class with its width, bytes one for each kind. All factors
-are ≥ 0, and the same for every model: nothing is fitted to a model. A *setting* is a mode, layout, way of running,
-device, precision and framework that was measured; factors of a setting lean on those of all settings of its mode,
-layout and way of running (its *pool*), which also stand for devices that were not measured.
-
-What the operations of a step amount to, by class: how many, how many FLOP, how many bytes, at any batch.
-
-A class is a kind of operation whose time follows one pair of rates: products by how they are computed (dense, grouped
-or depthwise convolution, matrix product, attention), by pass and by their narrowest side; all else by kind. Eager, each
-operation is a launch of its own; compiled, each group of ideal fusion (`analysis.operators.fusion`) is, with the class
-of the product that it has.
-
-Amounts are constant + slope × batch, from two batches. The narrowest side is the smallest size of the product that
-does not depend on the batch. Not claimed: that a compiler fuses so, or which kernel runs.
+Peaks and bandwidths are the datasheet's. A class is a kind of operation whose time follows one pair of rates: products
+by how they are computed, by pass and by their narrowest side that does not depend on the batch; all else by kind. Eager,
+each operation is a launch; compiled, each group of ideal fusion, with the class of its product. Amounts are constant +
+slope × batch, from two batches. Factors of a measured setting lean on those of its *pool* (mode, layout, way of
+running), which stand for devices that were not measured. Not claimed: that a compiler fuses so.
 """
 
 from __future__ import annotations
@@ -85,13 +75,13 @@ def amounts(low: Step, low_batch: int, high: Step, high_batch: int) -> dict[str,
 
     Raises Inconsistent where the step has other operations at the other batch.
     """
-    if [each.name for each in low] != [each.name for each in high]:
+    if [operation.name for operation in low] != [operation.name for operation in high]:
         raise Inconsistent(f"expected the same operations at batches {low_batch} and {high_batch}")
     classes = [class_of(*pair) for pair in zip(low, high, strict=True)]
     by_run: dict[str, StepAmounts] = {}
     for how, parts in ((EAGER, _eager), (COMPILED, _compiled)):
         at_low, at_high = list(parts(low, classes)), list(parts(high, classes))
-        if [each[0] for each in at_low] != [each[0] for each in at_high]:
+        if [name for name, _, _ in at_low] != [name for name, _, _ in at_high]:
             raise Inconsistent(f"expected the same groups at batches {low_batch} and {high_batch}")
         by_run[how] = _lines(at_low, low_batch, at_high, high_batch)
     return by_run
@@ -221,20 +211,20 @@ def kind_of_class(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Machine:
+class DatasheetRates:
     """The datasheet: FLOP/s of the unit that runs the products, bytes/s of memory."""
 
     peak_flop_per_s: float
     bytes_per_s: float
 
 
-def machine_of(device: Device, precision: str) -> Machine:
+def machine_of(device: Device, precision: str) -> DatasheetRates:
     """The rates of a device in a precision. Raises Unavailable where its datasheet has none of them."""
     unit = PRECISIONS[precision].matmul_unit
     peak, bytes_per_s = device.peaks.get(unit), device.bandwidth_bytes_per_s
     if not peak or not bytes_per_s:
         raise Unavailable(f"no datasheet peak of {unit}, or no bandwidth of memory")
-    return Machine(peak, bytes_per_s)
+    return DatasheetRates(peak, bytes_per_s)
 
 
 @dataclass(frozen=True)
@@ -247,7 +237,7 @@ class Terms:
     def index(self) -> Mapping[tuple[str, str], int]:
         return {name: index for index, name in enumerate(self.names)}
 
-    def row(self, step: StepAmounts, batch_size: float, machine: Machine) -> Numbers:
+    def row(self, step: StepAmounts, batch_size: float, machine: DatasheetRates) -> Numbers:
         """The time of each term at the datasheet's rates, s: a row of the design of a fit, shape (terms,)."""
         times = np.zeros(len(self.names))
         for name, amounts in step.items():

@@ -20,7 +20,7 @@ from analysis.reach.step_time import (
     COMPILED,
     LAUNCHES,
     MEMORY,
-    Machine,
+    DatasheetRates,
     Setting,
     StepAmounts,
     Terms,
@@ -87,7 +87,7 @@ def keys_of(rows: pd.DataFrame) -> list[StepKey]:
     return [StepKey(row.counted_model, int(row.image_size or 0), row.mode) for row in rows.fillna(0).itertuples()]
 
 
-def row_machine(row: Any) -> Machine:
+def row_machine(row: Any) -> DatasheetRates:
     device = lookup(row.device)
     assert device is not None
     return machine_of(device, row.precision)

@@ -72,7 +72,7 @@ def _spend(running: list[tuple[int, int]], now: int, until: int, own: defaultdic
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class OperationStepTimes:
     """One recorded step, in s and by index of the operation. The same operations are in those of every step.
 
     step_s: what own_s, waited_s and end_s add up to, without the own time of ignored operations (left_out_s).
@@ -91,7 +91,7 @@ class StepTimes:
 class OperationTimings:
     """The times of the steps. unrecorded: indices of operations that no step has a call of. notes: what is missing."""
 
-    steps: tuple[StepTimes, ...]
+    steps: tuple[OperationStepTimes, ...]
     unrecorded: frozenset[int]
     notes: tuple[str, ...]
 
@@ -157,7 +157,7 @@ def _steps(
             yield _Step(frames, calls, spare, kernels)
 
 
-def _times(step: _Step, timed: set[int], ignored: frozenset[int], cuda: bool) -> StepTimes:
+def _times(step: _Step, timed: set[int], ignored: frozenset[int], cuda: bool) -> OperationStepTimes:
     calls = {index: frame for index, frame in step.calls.items() if index in timed}
     spans = [(frame.start_ns, frame.end_ns, index) for index, frame in calls.items()]
     if cuda:
@@ -167,7 +167,7 @@ def _times(step: _Step, timed: set[int], ignored: frozenset[int], cuda: bool) ->
     left_out = sum(ns for index, ns in shared.own.items() if index in ignored)
     total = step.end_ns - step.frames[0].start_ns
     launches = Counter(index for _, index in step.kernels) if cuda else Counter(calls.keys())
-    return StepTimes(
+    return OperationStepTimes(
         step_s=(total - left_out) / 1e9,
         own_s={index: shared.own.get(index, 0) / 1e9 for index in calls},
         host_s={index: (frame.end_ns - frame.start_ns) / 1e9 for index, frame in calls.items()},

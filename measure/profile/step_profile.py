@@ -31,7 +31,7 @@ from measure.model.module_paths import is_compiled
 from measure.model.state_snapshot import arguments, tensors
 from measure.operations.tracer import Trace
 from measure.profile.model_step import MODES, ModelStep, naming_faults, paths_below, preserve_state, traced
-from measure.profile.operation_times import StepTimes, read
+from measure.profile.operation_times import OperationStepTimes, read
 from measure.profile.recording import record
 from results.process import collector_off
 from results.records.answers import StepModule, StepOperation, StepProfile
@@ -181,7 +181,7 @@ def _attention(operations: Sequence[Operation]) -> dict[str, Any]:
 
 def operation_rows(
     operations: Sequence[Operation],
-    steps: Sequence[StepTimes],
+    steps: Sequence[OperationStepTimes],
     precision: str,
     device: str,
     groups: Sequence[tuple[int | None, int]] = (),
@@ -233,7 +233,7 @@ def _unit(dtype: str, precision: str, device: str) -> str:
         return ""
 
 
-def _times(index: int, steps: Sequence[StepTimes]) -> dict[str, Any]:
+def _times(index: int, steps: Sequence[OperationStepTimes]) -> dict[str, Any]:
     """The fields of times of an operation; none where it has no call."""
     if not steps or index not in steps[0].own_s:
         return {}
@@ -249,7 +249,7 @@ def _times(index: int, steps: Sequence[StepTimes]) -> dict[str, Any]:
     }
 
 
-def between(operations: Sequence[Operation], steps: Sequence[StepTimes]) -> dict[str, float]:
+def between(operations: Sequence[Operation], steps: Sequence[OperationStepTimes]) -> dict[str, float]:
     """Phase → mean time in which none of its operations ran: what was waited before each; the last has the end, too."""
     times: defaultdict[str, float] = defaultdict(float)
     for operation in operations:

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from results.records.counts import instances
 from workloads.catalogue.catalogue import reason_not_trainable
-from workloads.catalogue.entries import Entry
+from workloads.catalogue.entries import CatalogueEntry
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Family:
     optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
 
 
-def family_workload(name: str, family: Family, known: Entry, sizes: Mapping[str, int]) -> Workload:
+def family_workload(name: str, family: Family, known: CatalogueEntry, sizes: Mapping[str, int]) -> Workload:
     """The workload of a family at these sizes. Raises ValueError, one line, for sizes that do not go together."""
     reason = reason_not_trainable(name, sizes, batch_size=2)
     if reason is not None:

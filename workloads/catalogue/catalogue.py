@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workloads.catalogue import entries
-from workloads.catalogue.entries import RELATIONS, Entry, Limit
+from workloads.catalogue.entries import RELATIONS, CatalogueEntry, Limit
 
 OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
 """Names of `workloads/step.py:OPTIMIZERS`; a test holds the two together."""
@@ -95,35 +95,35 @@ ViT-B/16 and GPT-2, what is worth most first, so that minutes leave something of
 of Fathom as their code has them; fathom-small: the same at sizes for a CPU."""
 
 
-def _images(paper: str, image_size: int = 224, **facts: int | bool | None) -> Entry:
+def _images(paper: str, image_size: int = 224, **facts: int | bool | None) -> CatalogueEntry:
     return _entry("classification", {"image_size": image_size, "num_classes": 1000}, paper, facts)
 
 
-def _residual() -> Entry:
+def _residual() -> CatalogueEntry:
     return _entry("classification", {"image_size": 224, "num_classes": 1000, "width": 64}, _RESNET, {"single_from": 33})
 
 
-def _clips(paper: str, image_size: int, frames: int, **facts: int | bool | None) -> Entry:
+def _clips(paper: str, image_size: int, frames: int, **facts: int | bool | None) -> CatalogueEntry:
     return _entry("video", {"image_size": image_size, "frames": frames, "num_classes": 400}, paper, facts)
 
 
-def _pixels(paper: str, **facts: int | bool | None) -> Entry:
+def _pixels(paper: str, **facts: int | bool | None) -> CatalogueEntry:
     return _entry("segmentation", {"image_size": 480, "num_classes": 21}, paper, facts)
 
 
-def _boxes(paper: str, image_size: int = 800, num_classes: int = 91, **facts: int | bool | None) -> Entry:
+def _boxes(paper: str, image_size: int = 800, num_classes: int = 91, **facts: int | bool | None) -> CatalogueEntry:
     return _entry("detection", {"image_size": image_size, "num_classes": num_classes, "boxes": 8}, paper, facts)
 
 
-def _flow(paper: str, **facts: int | bool | None) -> Entry:
+def _flow(paper: str, **facts: int | bool | None) -> CatalogueEntry:
     return _entry("flow", {"image_size": 368}, paper, facts)
 
 
-def _synthetic_entry(description: str, **hyper: int) -> Entry:
+def _synthetic_entry(description: str, **hyper: int) -> CatalogueEntry:
     return _entry("synthetic", hyper, description, {}, library="workloads")
 
 
-def _catamount(task: str, paper: str, *limits: Limit, **hyper: int) -> Entry:
+def _catamount(task: str, paper: str, *limits: Limit, **hyper: int) -> CatalogueEntry:
     return _entry(task, hyper, f"{paper}; {_HESTNESS}", {"limits": limits}, library="workloads")
 
 
@@ -133,8 +133,8 @@ def _entry(
     paper: str,
     facts: Mapping[str, int | bool | tuple[Limit, ...] | None],
     library: str = "torchvision",
-) -> Entry:
-    return Entry(task=task, hyper=hyper, source=f"{library}; {paper}", **facts)  # type: ignore[arg-type]
+) -> CatalogueEntry:
+    return CatalogueEntry(task=task, hyper=hyper, source=f"{library}; {paper}", **facts)  # type: ignore[arg-type]
 
 
 _BERT = "Devlin et al. 2018, arXiv:1810.04805"
@@ -330,7 +330,7 @@ _SYNTHETIC = {
 }
 """Known answers, to calibrate the harness with."""
 
-ENTRIES: Mapping[str, Entry] = {
+ENTRIES: Mapping[str, CatalogueEntry] = {
     **_CLASSIFICATION,
     **_DENSE,
     **_VIDEO,
@@ -351,7 +351,7 @@ FACTORIES = {
 """Task → the factory of its workloads; torchvision's for all others."""
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> CatalogueEntry:
     """What is known of a workload. Raises ValueError with the nearest names."""
     check_name(name)
     return ENTRIES[name]
@@ -424,7 +424,7 @@ def reason_not_trainable(name: str, hyper: Mapping[str, int], batch_size: int) -
     return None
 
 
-def _beyond(known: Entry, sizes: Mapping[str, int]) -> str | None:
+def _beyond(known: CatalogueEntry, sizes: Mapping[str, int]) -> str | None:
     """The first of its limits that these sizes break, in words."""
     for size, relation, bound in known.limits:
         limit = sizes[bound] if isinstance(bound, str) else bound

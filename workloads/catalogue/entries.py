@@ -19,7 +19,7 @@ RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """What is known of one workload by name.
 
     task: classification, segmentation, detection, video, flow, language, translation, speech, embedding, synthetic, or
@@ -72,8 +72,8 @@ _LIBRARY = "workloads.fathom; "
 _FATHOM = _LIBRARY + "Adolf et al. 2016, arXiv:1608.06581"
 
 
-def _as_coded(task: str, batch_size: int, optimizer: str, hyper: Mapping[str, int], **facts: object) -> Entry:
-    known = Entry(task, hyper, _FATHOM, batch_size=batch_size, optimizer=optimizer, variant=AS_CODED)
+def _as_coded(task: str, batch_size: int, optimizer: str, hyper: Mapping[str, int], **facts: object) -> CatalogueEntry:
+    known = CatalogueEntry(task, hyper, _FATHOM, batch_size=batch_size, optimizer=optimizer, variant=AS_CODED)
     return replace(known, **facts)  # type: ignore[arg-type]
 
 
@@ -110,12 +110,12 @@ _CODED = {
         "reinforcement learning", 32, "RMSProp 0.00025", {"image_size": 84, "hidden": 512, "actions": 4},
         fixed=True, limits=(("actions", "at least", 4),),
     ),
-    "gpt2": Entry(
+    "gpt2": CatalogueEntry(
         "language modelling", {"d_model": 768, "layers": 12, "heads": 12, "seq": 1024, "vocab": 50_257},
         _LIBRARY + "Radford et al. 2019, Language models are unsupervised multitask learners",
         limits=(("d_model", "a multiple of", "heads"),), batch_size=8, optimizer="AdamW 0.0006",
     ),
-    "vit": Entry(
+    "vit": CatalogueEntry(
         "image recognition",
         {"image_size": 224, "num_classes": 1000, "patch": 16, "d_model": 768, "layers": 12, "heads": 12},
         _LIBRARY + "Dosovitskiy et al. 2021, arXiv:2010.11929",
@@ -154,7 +154,7 @@ _SMALL = {
 most. memnet and autoenc are small as they are."""
 
 
-def _changed(known: Entry, sizes: Mapping[str, int], **facts: object) -> Entry:
+def _changed(known: CatalogueEntry, sizes: Mapping[str, int], **facts: object) -> CatalogueEntry:
     return replace(known, hyper={**known.hyper, **sizes}, **facts)  # type: ignore[arg-type]
 
 
@@ -172,7 +172,7 @@ _LARGE = {
     f"seq2seq@{FUSED}": replace(_CODED["seq2seq"], variant=FUSED),
 }
 
-ENTRIES: Mapping[str, Entry] = {
+ENTRIES: Mapping[str, CatalogueEntry] = {
     **_LARGE,
     **{
         f"{name}{SMALL}": _changed(known, _SMALL[base(name)][1], batch_size=_SMALL[base(name)][0])

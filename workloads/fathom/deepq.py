@@ -71,7 +71,7 @@ def begun(size: int, device: torch.device, generator: torch.Generator | None, an
     return Game(row, below(GRID), below(GRID).unsqueeze(1).expand(size, FRAMES))
 
 
-class Network(nn.Sequential):
+class QNetwork(nn.Sequential):
     """States, batch × 4 × S × S → what each action is worth, batch × actions."""
 
     def __init__(self, image_size: int, hidden: int, actions: int) -> None:
@@ -92,8 +92,8 @@ class DeepQ(nn.Module):
 
     def __init__(self, image_size: int, hidden: int, actions: int) -> None:
         super().__init__()
-        self.online = Network(image_size, hidden, actions)
-        self.target = Network(image_size, hidden, actions)
+        self.online = QNetwork(image_size, hidden, actions)
+        self.target = QNetwork(image_size, hidden, actions)
         for module in self.target.modules():
             for name in list(module._parameters):
                 weight = module._parameters.pop(name)
@@ -103,8 +103,8 @@ class DeepQ(nn.Module):
     @torch.no_grad()
     def refresh(self) -> None:
         """The target takes the weights over."""
-        for kept, weight in zip(self.target.buffers(), self.online.parameters(), strict=True):
-            kept.copy_(weight)
+        for buffer, weight in zip(self.target.buffers(), self.online.parameters(), strict=True):
+            buffer.copy_(weight)
 
     def forward(
         self,

@@ -168,7 +168,7 @@ STAGES = (2, 4, 8, 16)
 """Channels of each stage, in widths of the stem; those inside a block are a quarter."""
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """x → x + three convolutions of x, of 1, 3 and 1, each with its ReLU."""
 
     def __init__(self, channels: int) -> None:
@@ -198,7 +198,7 @@ class Residual(nn.Module):
         for stage in STAGES:
             layers += [nn.Conv2d(channels, stage * width, 1, bias=False)]
             channels = stage * width
-            layers += [Block(channels) for _ in range(BLOCKS)]
+            layers += [ResidualBlock(channels) for _ in range(BLOCKS)]
         self.stages = nn.Sequential(*layers)
         self.classifier = nn.Linear(channels, num_classes, bias=False)
         self.apply(_begin_small)
@@ -266,7 +266,7 @@ def vision_transformer(
     image_size: int, num_classes: int, patch: int, d_model: int, layers: int, heads: int
 ) -> torch.nn.Module:
     """Images, batch × 3 × S × S → logits, batch × num_classes."""
-    made: torch.nn.Module = VisionTransformer(
+    model: torch.nn.Module = VisionTransformer(
         image_size, patch, layers, heads, d_model, 4 * d_model, num_classes=num_classes
     )
-    return made
+    return model

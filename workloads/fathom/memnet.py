@@ -51,12 +51,12 @@ def draw_stories(
     place = _walks(person, below(len(PLACES), size, len(PEOPLE)), 1 + below(len(PLACES) - 1, size, memory))
     stories = torch.where(there.unsqueeze(2), _sentences(person, place, below(len(WALKS), size, memory), sentence), PAD)
     which = (torch.rand(size, 1, device=device, generator=generator) * length).long()
-    asked = person.gather(1, which)
-    last = ((person == asked) & there).long().cumsum(dim=1).argmax(dim=1, keepdim=True)
-    where = torch.tensor(numbers("where is"), device=asked.device).expand(asked.shape[0], 2)
+    whom = person.gather(1, which)
+    last = ((person == whom) & there).long().cumsum(dim=1).argmax(dim=1, keepdim=True)
+    where = torch.tensor(numbers("where is"), device=whom.device).expand(whom.shape[0], 2)
     return (
         stories,
-        functional.pad(torch.cat([where, _PERSON + asked], dim=1), (0, sentence - 3)),
+        functional.pad(torch.cat([where, _PERSON + whom], dim=1), (0, sentence - 3)),
         _PLACE + place.gather(1, last).squeeze(1),
     )
 

@@ -58,7 +58,7 @@ FAMILIES = {
     "seq2seq@as_paper": _pairs(seq2seq.Seq2Seq, seq2seq.pairs),
     "seq2seq@fused": _pairs(seq2seq.FusedSeq2Seq, partial(seq2seq.pairs, is_one=True)),
     "memnet": Family(memnet.MemNet, memnet.batch, memnet.loss, _samples_of, "question", memnet.optimizer),
-    "fathom-speech": _sounds(speech.Speech, partial(speech.spoken, seen_of="labels")),
+    "fathom-speech": _sounds(speech.CodedSpeech, partial(speech.spoken, seen_of="labels")),
     "fathom-speech@as_paper": _sounds(speech.DeepSpeech, partial(speech.spoken, seen_of="frames")),
     "autoenc": Family(
         image_nets.AutoEncoder,
@@ -98,10 +98,10 @@ def get(name: str, /, **hyper: int) -> Workload:
     return family_workload(name, family, known, sizes)
 
 
-Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]
+Runstep = Callable[["GraphSession", Sequence[str], Mapping[str, Any]], Any]
 
 
-class Session:
+class GraphSession:
     """Runs steps: of training if "train" is among the fetches, else of inference."""
 
     def __init__(self, step: TrainingStep | InferenceStep) -> None:
@@ -113,10 +113,10 @@ class Session:
         step = self._step
         step.batches = iter([Batch(feed_dict["inputs"], feed_dict["labels"])])
         step()
-        found = (
+        results = (
             {"train": None, "loss": step.last_loss} if isinstance(step, TrainingStep) else {"outputs": step.last_output}
         )
-        return [found[name] for name in fetches]
+        return [results[name] for name in fetches]
 
 
 class FathomModel:
@@ -146,7 +146,7 @@ class FathomModel:
             torch.manual_seed(self.seed)
             self._model = self.workload.build(**self.workload.hyper)
         self._batches: Iterator[Batch] | None = None
-        self._session: Session | None = None
+        self._session: GraphSession | None = None
         self._threads: int | None = None
 
     def model(self) -> torch.nn.Module:
@@ -173,11 +173,11 @@ class FathomModel:
 
             self._batches = batches(self.workload, Path(self.data), self.batch_size, self.device)
         if self.forward_only:
-            self._session = Session(InferenceStep(self._model, [], self.device.type))
+            self._session = GraphSession(InferenceStep(self._model, [], self.device.type))
             return
         name = "own" if self.workload.optimizer is not None else "sgd"
         optimizer = optimizer_of(name, self.workload, self._model.parameters())
-        self._session = Session(TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type))
+        self._session = GraphSession(TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type))
 
     def run(self, runstep: Runstep | None = None, n_steps: int = 1) -> list[Any]:
         """What the runstep gave in each of n_steps steps, each on a batch of its own.
@@ -186,7 +186,7 @@ class FathomModel:
         """
         if self._session is None or self._batches is None:
             raise ValueError(f"{self.workload.name} is not set up: call setup() before run()")
-        taken = runstep or Session.run
+        taken = runstep or GraphSession.run
         results = []
         for _ in range(n_steps):
             batch = next(self._batches)

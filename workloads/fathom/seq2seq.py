@@ -71,7 +71,7 @@ class Stack(nn.Module):
         return [cell.zeros(like) for cell in cells]
 
 
-class Attention(nn.Module):
+class BahdanauAttention(nn.Module):
     """Bahdanau's: weights over the source are softmax of v·tanh(key + query)."""
 
     def __init__(self, hidden: int, layers: int) -> None:
@@ -101,7 +101,7 @@ class Seq2Seq(nn.Module):
         self.source, self.target = nn.Embedding(vocab, hidden), nn.Embedding(vocab, hidden)
         self.reader = Stack(hidden, layers)
         self.writer = Stack(hidden, layers)
-        self.attention = Attention(hidden, layers)
+        self.attention = BahdanauAttention(hidden, layers)
         self.entered = nn.Linear(2 * hidden, hidden)
         self.written = nn.Linear(2 * hidden, hidden)
         self.projection = nn.Linear(hidden, vocab)
@@ -171,16 +171,16 @@ class FusedSeq2Seq(Seq2Seq):
             nn.init.constant_(getattr(self.reader, f"bias_ih_l{layer}")[hidden : 2 * hidden], 1.0)
 
     def _read(self, words: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
-        memory, (outputs, kept) = self.reader(words)
-        return memory, list(zip(outputs.unbind(0), kept.unbind(0), strict=True))
+        memory, (outputs, cells) = self.reader(words)
+        return memory, list(zip(outputs.unbind(0), cells.unbind(0), strict=True))
 
 
 def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy over the words that are no padding. labels: batch × target."""
     logits, answers = output
-    kept = (labels != PAD).flatten().to(logits.dtype)
+    is_word = (labels != PAD).flatten().to(logits.dtype)
     missed = functional.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none")
-    return (missed * kept).sum() / kept.sum()
+    return (missed * is_word).sum() / is_word.sum()
 
 
 def pairs(

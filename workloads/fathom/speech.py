@@ -46,13 +46,13 @@ class Tiled(nn.Module):
         return torch.bmm(heard, self.weight.repeat(size, 1, 1)) + self.bias.repeat(size, frames, 1)
 
 
-class Speech(nn.Module):
+class CodedSpeech(nn.Module):
     """As coded: sound, batch × frames × coefficients → log probabilities, frames × batch × phonemes."""
 
     def __init__(self, hidden: int, coefficients: int, phonemes: int, **_sizes: int) -> None:
         super().__init__()
         sizes = (coefficients, hidden, hidden, hidden, phonemes)
-        self.layers = nn.ModuleList(Tiled(*each) for each in pairwise(sizes))
+        self.layers = nn.ModuleList(Tiled(*pair) for pair in pairwise(sizes))
 
     def forward(self, sound: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -66,7 +66,7 @@ class DeepSpeech(nn.Module):
     def __init__(self, hidden: int, coefficients: int, phonemes: int, **_sizes: int) -> None:
         super().__init__()
         sizes = (coefficients, hidden, hidden, hidden)
-        self.layers = nn.ModuleList(nn.Linear(*each) for each in pairwise(sizes))
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.entered = nn.Linear(hidden, hidden)
         self.onward, self.backward_ = (nn.Linear(hidden, hidden, bias=False) for _ in range(2))
         self.fifth = nn.Linear(hidden, hidden)

@@ -19,7 +19,7 @@ from measure.operations.tracer import trace_step
 from measure.profile import events, step_profile
 from measure.profile.events import Frame, bare, common, join, step_frames
 from measure.profile.operation_times import shares
-from measure.profile.step_profile import StepTimes
+from measure.profile.step_profile import OperationStepTimes
 from measure.timing.profiler_ranges import Ranges
 from results.records.counts import Operation
 from tests.support.nets.step_nets import NETS, Net
@@ -172,7 +172,9 @@ def test_each_instant_belongs_to_what_began_last(seed: int):
 
 def test_times_are_means_of_the_operations_that_have_a_call():
     """Operation 1 has no call: it has no times; without a recorded step none has."""
-    steps = [StepTimes(3.0, {0: own}, {0: 2 * own}, {0: 0.5}, {0: kernels}) for own, kernels in ((1.0, 2), (3.0, 4))]
+    steps = [
+        OperationStepTimes(3.0, {0: own}, {0: 2 * own}, {0: 0.5}, {0: kernels}) for own, kernels in ((1.0, 2), (3.0, 4))
+    ]
     times = step_profile._times(0, steps)
     assert (times["time_s"], times["host_time_s"], times["kernels"]) == (2.0, 4.0, 3.0)
     assert step_profile._times(1, steps) == step_profile._times(0, []) == {}

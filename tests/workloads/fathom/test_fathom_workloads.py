@@ -85,7 +85,7 @@ def test_inference_is_the_same_model_in_evaluation_mode_without_gradients(name):
 
 
 def test_bahdanaus_attention_by_a_loop():
-    attention = seq2seq.Attention(hidden=4, layers=2)
+    attention = seq2seq.BahdanauAttention(hidden=4, layers=2)
     memory, states = torch.randn(1, 3, 4), [(torch.randn(1, 4), torch.randn(1, 4)) for _ in range(2)]
     keys = attention.keys(memory.transpose(1, 2)).transpose(1, 2)
     query = attention.query(torch.cat([states[0][0], states[0][1], states[1][0], states[1][1]], dim=1))[0]
