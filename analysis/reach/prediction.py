@@ -1,7 +1,7 @@
 """A step on a device that nobody here has: its least time, its predicted time with an interval, what others measured.
 
-The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak, bytes ÷
-bandwidth); products that a faster algorithm computes (Winograd) and tensors that stay in a cache may beat it. A
+The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak,
+bytes ÷ bandwidth); products that a faster algorithm computes (Winograd) and tensors that stay in a cache may beat it. A
 prediction is refused where nothing like the step was measured; on a device that was not measured itself the interval is
 that of devices left out. Not claimed: that a device reaches the bound, or that published rows are a fair sample.
 """

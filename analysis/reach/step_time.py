@@ -3,7 +3,7 @@
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
 Peaks and bandwidths are the datasheet's. A class is a kind of operation whose time follows one pair of rates: products
-by how they are computed, by pass and by their narrowest side that does not depend on the batch; all else by kind. Eager,
+by how they are computed, by pass and by their narrowest side that the batch does not change; all else by kind. Eager,
 each operation is a launch; compiled, each group of ideal fusion, with the class of its product. Amounts are constant +
 slope × batch, from two batches. Factors of a measured setting lean on those of its *pool* (mode, layout, way of
 running), which stand for devices that were not measured. Not claimed: that a compiler fuses so.
