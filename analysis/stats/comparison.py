@@ -148,7 +148,7 @@ def relative_difference(
     if not own_degrees and pooled[1] < LEAST_DEGREES:
         prior, prior_degrees = (math.log1p(margin_ratio) / 2) ** 2, PRIOR_DEGREES // 2
     degrees = own_degrees + prior_degrees
-    within = fmean(each for side in (a, b) for session in side for _, each in session)
+    within = fmean(square for side in (a, b) for session in side for _, square in session)
     spread = max(within, prior, (own * own_degrees + prior * prior_degrees) / degrees)
     first, second = (fmean(fmean(log for log, _ in session) for session in side) for side in (a, b))
     error = math.sqrt(spread * (1 / len(a) + 1 / len(b) + 2 * HOURS))

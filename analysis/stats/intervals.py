@@ -127,8 +127,8 @@ def answers(
     with the draws. Raises what it raises.
     """
     uniforms = hypercube(draws, max(len(inputs), 1))
-    centre = function({name: np.asarray([each.median]) for name, each in inputs.items()})
-    spread = function({name: each.at(uniforms[:, column]) for column, (name, each) in enumerate(inputs.items())})
+    centre = function({name: np.asarray([quantity.median]) for name, quantity in inputs.items()})
+    spread = function({name: value.at(uniforms[:, column]) for column, (name, value) in enumerate(inputs.items())})
     return {name: Estimate(float(centre[name][0]), *_ends(spread[name], confidence)) for name in centre}
 
 

@@ -326,8 +326,8 @@ class Printed:
 
 def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float]:
     """The least and the most of a function that is monotone in each argument, over what they may have been."""
-    found = [function(*corner) for corner in itertools.product(*(each.ends for each in printed))]
-    return min(found), max(found)
+    values = [function(*corner) for corner in itertools.product(*(number.ends for number in printed))]
+    return min(values), max(values)
 
 
 def amount(value: float | None, unit: str = "") -> str:

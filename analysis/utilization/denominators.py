@@ -252,7 +252,7 @@ def marked(
 
 def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) -> dict[tuple[str, str, float], float]:
     """Ceilings that a cell's exact count is above: session, device and rate → the highest fraction of it."""
-    found: dict[tuple[str, str, float], float] = {}
+    beaten: dict[tuple[str, str, float], float] = {}
     for row in rows:
         ratio = row.utilization_ratio
         if row.denominator != "ceiling" or row.method != "exact" or ratio is None or ratio <= 1:
@@ -260,5 +260,5 @@ def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) ->
         run = runs.get((row.cell_id, row.attempt))
         if run is not None:
             key = (run.sitting, run.device, row.peak_flop_per_s or 0.0)
-            found[key] = max(ratio, found.get(key, 0.0))
-    return found
+            beaten[key] = max(ratio, beaten.get(key, 0.0))
+    return beaten

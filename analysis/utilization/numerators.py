@@ -128,20 +128,20 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
 def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]:
     """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known; "hardware" is
     not where nothing is attention."""
-    found: dict[str, Counter[str]] = {name: Counter() for name in CONVENTIONS[1:]}
+    less_by_name: dict[str, Counter[str]] = {name: Counter() for name in CONVENTIONS[1:]}
     is_there = False
     for operation, cost in priced:
         pairs = kept_pairs(operation) if may_have_mask(operation) else None
         if pairs is None:
             continue
         is_there = True
-        for name in list(found):
+        for name in list(less_by_name):
             less = pairs.less(name, int(cost.model_flop))
             if less is None:
-                del found[name]
+                del less_by_name[name]
             else:
-                found[name][input_dtype(operation)] += less
-    return {name: dict(less) for name, less in found.items() if is_there or name != "hardware"}
+                less_by_name[name][input_dtype(operation)] += less
+    return {name: dict(less) for name, less in less_by_name.items() if is_there or name != "hardware"}
 
 
 def input_dtype(operation: Operation) -> str:
@@ -275,7 +275,7 @@ def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
 
     What these calls hold is not known, so that a counter's number may be a part, and is none.
     """
-    partial = next((each for each in numerators if each.method == "exact" and each.reason and each.at_least_flop), None)
+    partial = next((row for row in numerators if row.method == "exact" and row.reason and row.at_least_flop), None)
     if partial is None:
         return list(numerators)
     least, compared = partial.at_least_flop or 0, []

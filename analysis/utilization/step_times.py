@@ -200,7 +200,7 @@ class PairedCeiling:
             known = ", ".join(sorted(self.s_per_flop))
             raise Unavailable(f"no kernel of {', '.join(lacking)} was timed beside the steps; known units: {known}")
         times = zip(*(self.s_per_flop[unit] for unit in work), strict=True)
-        ideal_s = [sum(flop * each for flop, each in zip(work.values(), pair, strict=True)) for pair in times]
+        ideal_s = [sum(flop * time_s for flop, time_s in zip(work.values(), pair, strict=True)) for pair in times]
         ideal, step = fmean(ideal_s), fmean(self.step_s)
         ratio, count = ideal / step, len(ideal_s)
         differences = [a / ideal - b / step for a, b in zip(ideal_s, self.step_s, strict=True)]
@@ -215,10 +215,10 @@ class PairedCeiling:
         single pair. It does not depend on how much work a step has."""
         widths = []
         for unit in self.s_per_flop:
-            found = self.utilization({unit: 1})
-            if found.low is None or found.high is None:
+            paired = self.utilization({unit: 1})
+            if paired.low is None or paired.high is None:
                 return None
-            widths.append(math.log(found.high / found.low) / 2 if found.low > 0 else math.inf)
+            widths.append(math.log(paired.high / paired.low) / 2 if paired.low > 0 else math.inf)
         return max(widths)
 
     def source(self, flop_by_unit: Mapping[str, int]) -> str:

@@ -88,8 +88,11 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Sequence[Telemetr
         time = MeanStepTime(summary.mean, summary.low, summary.high, sum(block.steps for block in blocks), drift)
     paired = paired_ceiling(samples, run.interval_rule)
     known: dict[str, Any] = {"works": {row.work: row for row in work_times(run, samples)}}
-    if one := [s for s in samples if s.work == "one" and s.part == "measure" and not s.phase and s.steps > 0]:
-        ends_s = min(block.start_s for block in one), max(block.start_s + block.wall_s for block in one)
+    if sample_blocks := [s for s in samples if s.work == "one" and s.part == "measure" and not s.phase and s.steps > 0]:
+        ends_s = (
+            min(block.start_s for block in sample_blocks),
+            max(block.start_s + block.wall_s for block in sample_blocks),
+        )
         known["one_clock_hz"] = telemetry.mean_sm_clock_hz(readings, *ends_s)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is not None and end_s is not None and end_s > start_s:
@@ -139,7 +142,7 @@ def rows(
     of_one: the denominators of the method one, whose sample was timed at a clock of its own; None: the same.
     """
     numerators, run = list(numerators), measured.run
-    exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
+    exact = next((numerator for numerator in numerators if numerator.method == EXACT and numerator.model_flop), None)
     paired = [Denominator(PAIRED)] if measured.paired is not None else []
     cell = {**identity(run, Utilization), "variant": variant(run), "power_capped_ratio": measured.power_capped_ratio}
     blank = Utilization(**cell, method="", numerator_source="", denominator="")

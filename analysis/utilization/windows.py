@@ -115,7 +115,7 @@ def _squares(values: Sequence[float]) -> float:
     """The sum of squared distances of the logarithms from their mean."""
     logs = [math.log(value) for value in values]
     mean = fmean(logs)
-    return sum((each - mean) ** 2 for each in logs)
+    return sum((log - mean) ** 2 for log in logs)
 
 
 def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
@@ -140,7 +140,7 @@ def pools(rows: Iterable[Utilization]) -> dict[Pool, BetweenWindows | None]:
     for row in rows:
         if (window := _window(row)) is not None:
             cells.setdefault(pool_of(row), {}).setdefault(cell_of(row), {})[row.repeat] = window
-    return {pool: between_windows([tuple(each.values()) for each in same.values()]) for pool, same in cells.items()}
+    return {pool: between_windows([tuple(own.values()) for own in same.values()]) for pool, same in cells.items()}
 
 
 def pool_of(row: Utilization) -> Pool:

@@ -138,7 +138,7 @@ def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
     ordered = sorted(segments, key=lambda segment: segment.index)
     if not ordered or sum(segment.steps for segment in ordered) != steps:
         return None
-    total_s = sum(mean_s * each.steps for mean_s, each in zip(block_means_s(ordered), ordered, strict=True))
+    total_s = sum(mean_s * segment.steps for mean_s, segment in zip(block_means_s(ordered), ordered, strict=True))
     even = ordered[:-1] if last else ordered
     half_s = _mean(even, run.interval_rule).half_s if even else None
     inside = sum(segment.steps for segment in even)

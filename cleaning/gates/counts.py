@@ -104,11 +104,11 @@ def affine(evidence: Evidence) -> Iterator[Finding]:
 
 def _profiled(evidence: Evidence) -> dict[Key, dict[int, int]]:
     """Attempt → batch → model FLOP of one sample and of the last batch, by their cleaned profiles."""
-    found: dict[Key, dict[str, list[tuple[int, int]]]] = {}
+    passes_of: dict[Key, dict[str, list[tuple[int, int]]]] = {}
     for row in evidence.profile_counts:
         if row.work in ("one", "last") and row.cleaned_flop is not None:
-            found.setdefault(key_of(row), {}).setdefault(row.work, []).append((row.items, row.cleaned_flop))
-    both = {key: [passes for passes in works.values() if len(passes) == PASSES] for key, works in found.items()}
+            passes_of.setdefault(key_of(row), {}).setdefault(row.work, []).append((row.items, row.cleaned_flop))
+    both = {key: [passes for passes in works.values() if len(passes) == PASSES] for key, works in passes_of.items()}
     return {key: {passes[0][0]: sum(flop for _, flop in passes) for passes in works} for key, works in both.items()}
 
 

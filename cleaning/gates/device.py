@@ -48,7 +48,8 @@ def hardware(evidence: Evidence) -> Iterator[Finding]:
 def self_test(evidence: Evidence) -> Iterator[Finding]:
     """The run's self-test: passed, with every check that a GPU can answer, on the device and by the software of it."""
     used = {run.sitting for run in evidence.data.runs}
-    homes = [each for each in evidence.data.sittings if each.sitting in used and each.device.startswith("cuda")]
+    sittings = (sitting for sitting in evidence.data.sittings if sitting.sitting in used)
+    homes = [sitting for sitting in sittings if sitting.device.startswith("cuda")]
     test = evidence.self_test
     if not homes or test is None:
         return
@@ -58,8 +59,8 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
         own = {"device": test.device, "driver": test.driver, "torch": test.torch_version}
         own["harness_version"] = test.harness_version
         runs = [
-            (each.device_name, each.driver, each.torch_version, each.environment.get("harness_version"))
-            for each in homes
+            (sitting.device_name, sitting.driver, sitting.torch_version, sitting.environment.get("harness_version"))
+            for sitting in homes
         ]
         pairs = zip(own.items(), zip(*runs, strict=True), strict=True)
         elsewhere = [f"of {name} {text!r}, the run of {of[0]!r}" for (name, text), of in pairs if text not in of]
@@ -81,8 +82,8 @@ def _flags(evidence: Evidence) -> Iterator[Finding]:
             continue
         wrong = [
             f"{when} it {disagreement}"
-            for when, found in (("before", run.flags_before), ("after", run.flags_after))
-            for disagreement in disagreements(found, policy, run.device, run.cudnn_benchmark, run.deterministic)
+            for when, flags in (("before", run.flags_before), ("after", run.flags_after))
+            for disagreement in disagreements(flags, policy, run.device, run.cudnn_benchmark, run.deterministic)
         ]
         named = unit_of(policy.autocast or "float32", policy, run.device)
         wrong += [
@@ -251,7 +252,7 @@ def _of_row(evidence: Evidence, run: Run, denominator: str, value: float) -> Ite
         words = f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s"
         yield Finding(run.cell_id, value <= limit * (1 + SAME), words)
     runs = [run] if denominator == "datasheet" else evidence.measured_cells  # the user's is one for all units
-    bound = max(filter(None, (_bound(environment, name, each) for each in runs)), default=None)
+    bound = max(filter(None, (_bound(environment, name, cell) for cell in runs)), default=None)
     if bound is not None:
         words = f"{denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
         yield Finding(run.cell_id, value <= bound * PEAK_SLACK, words)

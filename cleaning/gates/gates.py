@@ -187,7 +187,7 @@ GATES: tuple[Gate, ...] = (
 
 def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
     """One verdict a gate, in their order."""
-    kind = "cuda" if any(each.device.startswith("cuda") for each in evidence.data.sittings) else "cpu"
+    kind = "cuda" if any(sitting.device.startswith("cuda") for sitting in evidence.data.sittings) else "cpu"
     failed: dict[str, set[str]] = {}
     verdicts = []
     for gate in gates:
@@ -202,19 +202,19 @@ def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
     return verdicts
 
 
-def _verdict(gate: Gate, found: list[Finding], left_out: int) -> Verdict:
-    wrong = [each for each in found if not each.holds]
-    cells = dict.fromkeys(each.cell_id for each in wrong or found if each.cell_id != RUN)
+def _verdict(gate: Gate, findings: list[Finding], left_out: int) -> Verdict:
+    wrong = [finding for finding in findings if not finding.holds]
+    cells = dict.fromkeys(finding.cell_id for finding in wrong or findings if finding.cell_id != RUN)
     by_cell: dict[str, list[str]] = {}
-    for each in (each for each in wrong or found if each.words):
-        by_cell.setdefault(each.cell_id, []).append(each.words)
-    missing = "" if found else f"needs {gate.needs}"
+    for finding in (finding for finding in wrong or findings if finding.words):
+        by_cell.setdefault(finding.cell_id, []).append(finding.words)
+    missing = "" if findings else f"needs {gate.needs}"
     beside = f"not asked: {left_out} of the cells, which failed a gate that comes first" if left_out else ""
     return Verdict(
         gate=gate.name,
         checks=gate.checks,
-        verdict=FAIL if wrong else PASS if found else OPEN,
-        asked=len({each.cell_id for each in found}),
+        verdict=FAIL if wrong else PASS if findings else OPEN,
+        asked=len({finding.cell_id for finding in findings}),
         cell_ids=tuple(cells),
         found={cell_id: "; ".join(dict.fromkeys(words)) for cell_id, words in by_cell.items()},
         reason="; ".join(filter(None, (missing, beside))),

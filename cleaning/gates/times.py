@@ -62,13 +62,13 @@ def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
 
 def _overlapping(samples: Sequence[Sample]) -> str:
     """Blocks of a cell with a paired ceiling that ran at once: they are timed one after the other by one clock."""
-    blocks = [each for each in samples if each.part not in APART and not each.work]
+    blocks = [sample for sample in samples if sample.part not in APART and not sample.work]
     if not any(block.part == "ceiling" for block in blocks):
         return ""
     for before, after in itertools.pairwise(sorted(blocks, key=lambda block: block.start_s)):
         over_s = before.start_s + before.wall_s - after.start_s
         if over_s > CLOCK_S:
-            names = [f"{each.part} block {each.index}" for each in (before, after)]
+            names = [f"{block.part} block {block.index}" for block in (before, after)]
             return f"{names[1]} begins {over_s:.3g} s before {names[0]} ended"
     return ""
 

@@ -7,7 +7,7 @@ was asked of them. What may differ is named by the caller; anything else that do
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -90,7 +90,7 @@ def compare_runs(
     groups_a, groups_b = (groups(data, across) for data in (a, b))
     for name, group in ((name, group) for name, side in (("A", groups_a), ("B", groups_b)) for group in side.values()):
         run = group.runs[0]
-        if several := _differing(conditions(run), map(conditions, group.runs)):  # no repeats of one cell
+        if several := _differing(conditions(run), [*map(conditions, group.runs)]):  # no repeats of one cell
             cell = f"{run.model} b{run.batch_size}"
             raise ValueError(f"{name} has {cell} with several values of {', '.join(several)}: which is meant?")
     common = [key for key in groups_a if key in groups_b]
@@ -155,7 +155,7 @@ def _relative(run: Run, paired: PairedCeiling) -> tuple[float, float] | None:
     return -math.log(used.ratio), Window(used.ratio, used.low, used.high).variance
 
 
-def _differing(first: Key, others: Iterable[Key]) -> list[str]:
+def _differing(first: Key, others: Sequence[Key]) -> list[str]:
     return [name for i, name in enumerate(OF_A_STEP) if any(other[i] != first[i] for other in others)]
 
 

@@ -60,7 +60,7 @@ class Condition:
 
 
 def judge(
-    a: RunData, b: RunData, rows: Sequence[Comparison], asked: Sequence[Condition], across: Collection[str] = ()
+    a: RunData, b: RunData, rows: Sequence[Comparison], conditions: Sequence[Condition], across: Collection[str] = ()
 ) -> list[GateCheck]:
     """A row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
     groups_a, groups_b = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
@@ -76,7 +76,7 @@ def judge(
             reason = ": ".join(filter(None, (f"B was not measured: {failed.status}", failed.reason)))
             checks.append(_check(row, Condition(TRAINS, 0.0), MET, reason=reason))
         counted = _quantities(a, first), _quantities(b, second)
-        for condition in asked:
+        for condition in conditions:
             if condition.name == TIMED:
                 checks.append(_slower(row, condition, first, second, alarm_ratio))
             else:
@@ -189,7 +189,7 @@ class Answer:
     """What a gate finds. undecided_fails: whether it fails where a condition is undecided, or nothing was compared."""
 
     checks: Sequence[GateCheck]
-    asked: Sequence[Condition]
+    conditions: Sequence[Condition]
     sides: tuple[Side, Side]
     undecided_fails: bool = False
 
@@ -206,7 +206,7 @@ class Answer:
         """What the gate says, and why."""
         cells = self.cells(*_OUTCOMES)
         of_all = f"of {cells} cell{'s' * (cells != 1)}"
-        texts = {TRAINS: "not trained any more"} | {condition.name: condition.text for condition in self.asked}
+        texts = {TRAINS: "not trained any more"} | {condition.name: condition.text for condition in self.conditions}
         reasons = []
         for outcome, words in ((MET, "{}"), (UNDECIDED, "undecided whether {}")):
             for name, text in texts.items():
@@ -214,7 +214,7 @@ class Answer:
                     reasons.append(f"{words.format(text)} in {count} {of_all}")
         if lacking := self.cells(NOT_COMPARED):
             reasons.append(f"not all could be compared in {lacking} {of_all}")
-        none = f"in none {of_all}: {', '.join(condition.text for condition in self.asked)}"
+        none = f"in none {of_all}: {', '.join(condition.text for condition in self.conditions)}"
         return f"The gate {'fails' if self.fails else 'passes'}: {'; '.join(reasons) or none}."
 
     @property

@@ -115,7 +115,7 @@ def _furthest(rows: Sequence[Comparison]) -> str:
     decided = [(name, row) for name, row in zip(cell_names(rows), rows, strict=True) if row.verdict in (FASTER, SLOWER)]
     if not decided:
         return ""
-    name, row = max(decided, key=lambda each: max(each[1].ratio or 1.0, 1 / (each[1].ratio or 1.0)))
+    name, row = max(decided, key=lambda named: max(named[1].ratio or 1.0, 1 / (named[1].ratio or 1.0)))
     start = f"The largest difference: {fitting(name, _NAME_LETTERS)}, whose step takes {digits(row.ratio or 0.0)} times"
     known = row.low_ratio is not None and row.high_ratio is not None
     ends = interval_text(row.low_ratio or 0.0, row.high_ratio or 0.0) if known else "unknown"

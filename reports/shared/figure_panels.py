@@ -269,7 +269,7 @@ def patch(label: str, **look: Any) -> Any:
 def legend(figure: Figure, marks: Sequence[Any]) -> None:
     """Above the panels, outside of the data, in as few lines as fit."""
     if marks:
-        letters = sum(len(str(each.get_label())) + _MARK_LETTERS for each in marks)
+        letters = sum(len(str(entry.get_label())) + _MARK_LETTERS for entry in marks)
         lines = math.ceil(_UNEVEN * letters / (figure.get_size_inches()[0] * _LETTERS_PER_IN))
         figure.legend(handles=marks, loc="outside upper center", ncols=math.ceil(len(marks) / lines))
 
@@ -297,7 +297,7 @@ def labels(points: pd.DataFrame) -> pd.Series[str]:
     """Model, and beneath it what sets the cell apart from others: a part that all cells have is not said."""
     parts = points["variant"].map(lambda text: [part for part in text.split(", ") if part])
     shared = set.intersection(*map(set, parts)) if len(points) else set()
-    own = parts.map(lambda each: variant_lines(", ".join(part for part in each if part not in shared)))
+    own = parts.map(lambda own: variant_lines(", ".join(part for part in own if part not in shared)))
     return points["model"] + own.map(lambda lines: "".join(f"\n{line}" for line in lines))
 
 

@@ -249,7 +249,7 @@ def shared_variant(views: Sequence[View]) -> str:
     return ", ".join(
         part
         for part in dict.fromkeys(part for view in views for part in parts(view.variant))
-        if all(part in each for each in (of_images if part.startswith(_OF_IMAGES) else variants))
+        if all(part in variant for variant in (of_images if part.startswith(_OF_IMAGES) else variants))
     )
 
 

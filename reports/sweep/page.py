@@ -187,13 +187,13 @@ def warnings(views: Sequence[View], names: Names) -> Table | None:
             code, colon, text = mark.partition(": ")
             texts.append((code if colon else "", text if colon else mark, view.run.cell_id))
     codes = list(dict.fromkeys(code for code, *_ in texts))
-    texts.sort(key=lambda each: codes.index(each[0]))
+    texts.sort(key=lambda text: codes.index(text[0]))
     return told_once("What to know before using these numbers", ("code", "warning"), texts, names)
 
 
 def told_once(caption: str, heads: Cells, texts: Iterable[Said], names: Names) -> Table | None:
     """A row for each text with its cells at the end; texts that differ in their numbers alone are one."""
-    rows_of = grouped(dict.fromkeys(texts), lambda each: (each[0], skeleton(each[1])))
+    rows_of = grouped(dict.fromkeys(texts), lambda text: (text[0], skeleton(text[1])))
     rows = tuple(
         (what, session_words(merged([text for _, text, _ in same])), names.listed(cell for *_, cell in same))
         for (what, _), same in rows_of.items()

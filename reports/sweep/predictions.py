@@ -67,7 +67,10 @@ def compared(built: Built, predictions: Predictions) -> list[dict[str, Any]]:
 def _row(view: View, time_s: float | None, predicted: Mapping[str, Any]) -> dict[str, Any]:
     """One cell. A cell with other FLOP than predicted has other sizes: it is not compared, and the reason says so."""
     row = {**predicted, "batch_size": view.run.batch_size, "compile": view.run.compile}
-    counted = {each.model_flop for each in view.fractions if each.method == "exact"} - {None, row["model_flop"]}
+    counted = {fraction.model_flop for fraction in view.fractions if fraction.method == "exact"} - {
+        None,
+        row["model_flop"],
+    }
     if counted:
         row |= dict.fromkeys(TIMES)
         row["reason"] = f"{row['model']} has {counted.pop():,} model FLOP here, which are not those predicted"

@@ -57,8 +57,8 @@ def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figu
 def _labels(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.Series[str]:
     """The model; with its variant where that changes its counts (another image size does, another layout does not)."""
     rows = rows.assign(variant=[variants.get(cell, "") for cell in rows["cell_id"]])
-    each = rows.dropna(subset=["cleaned_flop"]).assign(image=_per_image(rows, "cleaned"))
-    several = each.groupby(["model", "items", "phase"])["image"].nunique().groupby("model").max()
+    counted = rows.dropna(subset=["cleaned_flop"]).assign(image=_per_image(rows, "cleaned"))
+    several = counted.groupby(["model", "items", "phase"])["image"].nunique().groupby("model").max()
     differing = set(several[several > 1].index)
     full = figure_panels.labels(rows)
     return full.where(rows["model"].isin(differing), rows["model"])

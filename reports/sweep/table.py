@@ -209,11 +209,11 @@ def attention_lines(views: Sequence[View]) -> list[str]:
         if row is None or not row.model_flop:
             continue
         flop = {"causal": row.causal_flop, "mask-exact": row.mask_exact_flop}
-        if any(each is not None and each != row.model_flop for each in flop.values()):
+        if any(count is not None and count != row.model_flop for count in flop.values()):
             flop |= {} if row.hardware_flop is None else {"hardware": row.hardware_flop}  # said where it is known
             words = (
-                f"{name} {'not known' if each is None else f'{percent(each / row.model_flop)} of that'}"
-                for name, each in flop.items()
+                f"{name} {'not known' if count is None else f'{percent(count / row.model_flop)} of that'}"
+                for name, count in flop.items()
             )
             lines[f"{cell_name(view, shared)}: attention is counted dense; {', '.join(words)}"] = None
     return list(lines)

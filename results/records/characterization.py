@@ -143,22 +143,22 @@ class Characterization:
 
     def rows(self) -> dict[str, tuple[Any, ...]]:
         """File name → its rows."""
-        return dict(zip(FILES, (getattr(self, each.name) for each in fields(self)), strict=True))
+        return dict(zip(FILES, (getattr(self, column.name) for column in fields(self)), strict=True))
 
     def numbered_from(self, first: int) -> Characterization:
         """These rows with their recordings numbered from `first`, so that they can follow others."""
         if not first:
             return self
-        number = {each.recording: place for place, each in enumerate(self.recordings, first)}
+        number = {row.recording: place for place, row in enumerate(self.recordings, first)}
         return Characterization(
             *(
-                tuple(replace(row, recording=number[row.recording]) for row in getattr(self, each.name))
-                for each in fields(self)
+                tuple(replace(row, recording=number[row.recording]) for row in getattr(self, column.name))
+                for column in fields(self)
             )
         )
 
     def with_rows(self, other: Characterization) -> Characterization:
         """These rows, then those."""
         return Characterization(
-            *(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)),
+            *(getattr(self, column.name) + getattr(other, column.name) for column in fields(self)),
         )
