@@ -68,7 +68,7 @@ HEAP_ROOM = 0.25
 _PROBED: list[tuple[Cell, Prepared]] = []
 """What `probe_step` times in this process: one at most."""
 
-_LEFT: list[passes.Subject] = []
+_LEFT: list[passes.MeasuredCell] = []
 """What this process measured last, for its other works: one at most."""
 
 
@@ -221,7 +221,9 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     if protocol.works:
         timed = [block for block in measured.blocks if block.part == "measure"]
         step_s = total_s(timed) / sum(block.steps for block in timed)
-        _LEFT.append(passes.Subject(cell, model, step, prepared.batches, clock, protocol, step_s, prepared.began_s))
+        _LEFT.append(
+            passes.MeasuredCell(cell, model, step, prepared.batches, clock, protocol, step_s, prepared.began_s)
+        )
     return measured
 
 

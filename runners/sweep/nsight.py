@@ -138,7 +138,7 @@ def run(cell: Cell, work: str) -> None:
 
     prepared = sweep_cell.prepare(cell)
     rules = Protocol.for_device(cell.device)
-    subject = passes.Subject(
+    subject = passes.MeasuredCell(
         cell, prepared.model, prepared.step, prepared.batches, prepared.clock, rules, 0.0, prepared.began_s
     )
     step = passes.steps(subject, work)(prepared.model)

@@ -39,7 +39,7 @@ Step = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredCell:
     """A cell that has just been measured.
 
     model: never compiled. step: of the cell's own batch; its model may be. step_s: its time. began_s: the host time
@@ -63,7 +63,7 @@ class Subject:
         return Ranges(enabled=self.cell.device.startswith("cuda"))
 
 
-def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
+def run(subject: MeasuredCell, work: str, profiled: bool) -> WorkFindings:
     """One task of `plan.tasks`; a work that could not be timed is not profiled."""
     findings = WorkFindings()
     if work in subject.unprofiled:
@@ -84,7 +84,7 @@ def run(subject: Subject, work: str, profiled: bool) -> WorkFindings:
     return findings
 
 
-def _run(subject: Subject, work: str, profiled: bool, findings: WorkFindings) -> None:
+def _run(subject: MeasuredCell, work: str, profiled: bool, findings: WorkFindings) -> None:
     if work == "epoch":
         _run_epoch(subject, findings)
         return
@@ -95,7 +95,7 @@ def _run(subject: Subject, work: str, profiled: bool, findings: WorkFindings) ->
         subject.times_s[work] = _time(subject, work, make(subject.step.model), findings)
 
 
-def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
+def steps(subject: MeasuredCell, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
     own = work == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))
@@ -105,7 +105,7 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     return lambda model: training.on(batches, model)
 
 
-def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> float:
+def _time(subject: MeasuredCell, work: str, step: Step, findings: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
     protocol = subject.protocol.for_pass()
     ranged = subject.ranges.step(step)
@@ -120,7 +120,7 @@ def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> fl
     return timing.summary.mean
 
 
-def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) -> None:
+def _profile(subject: MeasuredCell, work: str, step: Step, findings: WorkFindings) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
     profile = profile_step(
         step,
@@ -141,7 +141,7 @@ def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) ->
         findings.warnings.append("profile: recorded in eager mode, which the time is not of")
 
 
-def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
+def _run_epoch(subject: MeasuredCell, findings: WorkFindings) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)

@@ -101,7 +101,7 @@ def profiler(monkeypatch):
     return seen
 
 
-def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
+def subject(cell: Cell = CELL, **rules: object) -> passes.MeasuredCell:
     clock = FakeClock()
     model = Model(clock)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -110,14 +110,14 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
     step.batches = supply.endless(cell.batch_size)
     supply.asked.clear()
     protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, works=works_of(cell)), **rules)
-    return passes.Subject(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
+    return passes.MeasuredCell(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
-def run_all(of: passes.Subject) -> WorkFindings:
+def run_all(of: passes.MeasuredCell) -> WorkFindings:
     return all_of(of, tasks(of.protocol.works))
 
 
-def all_of(of: passes.Subject, wanted: list[tuple[str, bool]]) -> WorkFindings:
+def all_of(of: passes.MeasuredCell, wanted: list[tuple[str, bool]]) -> WorkFindings:
     whole = WorkFindings()
     for task in wanted:
         whole.add(passes.run(of, *task))
