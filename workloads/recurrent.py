@@ -284,8 +284,3 @@ def speech_batch(hyper: Mapping[str, int], size: int, device: torch.device, gene
     sound = torch.randn(size, hyper["frames"], hyper["audio"], device=device, generator=generator)
     letters = draw((size, steps(hyper) + 1), hyper["vocab"], device, generator)
     return Batch((sound, letters[:, :-1].clone()), letters[:, 1:].clone())
-
-
-def frames_of(hyper: Mapping[str, int], size: int) -> int:
-    """How many frames of sound a batch holds."""
-    return size * hyper["frames"]

@@ -217,11 +217,6 @@ def skip_gram_batch(
     return Batch((words, contexts, noise), None)
 
 
-def pairs_of(hyper: Mapping[str, int], size: int) -> int:
-    """How many words with a context a batch holds."""
-    return size * hyper["positions"]
-
-
 TASKS = ("language", "translation", "speech", "embedding")
 """Tasks of the catalogue whose workloads are made here."""
 
@@ -230,8 +225,12 @@ FAMILIES = {
     "wordlm": Family(recurrent.WordLM),
     "charlm": Family(recurrent.CharLM),
     "nmt": Family(recurrent.Translator, recurrent.translation_batch),
-    "speech": Family(recurrent.Speech, recurrent.speech_batch, items=recurrent.frames_of, item="frame"),
-    "word2vec": Family(Word2Vec, skip_gram_batch, contrastive_loss, pairs_of, "word pair"),
+    "speech": Family(
+        recurrent.Speech, recurrent.speech_batch, items=lambda hyper, size: size * hyper["frames"], item="frame"
+    ),
+    "word2vec": Family(
+        Word2Vec, skip_gram_batch, contrastive_loss, lambda hyper, size: size * hyper["positions"], "word pair"
+    ),
     "bert": Family(BERT, masked_batch, masked_loss),
     "bert_large": Family(BERT, masked_batch, masked_loss),
     "gpt": Family(GPT),

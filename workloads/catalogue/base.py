@@ -104,11 +104,6 @@ def token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
 
 
-def tokens_of(hyper: Mapping[str, int], size: int) -> int:
-    """How many tokens a batch holds."""
-    return size * hyper["seq"]
-
-
 @dataclass(frozen=True)
 class Family:
     """What a workload is made of. model(**hyper) → module; the others are as in `Workload`."""
@@ -116,7 +111,7 @@ class Family:
     model: Callable[..., torch.nn.Module]
     batch: Callable[[Mapping[str, int], int, torch.device, torch.Generator | None], Batch] = next_tokens
     loss: Callable[[Any, Any], torch.Tensor] = token_loss
-    items: Callable[[Mapping[str, int], int], int] = tokens_of
+    items: Callable[[Mapping[str, int], int], int] = lambda hyper, size: size * hyper["seq"]
     item: str = "token"
     optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
 
