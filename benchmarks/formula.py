@@ -74,11 +74,11 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     """One analysis in this process, which should be a new one."""
     from analysis.formula import derive
     from analysis.formula.expressions import rows
-    from runners.formula_points import Subject, axes, sampler
+    from runners.formula_points import SizedModel, axes, sampler
     from runners.workers.any_model import get
 
     _warm()
-    subject = Subject(model, get(model).hyper, 32)
+    subject = SizedModel(model, get(model).hyper, 32)
     begun = clock()
     looked_at = sampler(subject)
     where = axes(subject, SYMBOLS[model], looked_at)

@@ -160,7 +160,7 @@ def memory_of(name: str) -> Memory:
     known = devices_memory.lookup(name)
     if known is not None:
         return known
-    near = [each for each in devices_memory.names() if name.casefold() in each.casefold()] or nearest(
+    near = [device for device in devices_memory.names() if name.casefold() in device.casefold()] or nearest(
         name, devices_memory.names()
     )
     like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""

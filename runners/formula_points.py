@@ -62,7 +62,7 @@ class FixedSymbol(NotBuilt):
 
 
 @dataclass(frozen=True)
-class Subject:
+class SizedModel:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
     takes; kept: sizes that stay as they are, as an option has their name; fused: chains of pointwise operations are one
     each (`analysis/operators/fusion.py`)."""
@@ -87,7 +87,9 @@ class Subject:
         return self.batch_size if symbol == BATCH else self.sizes[self.symbols[symbol]]
 
 
-def sampler(subject: Subject, on_point: Callable[[int], None] = lambda _count: None) -> Callable[[Point], SizeSample]:
+def sampler(
+    subject: SizedModel, on_point: Callable[[int], None] = lambda _count: None
+) -> Callable[[Point], SizeSample]:
     """What gives the table at a point, which is made once.
 
     on_point: how many points there are so far. Raises NotBuilt.
@@ -115,7 +117,7 @@ def why(fault: Exception) -> str:
     return f"{cause}{place_of_user(fault)}{f'; {ONE_BATCH}' if depends_on_data(cause) else ''}"
 
 
-def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
+def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:
     """The operations, storages and parameters of a step at a point, on fake tensors. Raises what the model does."""
     from measure.operations.fake_mode import fake_mode, quiet
     from runners.workers.traced_step import StepOptions, traced
@@ -137,7 +139,7 @@ def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     return table.operations, table.storages, parameters
 
 
-def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> tuple[Axis, ...]:
+def axes(subject: SizedModel, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> tuple[Axis, ...]:
     """Where each symbol is looked at. Raises NotBuilt where the model cannot be had even at its own sizes."""
     planned = tuple(_planned(subject, symbols))
     own = {symbol: max(2, subject.value(symbol)) for symbol in symbols}
@@ -153,7 +155,7 @@ def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], 
     return tuple(_axis(axis, base, subject.value(axis.symbol), sample_at) for axis in planned)
 
 
-def _planned(subject: Subject, symbols: Sequence[str]) -> Iterator[Axis]:
+def _planned(subject: SizedModel, symbols: Sequence[str]) -> Iterator[Axis]:
     """Where symbols would be looked at, from what is known of the model alone: small, in steps that its limits name."""
     entry = ENTRIES.get(subject.model)
     limits = (*(entry.limits if entry else ()), *PERIODS.get(subject.model, ()))

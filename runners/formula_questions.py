@@ -38,7 +38,7 @@ from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import WORDS, hyper_of
 from runners.cli.output import passing
-from runners.formula_points import BATCH, FixedSymbol, NotBuilt, Subject, fixed_symbol, sampler
+from runners.formula_points import BATCH, FixedSymbol, NotBuilt, SizedModel, fixed_symbol, sampler
 from runners.formula_points import axes as sampled_axes
 from runners.workers.any_model import get
 
@@ -139,13 +139,13 @@ def answer(options: Namespace) -> FormulaAnswer:
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def _subject(options: Namespace) -> Subject:
+def _subject(options: Namespace) -> SizedModel:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
     given = hyper_of(options)
     with as_mistake(ValueError):
         hyper = get(options.model, **given).hyper
     own = optimizer_of(options.model) if options.rules == CATAMOUNT else "sgd"
-    return Subject(
+    return SizedModel(
         model=options.model,
         sizes={name: value for name, value in hyper.items() if name not in WORDS},
         batch_size=options.batch_size,
@@ -157,7 +157,7 @@ def _subject(options: Namespace) -> Subject:
     )
 
 
-def _symbols(options: Namespace, subject: Subject) -> list[str]:
+def _symbols(options: Namespace, subject: SizedModel) -> list[str]:
     """The symbols that are asked for, all where none are. Raises Mistake for one that the model does not have."""
     fixed = FIXED.get(options.model, {}) if options.rules == CATAMOUNT else {}
     for name in options.symbols:
@@ -172,7 +172,7 @@ def _symbols(options: Namespace, subject: Subject) -> list[str]:
 
 
 def _sizes(
-    option: str, read: Callable[[str], dict[str, Size]], text: str, symbols: Collection[str], subject: Subject
+    option: str, read: Callable[[str], dict[str, Size]], text: str, symbols: Collection[str], subject: SizedModel
 ) -> dict[str, Size]:
     """Symbol → what an option gives for it. Raises Mistake."""
     with as_mistake(ValueError, about=f"{option}: "):
@@ -214,7 +214,7 @@ def _requests(
     return requests
 
 
-def _terms(subject: Subject, symbols: Collection[str]) -> list[Term]:
+def _terms(subject: SizedModel, symbols: Collection[str]) -> list[Term]:
     """What Catamount's graph of this model has beside its operations."""
     meanings = {
         symbol(size): symbol(name) if name in symbols else sympy.Integer(subject.value(name))
@@ -227,7 +227,7 @@ def _terms(subject: Subject, symbols: Collection[str]) -> list[Term]:
 
 
 def _derived(
-    options: Namespace, subject: Subject, symbols: Sequence[str], looked_at: Sampler, convention: Convention
+    options: Namespace, subject: SizedModel, symbols: Sequence[str], looked_at: Sampler, convention: Convention
 ) -> tuple[Derived, dict[str, str]]:
     """The formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
 
@@ -327,7 +327,7 @@ def _difference(point: Point, exact: int, largest: int | Fraction) -> str:
     return f"at {point_text(point)} is {exact:,} B, where the formula gives {int(largest):,}"
 
 
-def _step_notes(subject: Subject, derived: Derived, unknown: Mapping[str, str]) -> Iterator[str]:
+def _step_notes(subject: SizedModel, derived: Derived, unknown: Mapping[str, str]) -> Iterator[str]:
     if subject.fused:
         yield "Chains of pointwise operations count as one each; no compiler is claimed to do it."
     for name, value in subject.kept.items():

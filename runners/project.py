@@ -110,7 +110,7 @@ def _utilization(options: Namespace) -> ReachedUtilization:
     if options.peak_tflops is not None or device is None:
         peak, source = options.peak_tflops * TERA, "given"
     elif unit not in device.peaks:
-        fitting = [name for name, each in PRECISIONS.items() if each.matmul_unit in device.peaks]
+        fitting = [name for name, precision in PRECISIONS.items() if precision.matmul_unit in device.peaks]
         raise Mistake(
             f"--precision: {options.device} has no {unit} peak: expected {' or '.join(fitting)}, "
             f"got {options.precision}; or give its --peak-tflops"

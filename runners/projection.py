@@ -23,7 +23,7 @@ from runners.cli.model_options import Options, parser_of
 from runners.cli.output import passing, put, reserve, say, show_answer
 
 if TYPE_CHECKING:
-    from analysis.project.accelerator import Accelerator, Group
+    from analysis.project.accelerator import Accelerator, DeviceGroup
     from analysis.project.domain import Domain, Formulas
     from analysis.stats.intervals import Estimate, Uncertain
     from reports.project import Draws, ProjectionAnswer, ReachedUtilization
@@ -111,7 +111,7 @@ def _drawn(
     if group and group.nodes > 1 and group.per_node > 1:
         link = f"{group.within.name} in nodes of {group.per_node} and {group.between.name} between them"
     draws = Draws(
-        inputs=[name for name, each in inputs.items() if not isinstance(each, Uncertain) or each.spread],
+        inputs=[name for name, quantity in inputs.items() if not isinstance(quantity, Uncertain) or quantity.spread],
         confidence=options.confidence,
         reached=reached,
         devices=options.devices,
@@ -139,11 +139,11 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
     )
 
 
-def _group(options: Namespace) -> Group | None:
+def _group(options: Namespace) -> DeviceGroup | None:
     """The devices and their links, None for one device. Raises Mistake."""
     from analysis.devices import peaks
     from analysis.devices.memory import ACHIEVED, NODE_DEVICES, between, within
-    from analysis.project.accelerator import Group
+    from analysis.project.accelerator import DeviceGroup
 
     if options.devices == 1:
         if options.node is not None:
@@ -155,7 +155,7 @@ def _group(options: Namespace) -> Group | None:
     if not options.device:
         raise Mistake("--devices: expected --device with it, whose links are known")
     device = peaks.device_called(options.device)
-    return Group(options.devices, node, within(device), between(device), ACHIEVED)
+    return DeviceGroup(options.devices, node, within(device), between(device), ACHIEVED)
 
 
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")

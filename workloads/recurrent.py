@@ -198,7 +198,7 @@ class Encoder(nn.Module):
         self.register_buffer("means", torch.zeros(audio))
         self.register_buffer("deviations", torch.ones(audio))
         inputs = (audio, 2 * hidden, 2 * hidden)
-        self.layers = nn.ModuleList(LSTM(each, hidden, 1, batch_first=True, bidirectional=True) for each in inputs)
+        self.layers = nn.ModuleList(LSTM(width, hidden, 1, batch_first=True, bidirectional=True) for width in inputs)
 
     def forward(self, sound: torch.Tensor) -> torch.Tensor:
         first, second, third = self.layers
@@ -223,9 +223,9 @@ class HybridAttention(nn.Module):
 
     def forward(self, keys: torch.Tensor, state: State, last: torch.Tensor) -> torch.Tensor:
         """keys: batch × steps × keys; last: batch × steps."""
-        asked = self.state(torch.cat([state[1], state[0]], dim=1)).unsqueeze(1)
+        query = self.state(torch.cat([state[1], state[0]], dim=1)).unsqueeze(1)
         location = self.mixed(self.seen(functional.pad(last.unsqueeze(1), self.margins)))
-        scores = (self.weights * (keys + asked + location.transpose(1, 2) + self.bias).tanh()).sum(dim=2)
+        scores = (self.weights * (keys + query + location.transpose(1, 2) + self.bias).tanh()).sum(dim=2)
         return cast(torch.Tensor, scores.softmax(dim=1))
 
 

@@ -26,7 +26,7 @@ from analysis.operators.products import multiply_adds, scalars
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Operand:
     """Sizes, and bytes of one element; () is a scalar."""
 
     sizes: Sizes = ()
@@ -43,7 +43,7 @@ class Tensor:
         return self.numel * self.itemsize
 
 
-SCALAR = Tensor()
+SCALAR = Operand()
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class GraphNode:
     """
 
     name: str
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
+    inputs: tuple[Operand, ...] = ()
+    outputs: tuple[Operand, ...] = ()
     times: Size = 1
 
 
@@ -74,12 +74,12 @@ def _convolution(data: int, weight: int) -> Callable[[GraphNode], Cost]:
     return count
 
 
-def _each_output(each: int) -> Callable[[GraphNode], Cost]:
-    return lambda node: scalars(each * node.outputs[0].numel)
+def _each_output(flop_each: int) -> Callable[[GraphNode], Cost]:
+    return lambda node: scalars(flop_each * node.outputs[0].numel)
 
 
-def _each_input(each: int, position: int = 0) -> Callable[[GraphNode], Cost]:
-    return lambda node: scalars(each * node.inputs[position].numel)
+def _each_input(flop_each: int, position: int = 0) -> Callable[[GraphNode], Cost]:
+    return lambda node: scalars(flop_each * node.inputs[position].numel)
 
 
 def _normalised(channels: int) -> Callable[[GraphNode], Cost]:
@@ -100,7 +100,7 @@ POINTWISE = {
 """FLOP for each element of the output → names. A sigmoid is -, exp, +, ÷; a tanh -, two exp, +, -, ÷."""
 
 FLOP: dict[str, Callable[[GraphNode], Cost]] = {
-    **{name: _each_output(each) for each, listed in POINTWISE.items() for name in listed.split()},
+    **{name: _each_output(flop_each) for flop_each, listed in POINTWISE.items() for name in listed.split()},
     "MatMul": _product,
     "BatchMatMul": _product,
     "Conv2D": _convolution(2, 1),  # x, filter → y
@@ -188,24 +188,24 @@ def _node_bytes(node: GraphNode) -> tuple[Size, Size]:
     return MOVED[node.name](node, read, written) if node.name in MOVED else (read, written)
 
 
-def _bytes(tensors: Iterable[Tensor]) -> Size:
+def _bytes(tensors: Iterable[Operand]) -> Size:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-PAIR = Tensor((2,))
+PAIR = Operand((2,))
 """The shape of a matrix."""
-NO_AXES = Tensor((0,))
-FLAG = Tensor((), 1)
+NO_AXES = Operand((0,))
+FLAG = Operand((), 1)
 
 
 def forward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ...]:
     """One step of the forward loop; `inputs` is the width of what the layer is fed."""
-    state, joined = Tensor((batch, hidden)), Tensor((batch, inputs + hidden))
-    gates, weight = Tensor((batch, 4 * hidden)), Tensor((inputs + hidden, 4 * hidden))
+    state, joined = Operand((batch, hidden)), Operand((batch, inputs + hidden))
+    gates, weight = Operand((batch, 4 * hidden)), Operand((inputs + hidden, 4 * hidden))
     return (
-        GraphNode("Concat", (Tensor((batch, inputs)), state, SCALAR), (joined,)),
+        GraphNode("Concat", (Operand((batch, inputs)), state, SCALAR), (joined,)),
         GraphNode("MatMul", (joined, weight), (gates,)),
-        GraphNode("Add", (gates, Tensor((4 * hidden,))), (gates,)),
+        GraphNode("Add", (gates, Operand((4 * hidden,))), (gates,)),
         GraphNode("Split", (gates, SCALAR, SCALAR), (state,) * 4),
         GraphNode("Add", (state, SCALAR), (state,)),  # 1, to the forget gate
         GraphNode("Sigmoid", (state,), (state,), 3),
@@ -229,9 +229,13 @@ def _counter(adds: int) -> tuple[GraphNode, ...]:
 
 def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ...]:
     """One step of the backward loop, with the step's share added to the gradients of matrix and bias."""
-    state, joined = Tensor((batch, hidden)), Tensor((batch, inputs + hidden))
-    gates, weight, bias = Tensor((batch, 4 * hidden)), Tensor((inputs + hidden, 4 * hidden)), Tensor((4 * hidden,))
-    turned = Tensor((inputs + hidden, batch))
+    state, joined = Operand((batch, hidden)), Operand((batch, inputs + hidden))
+    gates, weight, bias = (
+        Operand((batch, 4 * hidden)),
+        Operand((inputs + hidden, 4 * hidden)),
+        Operand((4 * hidden,)),
+    )
+    turned = Operand((inputs + hidden, batch))
     return (
         GraphNode("AddN", (state, state), (state,), 2),  # of output and next step; of tanh and next step
         GraphNode("Mul", (state, state), (state,), 6),
@@ -246,12 +250,12 @@ def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, .
         GraphNode("Concat", (state, state, state, state, SCALAR), (gates,)),
         GraphNode("Reduce", (gates,), (bias,)),
         GraphNode("Add", (bias, bias), (bias,)),
-        GraphNode("MatMul", (gates, Tensor((4 * hidden, inputs + hidden))), (joined,)),
+        GraphNode("MatMul", (gates, Operand((4 * hidden, inputs + hidden))), (joined,)),
         GraphNode("MatMul", (turned, gates), (weight,)),
         GraphNode("Add", (weight, weight), (weight,)),
         GraphNode("Shape", (), (PAIR, PAIR)),
         GraphNode("ConcatOffset", (SCALAR, PAIR, PAIR), (PAIR, PAIR)),
-        GraphNode("Slice", (joined, PAIR, PAIR), (Tensor((batch, inputs)),)),
+        GraphNode("Slice", (joined, PAIR, PAIR), (Operand((batch, inputs)),)),
         GraphNode("Slice", (joined, PAIR, PAIR), (state,)),
         GraphNode("Add", (SCALAR, SCALAR), (SCALAR,)),  # of the inputs' TensorArray
         GraphNode("Sub", (SCALAR, SCALAR), (SCALAR,)),

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import sympy
 
-from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, flop, footprint_of, parameters, traffic
+from analysis.catamount.graph_nodes import SCALAR, GraphNode, Operand, flop, footprint_of, parameters, traffic
 
 GRAPHS = Path(__file__).with_name("catamount_graphs.csv")
 
@@ -133,11 +133,11 @@ def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
 _TENSOR = re.compile(r"\[([^\]]*)\](?::(\d))?")
 
 
-def _tensors(text: str) -> tuple[Tensor, ...]:
+def _tensors(text: str) -> tuple[Operand, ...]:
     """Tensors as `[batch,seq]:8`: sizes, and bytes of an element where these are not 4."""
     matches = _TENSOR.findall(text)
     return tuple(
-        Tensor(tuple(map(_parsed, sizes.split(",") if sizes else ())), int(width or 4)) for sizes, width in matches
+        Operand(tuple(map(_parsed, sizes.split(",") if sizes else ())), int(width or 4)) for sizes, width in matches
     )
 
 
@@ -206,27 +206,27 @@ def sums(model: str) -> Sums:
 def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     """Term → its nodes; negative times where it is PyTorch that does more."""
     counted = sums(model)
-    added = Tensor((BATCH * counted.added,))
+    added = Operand((BATCH * counted.added,))
     sizes = (BATCH, IMAGE, IMAGE, COLOURS)
-    colour, images, raw = Tensor((COLOURS,)), Tensor(sizes), Tensor(sizes, 1)
-    each, flags = Tensor((BATCH,)), Tensor((BATCH,), 1)
-    pooled, weights = Tensor((BATCH, WIDTH * 8 * DEPTHS[model][1])), Tensor((counted.parameters,))
+    colour, images, raw = Operand((COLOURS,)), Operand(sizes), Operand(sizes, 1)
+    each, flags = Operand((BATCH,)), Operand((BATCH,), 1)
+    pooled, weights = Operand((BATCH, WIDTH * 8 * DEPTHS[model][1])), Operand((counted.parameters,))
     return {
         "scalar variables": (
-            GraphNode("Variable", (), (Tensor((), 8),)),  # global step
+            GraphNode("Variable", (), (Operand((), 8),)),  # global step
             GraphNode("Variable", (), (SCALAR,)),  # learning rate
             GraphNode("Buffer", (), (SCALAR,), 12),  # of four moving averages: value, biased value, step
         ),
         "gradient of the images": (
             GraphNode(
                 "Conv2DGradInput",
-                (_whole(4), Tensor((WIDTH, COLOURS, 7, 7)), Tensor((BATCH, WIDTH, IMAGE / 2, IMAGE / 2))),
-                (Tensor((BATCH, COLOURS, IMAGE, IMAGE)),),
+                (_whole(4), Operand((WIDTH, COLOURS, 7, 7)), Operand((BATCH, WIDTH, IMAGE / 2, IMAGE / 2))),
+                (Operand((BATCH, COLOURS, IMAGE, IMAGE)),),
             ),
         ),
         "input pipeline": (
             GraphNode("Placeholder", (), (raw,)),
-            GraphNode("Placeholder", (), (Tensor((BATCH,)),)),
+            GraphNode("Placeholder", (), (Operand((BATCH,)),)),
             GraphNode("Cast", (raw,), (images,)),
             GraphNode("Mul", (images, SCALAR), (images,)),
             GraphNode("Sub", (images, colour), (images,)),
@@ -235,7 +235,7 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
             GraphNode("Transpose", (images, _whole(4)), (images,)),
         ),
         "top-1 and top-5 errors": (
-            GraphNode("InTopK", (Tensor((BATCH, CLASSES)), each, SCALAR), (flags,), 2),
+            GraphNode("InTopK", (Operand((BATCH, CLASSES)), each, SCALAR), (flags,), 2),
             GraphNode("LogicalNot", (flags,), (flags,), 2),
             GraphNode("Cast", (flags,), (each,), 2),
             GraphNode("Reduce", (each, SCALAR), (SCALAR,), 2),
@@ -245,7 +245,7 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
         # and pooling differ from PyTorch's
         "moving averages and sizes": (
             GraphNode("ScalarFlop", (), (), 64),
-            GraphNode("Scalars", (Tensor((580,), 1),), (Tensor((560,), 1),)),
+            GraphNode("Scalars", (Operand((580,), 1),), (Operand((560,), 1),)),
             GraphNode("Reshape", (pooled, _whole(2)), (pooled,)),
             GraphNode("Scalars", (_whole(2),), ()),  # axes of the pooling
             GraphNode("Div", (each, SCALAR), (each,)),  # of the loss by the batch
@@ -262,7 +262,7 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
             GraphNode("Constant", (), (_whole(4),), counted.convolutions),
         ),
         "outputs of normalisations that nobody uses": (
-            GraphNode("NumLike", (), (Tensor((4 * counted.channels,)),)),
+            GraphNode("NumLike", (), (Operand((4 * counted.channels,)),)),
             GraphNode("Constant", (), (SCALAR,), 2 * counted.convolutions),  # how fast running means move
         ),
         "weight decay": (
@@ -272,11 +272,11 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
         ),
         "counts of batches": (
             GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), -counted.convolutions),
-            GraphNode("Buffer", (), (Tensor((), 8),), -counted.convolutions),
+            GraphNode("Buffer", (), (Operand((), 8),), -counted.convolutions),
         ),
-        "form of the bias gradient": (GraphNode("Reshape", (Tensor((CLASSES,)), SCALAR), (Tensor((CLASSES,)),), -1),),
+        "form of the bias gradient": (GraphNode("Reshape", (Operand((CLASSES,)), SCALAR), (Operand((CLASSES,)),), -1),),
     }
 
 
-def _whole(numbers: int) -> Tensor:
-    return Tensor((numbers,))
+def _whole(numbers: int) -> Operand:
+    return Operand((numbers,))

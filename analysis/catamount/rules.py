@@ -26,7 +26,7 @@ from analysis.catamount.graph_nodes import (
     POINTWISE,
     SCALAR,
     GraphNode,
-    Tensor,
+    Operand,
     backward_step,
     flop,
     footprint_of,
@@ -50,23 +50,23 @@ Translation = Callable[[Operation], Nodes]
 WHOLE = ("int64", "uint64")
 
 
-def tensor(sizes: Sizes, dtype: str = "float32") -> Tensor:
+def tensor(sizes: Sizes, dtype: str = "float32") -> Operand:
     """A tensor of the graph: as wide as PyTorch's, but whole numbers are 4 bytes."""
-    return Tensor(tuple(sizes), 4 if dtype in WHOLE else itemsize(dtype))
+    return Operand(tuple(sizes), 4 if dtype in WHOLE else itemsize(dtype))
 
 
-def inputs(operation: Operation) -> tuple[Tensor, ...]:
+def inputs(operation: Operation) -> tuple[Operand, ...]:
     """All input tensors, one passed twice twice."""
     return tuple(tensor(s, d) for s, d in zip(operation.input_shapes, operation.input_dtypes, strict=True))
 
 
-def outputs(operation: Operation) -> tuple[Tensor, ...]:
+def outputs(operation: Operation) -> tuple[Operand, ...]:
     """All output tensors."""
     return tuple(tensor(s, d) for s, d in zip(operation.output_shapes, operation.output_dtypes, strict=True))
 
 
-def _one(sizes: Sizes) -> tuple[Tensor]:
-    return (Tensor(tuple(sizes)),)
+def _one(sizes: Sizes) -> tuple[Operand]:
+    return (Operand(tuple(sizes)),)
 
 
 def nothing(_operation: Operation) -> Nodes:
@@ -74,7 +74,7 @@ def nothing(_operation: Operation) -> Nodes:
     return ()
 
 
-def same(name: str, *extra: Tensor) -> Translation:
+def same(name: str, *extra: Operand) -> Translation:
     """One node of this name with the tensors of the operation and those that TensorFlow adds (an axis); a number among
     its arguments is a scalar tensor."""
 
@@ -89,7 +89,7 @@ def copied(name: str, times: int = 1) -> Translation:
     """A view that TensorFlow copies: the tensor and its new form, order or place, a whole number for each dimension."""
 
     def nodes(operation: Operation) -> Nodes:
-        forms = (Tensor((len(output(operation)),)),) * times
+        forms = (Operand((len(output(operation)),)),) * times
         return (GraphNode(name, (*inputs(operation), *forms), outputs(operation)),)
 
     return nodes
@@ -142,7 +142,7 @@ def convolution(operation: Operation) -> Nodes:
 def convolution_backward(operation: Operation) -> Nodes:
     """The gradients that are asked for, each a node of its own; one of them reads the sizes of what it makes."""
     gradient, data, weight = (_one(shape(operation, name)) for name in ("grad_output", "input", "weight"))
-    sizes = Tensor((len(data[0].sizes),))
+    sizes = Operand((len(data[0].sizes),))
     nodes = (
         GraphNode("Conv2DGradInput", (sizes, *weight, *gradient), data),
         GraphNode("Conv2DGradFilter", (*data, sizes, *gradient), weight),
@@ -171,7 +171,7 @@ def batch_norm(operation: Operation) -> Nodes:
     """FusedBatchNorm: two of its five inputs are empty in training, and of its five outputs four are of one channel
     each. Running means are moved by a node of their own, three operations a channel: (old - new) · rate, then -."""
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
-    empty = Tensor((0,))
+    empty = Operand((0,))
     fused = GraphNode("FusedBatchNorm", (data, channel, channel, empty, empty), (data, *(channel,) * 4))
     if not has(operation, "running_mean"):
         return (fused,)
@@ -185,7 +185,7 @@ def batch_norm(operation: Operation) -> Nodes:
 def batch_norm_backward(operation: Operation) -> Nodes:
     """FusedBatchNormGrad: gradient, batch, scale, mean and variance of the batch; its last two outputs are empty."""
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
-    empty = Tensor((0,))
+    empty = Operand((0,))
     read = (data, data, channel, channel, channel)
     return (GraphNode("FusedBatchNormGrad", read, (data, channel, channel, empty, empty)),)
 
@@ -193,7 +193,7 @@ def batch_norm_backward(operation: Operation) -> Nodes:
 def cross_entropy(operation: Operation) -> Nodes:
     """_log_softmax: the one node that makes loss and gradient; its labels are the next operation's."""
     logits = inputs(operation)[0]
-    rows = Tensor(logits.sizes[:-1])
+    rows = Operand(logits.sizes[:-1])
     return (GraphNode("SparseSoftmaxCrossEntropyWithLogits", (logits, rows), (rows, logits)),)
 
 
@@ -202,10 +202,10 @@ def cross_entropy_backward(operation: Operation) -> Nodes:
     has no use."""
     logits = outputs(operation)[0]
     rows = logits.sizes[:-1]
-    spread = Tensor((*rows, 1))
+    spread = Operand((*rows, 1))
     return (
         GraphNode("NumLike", (logits,), (logits,)),
-        GraphNode("ExpandDims", (Tensor(rows), SCALAR), (spread,)),
+        GraphNode("ExpandDims", (Operand(rows), SCALAR), (spread,)),
         GraphNode("Mul", (spread, logits), (logits,)),
     )
 
@@ -213,10 +213,10 @@ def cross_entropy_backward(operation: Operation) -> Nodes:
 def softmax_backward(operation: Operation) -> Nodes:
     """_softmax_backward_data: gradient times result, its sum over each row, subtracted, times result."""
     result = outputs(operation)[0]
-    rows = Tensor((*result.sizes[:-1], 1))
+    rows = Operand((*result.sizes[:-1], 1))
     return (
         GraphNode("Mul", (result, result), (result,), 2),
-        GraphNode("Reduce", (result, Tensor((1,))), (rows,)),
+        GraphNode("Reduce", (result, Operand((1,))), (rows,)),
         GraphNode("Sub", (result, rows), (result,)),
     )
 
@@ -241,10 +241,10 @@ def embedding_backward(operation: Operation) -> Nodes:
     belong: rows and indices are reshaped, rows multiplied by the rate."""
     gradient, indices = tensor(shape(operation, "grad_output")), tensor(shape(operation, "indices"))
     rows = numel(indices.sizes)
-    listed, places = Tensor((rows, gradient.sizes[-1])), Tensor((rows,))
+    listed, places = Operand((rows, gradient.sizes[-1])), Operand((rows,))
     return (
-        GraphNode("Reshape", (gradient, Tensor((2,))), (listed,)),
-        GraphNode("Reshape", (indices, Tensor((1,))), (places,)),
+        GraphNode("Reshape", (gradient, Operand((2,))), (listed,)),
+        GraphNode("Reshape", (indices, Operand((1,))), (places,)),
         GraphNode("Mul", (listed, SCALAR), (listed,)),
         GraphNode("ScatterUpdate", (outputs(operation)[0], places, listed), outputs(operation)),
     )
@@ -285,10 +285,10 @@ TRANSLATIONS: dict[str, Translation] = {
     "_log_softmax_backward_data": cross_entropy_backward,
     # a sum over the rows, and its gradient, one for each row
     "nll_loss_forward": lambda operation: (
-        GraphNode("Reduce", (tensor(shape(operation, "target")), Tensor((1,))), (SCALAR,)),
+        GraphNode("Reduce", (tensor(shape(operation, "target")), Operand((1,))), (SCALAR,)),
     ),
     "nll_loss_backward": lambda operation: (
-        GraphNode("Tile", (Tensor((1,)), Tensor((1,))), (tensor(shape(operation, "target")),)),
+        GraphNode("Tile", (Operand((1,)), Operand((1,))), (tensor(shape(operation, "target")),)),
     ),
     "embedding": same("Gather"),
     "embedding_dense_backward": embedding_backward,

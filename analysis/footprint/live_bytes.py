@@ -86,7 +86,8 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     known = reuse_gradients(operations, known)
     category = categories(operations, known)
     timeline = {
-        name: live_bytes((each for each in known if category[each.id] == name), len(operations)) for name in CATEGORIES
+        name: live_bytes((storage for storage in known if category[storage.id] == name), len(operations))
+        for name in CATEGORIES
     }
     total = tuple(map(sum, zip(*timeline.values(), strict=True)))
     peak = max(total)
@@ -98,9 +99,9 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     held = []
     for storage in known:
         if storage.born_index <= index and (storage.died_index is None or index <= storage.died_index):
-            made = place(operations, storage.born_index)
-            module = readers.get(storage.id, "") if made.index == BEFORE else made.module
-            held.append(LiveStorage(storage.id, storage.nbytes or 0, category[storage.id], made, module))
+            maker = place(operations, storage.born_index)
+            module = readers.get(storage.id, "") if maker.index == BEFORE else maker.module
+            held.append(LiveStorage(storage.id, storage.nbytes or 0, category[storage.id], maker, module))
     return Footprint(
         timeline=timeline,
         total_bytes=total,
@@ -122,12 +123,12 @@ def peak_bytes(operations: Sequence[Operation], storages: Iterable[Storage]) -> 
 def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> dict[int, str]:
     """Storage → one of CATEGORIES: its role, or CAST for an activation or temporary that is a copy in another dtype."""
     category = {}
-    for each in storages:
-        category[each.id] = each.role
-        if each.role in ("activation", "temporary") and each.born_index > BEFORE:
-            made = operations[each.born_index]
-            if made.name in _COPIES and made.output_dtypes and made.output_dtypes[0] not in made.input_dtypes[:1]:
-                category[each.id] = CAST
+    for storage in storages:
+        category[storage.id] = storage.role
+        if storage.role in ("activation", "temporary") and storage.born_index > BEFORE:
+            maker = operations[storage.born_index]
+            if maker.name in _COPIES and maker.output_dtypes and maker.output_dtypes[0] not in maker.input_dtypes[:1]:
+                category[storage.id] = CAST
     return category
 
 
@@ -137,16 +138,17 @@ def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]
     Such a sum is a plain `add` of two in the backward pass. The first that dies there gives its place, if it is as
     large and no view was taken of it: a view keeps its base, and autograd writes only where nobody else looks.
     """
-    given, viewed = {each.id: each for each in storages}, set[int]()
+    given, viewed = {storage.id: storage for storage in storages}, set[int]()
     for operation in operations:
         if operation.kind == "view":
             viewed.update(operation.reads)
         if operation.name == "aten.add" and operation.phase == "backward" and len(operation.reads) == 2:
-            made = given.get(operation.writes[0])
+            summed = given.get(operation.writes[0])
             ends = [given[number] for number in operation.reads if number in given and number not in viewed]
-            for each in ends:
-                if made and each.died_index == operation.index == made.born_index and each.nbytes == made.nbytes:
-                    given[each.id] = replace(each, died_index=operation.index - 1)
+            for storage in ends:
+                here = summed and storage.died_index == operation.index == summed.born_index
+                if here and summed and storage.nbytes == summed.nbytes:
+                    given[storage.id] = replace(storage, died_index=operation.index - 1)
                     break
     return list(given.values())
 
@@ -154,10 +156,10 @@ def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]
 def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
     """Bytes of these storages at each moment of so many operations, as the sum of what comes and what goes."""
     change = [0] * (operations + 2)
-    for each in storages:
-        change[each.born_index - BEFORE] += each.nbytes
-        if each.died_index is not None:
-            change[each.died_index - BEFORE + 1] -= each.nbytes
+    for storage in storages:
+        change[storage.born_index - BEFORE] += storage.nbytes
+        if storage.died_index is not None:
+            change[storage.died_index - BEFORE + 1] -= storage.nbytes
     return tuple(accumulate(change[:-1]))
 
 
@@ -176,21 +178,24 @@ def _known_storages(
     for position, operation in enumerate(operations):
         if operation.index != position:
             raise ValueError(f"expected operations numbered from 0, got {operation.index} at {position}")
-    for each in storages:
-        last = len(operations) - 1 if each.died_index is None else each.died_index
-        if each.role not in _ROLES:
-            raise ValueError(f"expected a role ({', '.join(_ROLES)}) of storage {each.id}, got {each.role!r}")
-        if each.nbytes is not None and not isinstance(each.nbytes, int):
-            raise ValueError(f"expected a number of bytes for storage {each.id}, got {each.nbytes}")
-        if not BEFORE <= each.born_index <= last < len(operations):
+    for storage in storages:
+        last = len(operations) - 1 if storage.died_index is None else storage.died_index
+        if storage.role not in _ROLES:
+            raise ValueError(f"expected a role ({', '.join(_ROLES)}) of storage {storage.id}, got {storage.role!r}")
+        if storage.nbytes is not None and not isinstance(storage.nbytes, int):
+            raise ValueError(f"expected a number of bytes for storage {storage.id}, got {storage.nbytes}")
+        if not BEFORE <= storage.born_index <= last < len(operations):
             raise Inconsistent(
-                f"storage {each.id} lives from operation {each.born_index} to {each.died_index} of {len(operations)}"
+                f"storage {storage.id} lives from operation {storage.born_index} to {storage.died_index} "
+                f"of {len(operations)}"
             )
     unknown = unsized(operations, storages)
-    return [each for each in storages if each.id not in unknown], tuple(sorted(unknown))
+    return [storage for storage in storages if storage.id not in unknown], tuple(sorted(unknown))
 
 
 def unsized(operations: Iterable[Operation], storages: Iterable[Storage]) -> set[int]:
     """Numbers of the storages whose size is not known."""
     opaque = {operation.writes[-1] for operation in operations if operation.name in UNSIZED}
-    return {each.id for each in storages if each.nbytes is None or (each.nbytes == 0 and each.id in opaque)}
+    return {
+        storage.id for storage in storages if storage.nbytes is None or (storage.nbytes == 0 and storage.id in opaque)
+    }

@@ -119,7 +119,7 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
         for number in reads[node] | writes[node]:
             users[number].append(node)
     consumed = {shared.get(n, n) for operation in operations if operation.phase == "optimizer" for n in operation.reads}
-    blocks, made, goes = list[SharedMemory](), [0] * len(chosen), [list[int]() for _ in chosen]
+    blocks, comes, goes = list[SharedMemory](), [0] * len(chosen), [list[int]() for _ in chosen]
     for number, group in members.items():
         role = group[-1].role
         is_result = number not in consumed if role == "gradient" else role in KEPT or len(users[number]) <= 1
@@ -131,7 +131,7 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
             storages=tuple(storage.id for storage in group),
         )
         if block.maker != BEFORE:
-            made[block.maker] += block.nbytes
+            comes[block.maker] += block.nbytes
         for node in block.users if block.nbytes and not block.stays else ():
             goes[node].append(len(blocks))
         blocks.append(block)
@@ -140,7 +140,7 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
         for other in others:
             after[other].append(node)
     at_first = sum(block.nbytes for block in blocks if block.maker == BEFORE and (block.stays or block.users))
-    return Graph(tuple(operation.index for operation in chosen), before, after, blocks, made, goes, at_first)
+    return Graph(tuple(operation.index for operation in chosen), before, after, blocks, comes, goes, at_first)
 
 
 def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
@@ -200,8 +200,8 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
     it would free no more, and everything between has that much less to bear. Else it is one that fits, the first of the
     eager order or that which leaves the least; where none fits, the one that needs the least. Nothing is taken back.
     """
-    made = graph.made_bytes
-    waiting, gain = list(map(len, graph.before)), [0] * len(made)
+    comes = graph.made_bytes
+    waiting, gain = list(map(len, graph.before)), [0] * len(comes)
     left = [0 if block.stays else len(block.users) for block in graph.blocks]
     users = [sum(block.users) for block in graph.blocks]  # the sum of the nodes that are still to use a block
     for number, block in enumerate(graph.blocks):
@@ -214,17 +214,17 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
     def rank(node: int) -> tuple[int, int, int]:
         if limit is None:
             return 0, 0, node
-        if live + made[node] > limit:
-            return 2, made[node], node
-        net = made[node] - gain[node]
-        return (0, made[node], node) if net <= 0 else (1, 0 if is_eager else net, node)
+        if live + comes[node] > limit:
+            return 2, comes[node], node
+        net = comes[node] - gain[node]
+        return (0, comes[node], node) if net <= 0 else (1, 0 if is_eager else net, node)
 
     while ready:
         node = min(ready, key=rank)
         ready.remove(node)
         order.append(node)
-        peak = max(peak, live + made[node])
-        live += made[node] - gain[node]
+        peak = max(peak, live + comes[node])
+        live += comes[node] - gain[node]
         for number in graph.goes[node]:
             left[number] -= 1
             users[number] -= node

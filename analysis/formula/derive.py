@@ -162,7 +162,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     if structural:
         counts, late = _through(structural, level, without)
         checked += level(late).checked
-    samples = [] if convention.made else [sample for each in levels.values() for sample in each.sizes.samples]
+    samples = [] if convention.made else [sample for table in levels.values() for sample in table.sizes.samples]
     return Derived(
         counts,
         sized,

@@ -80,9 +80,9 @@ def value_of(form: Form, point: Point) -> int | Fraction:
 def times(left: Form, right: Form) -> Form:
     """The product of two forms."""
     product_form: Form = {}
-    for (one, a), (two, b) in product(left.items(), right.items()):
-        powers = dict(one)
-        for atom, power in two:
+    for (left_powers, a), (right_powers, b) in product(left.items(), right.items()):
+        powers = dict(left_powers)
+        for atom, power in right_powers:
             powers[atom] = powers.get(atom, 0) + power
         key = tuple(sorted(powers.items()))
         product_form[key] = product_form.get(key, Fraction(0)) + a * b

@@ -90,7 +90,7 @@ def place_of(operation: Operation, merged: bool = False) -> CountKey:
 def restructured(base: SizeSample, sample: SizeSample) -> Unfitted:
     """No formula holds for both samples, as their operations are others: between which sizes, and the first of them."""
     symbols = [symbol for symbol in base.point if base.point[symbol] != sample.point[symbol]]
-    old, new = (point_text({symbol: each.point[symbol] for symbol in symbols}) for each in (base, sample))
+    old, new = (point_text({symbol: sample.point[symbol] for symbol in symbols}) for sample in (base, sample))
     return Unfitted(f"the operations change between {old} and {new}: {difference(base, sample)}")
 
 
@@ -243,14 +243,14 @@ def columns(samples: Sequence[SizeSample]) -> list[Values]:
         shapes |= {tuple([row.input_shapes for row in rows]), tuple([row.output_shapes for row in rows])}
         several = [row.attributes for row in rows]  # the tracer keeps one object for all calls of a signature
         attributes[tuple(map(id, several))] = several
-    for each in zip(*(sample.parameters for sample in samples), strict=True):
-        shapes.add(tuple((shape,) for _, shape in each))
+    for column in zip(*(sample.parameters for sample in samples), strict=True):
+        shapes.add(tuple((shape,) for _, shape in column))
     values_seen: dict[Values, None] = {}
     for tables in sorted(shapes):
         for forms in zip(*tables, strict=True):
             values_seen.update(dict.fromkeys(zip(*forms, strict=True)))
-    for each in zip(*(sample.storages for sample in samples), strict=True):
-        values_seen[tuple(storage.nbytes for storage in each)] = None
+    for column in zip(*(sample.storages for sample in samples), strict=True):
+        values_seen[tuple(storage.nbytes for storage in column)] = None
     for each_attributes in attributes.values():
         merge_values(each_attributes, lambda values: values_seen.setdefault(values))
     return list(values_seen)
@@ -265,5 +265,5 @@ def merge_values(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
     if isinstance(first, Mapping):
         return {key: merge_values([value.get(key) for value in values], size) for key in first}
     if isinstance(first, (list, tuple)) and len({len(value) for value in values}) == 1:
-        return type(first)(merge_values(each, size) for each in zip(*values, strict=True))
+        return type(first)(merge_values(column, size) for column in zip(*values, strict=True))
     return size(tuple(values)) if all(type(value) is int for value in values) else first

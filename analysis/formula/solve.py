@@ -115,7 +115,7 @@ def direction(formula: Expr, unknown: Expr) -> int | None:
     elif isinstance(formula, sympy.Mul):
         factor, varying = formula.as_independent(unknown, as_Add=False)
         factors = sympy.Mul.make_args(varying)
-        way = _common(factors, unknown) if all(each.is_nonnegative for each in factors) else None
+        way = _common(factors, unknown) if all(part.is_nonnegative for part in factors) else None
     else:
         return None
     if way is None or (factor.is_nonnegative is None and factor.is_nonpositive is None):

@@ -204,7 +204,7 @@ def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Group:
+class DeviceGroup:
     """Devices that communicate. per_node of them share a node; size is a multiple of it. achieved: of the rates."""
 
     size: int
@@ -223,7 +223,7 @@ class Group:
         return self.within if self.nodes == 1 else self.between
 
 
-def all_reduce_s(total_bytes: float, group: Group) -> float:
+def all_reduce_s(total_bytes: float, group: DeviceGroup) -> float:
     """Seconds of an all-reduce: the fastest of a ring, two trees, and both halves in layers."""
     if group.size == 1:
         return 0.0
@@ -233,7 +233,7 @@ def all_reduce_s(total_bytes: float, group: Group) -> float:
     return min(2 * half_s(total_bytes, group), trees)
 
 
-def half_s(total_bytes: float, group: Group) -> float:
+def half_s(total_bytes: float, group: DeviceGroup) -> float:
     """Seconds of a reduce-scatter, or of an all-gather, of so many bytes in all."""
     flat = _ring_s(total_bytes, group.size, group.slowest(), group.achieved)
     inner = _ring_s(total_bytes, group.per_node, group.within, group.achieved)

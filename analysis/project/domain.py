@@ -172,8 +172,8 @@ def _numbers(table: str, content: Any) -> Iterator[tuple[str, Interval]]:
 
 def _interval(key: str, value: Any) -> Interval:
     several = value if isinstance(value, list) else [value] * 3
-    plain = all(isinstance(each, int | float) and not isinstance(each, bool) for each in several)
-    if not (plain and len(several) == 3 and all(math.isfinite(each) for each in several)):
+    plain = all(isinstance(end, int | float) and not isinstance(end, bool) for end in several)
+    if not (plain and len(several) == 3 and all(math.isfinite(end) for end in several)):
         raise ValueError(f"{key}: expected a number or [value, low, high], got {value!r}")
     middle, low, high = map(float, several)
     if not low <= middle <= high:

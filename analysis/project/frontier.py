@@ -103,8 +103,10 @@ def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> tuple[dic
     """
     middle = project(domain, formulas, target)
     every = [middle, *(project(domain, formulas, target, corner) for corner in domain.corners())]
-    columns = {name: [each[name] for each in every] for name in middle if name != "bound"}
-    return middle, {name: Estimate(each[0], float(min(each)), float(max(each))) for name, each in columns.items()}
+    columns = {name: [projection[name] for projection in every] for name in middle if name != "bound"}
+    return middle, {
+        name: Estimate(column[0], float(min(column)), float(max(column))) for name, column in columns.items()
+    }
 
 
 def cost_of(
@@ -133,7 +135,7 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
     def count(size: int) -> float:
         return formulas.at("parameters", **domain.sizes_at(size))
 
-    least = next((size for size in (1, 2, 4, 8) if all(each > 0 for each in domain.sizes_at(size).values())), 8)
+    least = next((size for size in (1, 2, 4, 8) if all(number > 0 for number in domain.sizes_at(size).values())), 8)
     if count(least) > parameters:
         raise ValueError(
             f"{formulas.model}: expected {count(least):,.0f} parameters or more, those at {domain.grows} {least}, "
@@ -242,7 +244,7 @@ def drawn(
 
 
 @dataclass(frozen=True)
-class Point:
+class CostPoint:
     """An exact step. footprint_bytes: None where it is not known."""
 
     parameters: float
@@ -284,7 +286,7 @@ class FirstOrderFit:
     points: int
 
 
-def fit(points: Sequence[Point]) -> FirstOrderFit:
+def fit(points: Sequence[CostPoint]) -> FirstOrderFit:
     """The laws of these points, of which none takes anything away."""
     columns = {
         "flop": [[p.parameters * p.batch / p.flop] for p in points],
@@ -321,7 +323,7 @@ def fit_sweep(domain: Domain, formulas: Formulas, target: Accelerator, grown: in
             batch = max(1, round(domain.sub_batch * share))
             cost = cost_of(domain, formulas, target, width, batch)
             held = cost["footprint_bytes"] if batch == domain.sub_batch else None
-            points.append(Point(cost["parameters"], batch, cost["flop"], cost["moved_bytes"], held))
+            points.append(CostPoint(cost["parameters"], batch, cost["flop"], cost["moved_bytes"], held))
     return fit(points)
 
 

@@ -270,7 +270,7 @@ def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
 
 def _boxed(function: Callable[..., float], *printed: Printed) -> Ours:
     """What follows from printed numbers, and over what they may have been rounded from."""
-    return Ours(function(*(each.value for each in printed)), (), *box(function, *printed))
+    return Ours(function(*(number.value for number in printed)), (), *box(function, *printed))
 
 
 def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, Ours]]:

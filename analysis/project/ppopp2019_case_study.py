@@ -106,7 +106,7 @@ def _row(
     target: Accelerator,
     samples: float,
     workers: int,
-    each: int,
+    per_worker: int,
     step_s: float,
     more: tuple[str, ...] = (),
 ) -> Found:
@@ -114,10 +114,10 @@ def _row(
     keys = (SIZES, TILED, LINKED, *more)
     days = accelerator.epoch_s(samples, model.batch, workers, step_s) / DAY_S
     return {
-        ("Table 5", stage, "accelerators"): Ours(workers * each),
+        ("Table 5", stage, "accelerators"): Ours(workers * per_worker),
         ("Table 5", stage, "batch"): Ours(workers * model.batch),
         ("Table 5", stage, "epoch"): Ours(days, (*keys, "sentences")),
-        ("Table 5", stage, "utilization"): Ours(model.flop() / step_s / target.peak_flop_per_s / each, keys),
+        ("Table 5", stage, "utilization"): Ours(model.flop() / step_s / target.peak_flop_per_s / per_worker, keys),
     }
 
 
@@ -126,7 +126,7 @@ def _layers(
 ) -> Found:
     """Layers on accelerators of their own, and the embedding split over them."""
     workers = int(given["Table 5", "layer parallel", "workers"].value)
-    each = int(given["Table 5", "layer parallel", "accelerators a worker"].value)
+    per_worker = int(given["Table 5", "layer parallel", "accelerators a worker"].value)
     times = model.times(target, int(assumed["tile"]))
     step_s = accelerator.pipelined_s([times["recurrent"]] * LAYERS, model.seq, times["output"])
     step_s += communication_s(model, target, workers, assumed)
@@ -139,7 +139,7 @@ def _layers(
         ("Section 6", "case study", "embedding"): Ours(sizes["embedding"], (SIZES, "binary")),
     }
     for stage in ("layer parallel", "embedding split"):
-        results |= _row(stage, model, target, samples, workers, each, step_s, ("sequence",))
+        results |= _row(stage, model, target, samples, workers, per_worker, step_s, ("sequence",))
     for name, before, after in split:
         results["Table 5", "layer parallel", f"memory of {name}"] = Ours(before, (SIZES, "binary"))
         results["Table 5", "embedding split", f"memory of {name}"] = Ours(after, (SIZES, "memory_ring"))
@@ -157,10 +157,10 @@ def _words(
     """What section 6 and the figures say in words."""
     domain, grown = sized(ROWS[0], given, assumed, formulas)
     plain = {batch: plain_model(formulas, grown, batch) for batch in range(1, 1_000)}
-    ridge = next(batch for batch, each in plain.items() if each.flop() / each.moved_bytes() >= target.ridge)
+    ridge = next(batch for batch, lm in plain.items() if lm.flop() / lm.moved_bytes() >= target.ridge)
     before = plain[domain.sub_batch]
-    whole, unprojected = (target.step(each.flop(), each.moved_bytes()).time_s for each in (model, before))
-    at_ridge, chosen = (each.flop() / each.step_s(target, None) / target.flop_per_s for each in (plain[ridge], before))
+    whole, unprojected = (target.step(lm.flop(), lm.moved_bytes()).time_s for lm in (model, before))
+    at_ridge, chosen = (lm.flop() / lm.step_s(target, None) / target.flop_per_s for lm in (plain[ridge], before))
     tiled_days = results["Table 5", "cache-aware", "epoch"].value
     wanted = given["Section 6", "case study", "days wanted"].value
     return {
@@ -214,19 +214,22 @@ class ProjectedLM:
         output = h * v + v if p is None else h * p + p * v + v
         return {"embedding": h * v, "recurrent": 8 * h * h + 4 * h, "output": output}
 
-    def recurrent_products(self) -> list[Product]:
+    def recurrent_products(self) -> list[Matmul]:
         """Products of one layer and one step: forward, then the gradients of its input and of its weights."""
-        forward = Product(self.batch, 2 * self.hidden, 4 * self.hidden)
+        forward = Matmul(self.batch, 2 * self.hidden, 4 * self.hidden)
         return [forward, *forward.gradients()]
 
-    def output_products(self) -> list[Product]:
+    def output_products(self) -> list[Matmul]:
         """Products of the output layer for all steps at once, forward and backward."""
         rows = self.batch * self.seq
         if self.projection is None:
-            forward = [Product(rows, self.hidden, self.vocab)]
+            forward = [Matmul(rows, self.hidden, self.vocab)]
         else:
-            forward = [Product(rows, self.hidden, self.projection), Product(rows, self.projection, self.vocab)]
-        return [product for each in forward for product in (each, *each.gradients())]
+            forward = [
+                Matmul(rows, self.hidden, self.projection),
+                Matmul(rows, self.projection, self.vocab),
+            ]
+        return [product for first in forward for product in (first, *first.gradients())]
 
     def times(self, target: Accelerator, tile: int | None) -> Mapping[str, float]:
         """Seconds of `recurrent` (one layer, one step, with its sum), `output` and `other` (of everything else:
@@ -261,7 +264,7 @@ class ProjectedLM:
 
 
 @dataclass(frozen=True)
-class Product:
+class Matmul:
     """(m × k) by (k × n)."""
 
     m: int
@@ -280,13 +283,13 @@ class Product:
             return element_bytes * (m * k + k * n + m * n)
         return element_bytes * (m * k * -(-n // tile) + k * n * -(-m // tile) + 2 * m * n)
 
-    def gradients(self) -> tuple[Product, Product]:
+    def gradients(self) -> tuple[Matmul, Matmul]:
         """The two products of its backward pass: (m × n) by (n × k) for the first matrix, (k × m) by (m × n) for the
         second."""
-        return Product(self.m, self.n, self.k), Product(self.k, self.m, self.n)
+        return Matmul(self.m, self.n, self.k), Matmul(self.k, self.m, self.n)
 
 
-def time_s(products: Iterable[Product], target: Accelerator, tile: int | None = None) -> float:
+def time_s(products: Iterable[Matmul], target: Accelerator, tile: int | None = None) -> float:
     """One after the other, each at its own roofline."""
     return sum(
         target.step(product.flop, product.moved_bytes(tile, target.element_bytes)).time_s for product in products

@@ -11,7 +11,7 @@ from analysis.catamount import rules
 from analysis.catamount.graph_nodes import (
     SCALAR,
     GraphNode,
-    Tensor,
+    Operand,
     backward_step,
     flop,
     footprint_of,
@@ -23,10 +23,10 @@ from analysis.operators import registry
 from results.records.counts import Operation
 from tests.support.made_up_operations.made_up_operations import operation
 
-SQUARE, ROW = Tensor((4, 6)), Tensor((6,))
+SQUARE, ROW = Operand((4, 6)), Operand((6,))
 
 
-def one(name: str, *inputs: Tensor, to: tuple[Tensor, ...] = (SQUARE,)) -> tuple[int, int, int]:
+def one(name: str, *inputs: Operand, to: tuple[Operand, ...] = (SQUARE,)) -> tuple[int, int, int]:
     """(FLOP, bytes, footprint) of one node."""
     nodes = (GraphNode(name, inputs, to),)
     return flop(nodes).all_flop, sum(traffic(nodes)), footprint_of(nodes)
@@ -44,7 +44,7 @@ def test_pointwise(each: int, name: str) -> None:
 
 NODES = {
     # (4, 5) · (5, 6): 2 · 24 · 5; reads 20 + 30, writes 24 numbers
-    "product": (one("MatMul", Tensor((4, 5)), Tensor((5, 6))), (240, 296, 96)),
+    "product": (one("MatMul", Operand((4, 5)), Operand((5, 6))), (240, 296, 96)),
     # input elements, whatever is left
     "sum": (one("Reduce", SQUARE, to=(SCALAR,)), (24, 100, 4)),
     "three added": (one("AddN", SQUARE, SQUARE, SQUARE), (48, 384, 96)),
@@ -52,37 +52,40 @@ NODES = {
     "softmax": (one("Softmax", SQUARE), (72, 288, 192)),
     # logits 96, labels 16 → losses 16, gradient 96
     "cross entropy": (
-        one("SparseSoftmaxCrossEntropyWithLogits", SQUARE, Tensor((4,)), to=(Tensor((4,)), SQUARE)),
+        one("SparseSoftmaxCrossEntropyWithLogits", SQUARE, Operand((4,)), to=(Operand((4,)), SQUARE)),
         (72, 224, 112),
     ),
     # 3, though it squares and adds 24 numbers: Catamount's own fault
     "L2 loss": (one("L2Loss", SQUARE, to=(SCALAR,)), (3, 100, 4)),
     # indices 16, rows read and written 2 · 96
-    "gather": (one("Gather", Tensor((100, 6)), Tensor((4,))), (0, 208, 96)),
+    "gather": (one("Gather", Operand((100, 6)), Operand((4,))), (0, 208, 96)),
     # indices 16, updates 96, rows read and written 2 · 96; in place
-    "scatter": (one("ScatterUpdate", Tensor((100, 6)), Tensor((4,)), SQUARE, to=(Tensor((100, 6)),)), (24, 304, 0)),
+    "scatter": (
+        one("ScatterUpdate", Operand((100, 6)), Operand((4,)), SQUARE, to=(Operand((100, 6)),)),
+        (24, 304, 0),
+    ),
     # condition 4 bytes, one branch 96, result 96; one comparison for each condition
-    "select": (one("Select", Tensor((4,), 1), SQUARE, SQUARE), (4, 196, 96)),
-    "where": (one("Where", Tensor((4,), 1), to=(Tensor((4, 1), 8),)), (4, 36, 32)),
+    "select": (one("Select", Operand((4,), 1), SQUARE, SQUARE), (4, 196, 96)),
+    "where": (one("Where", Operand((4,), 1), to=(Operand((4, 1), 8),)), (4, 36, 32)),
     # weight and gradient 2 · 96, rate 4, weight 96; in place
     "gradient descent": (one("ApplyGradientDescent", SQUARE, SCALAR, SQUARE), (48, 292, 0)),
     # copies: nothing computed, the form read too
-    "reshape": (one("Reshape", SQUARE, Tensor((2,))), (0, 200, 96)),
-    "shape": (one("Shape", SQUARE, to=(Tensor((2,)),)), (0, 8, 8)),
+    "reshape": (one("Reshape", SQUARE, Operand((2,))), (0, 200, 96)),
+    "shape": (one("Shape", SQUARE, to=(Operand((2,)),)), (0, 8, 8)),
     "identity": (one("Identity", SQUARE), (0, 0, 0)),
     "variable": (one("Variable"), (0, 0, 96)),
     # 2 · 4 · 6 elements: 6 each and 3 a channel; scale, offset, two empty; four of a channel come out
     "batch norm": (
-        one("FusedBatchNorm", Tensor((2, 6, 4)), ROW, ROW, to=(Tensor((2, 6, 4)), ROW, ROW, ROW, ROW)),
+        one("FusedBatchNorm", Operand((2, 6, 4)), ROW, ROW, to=(Operand((2, 6, 4)), ROW, ROW, ROW, ROW)),
         (6 * 48 + 3 * 6, 4 * (48 + 12) + 4 * (48 + 24), 4 * (48 + 24)),
     ),
     "batch norm, gradient": (
-        one("FusedBatchNormGrad", Tensor((2, 6, 4)), Tensor((2, 6, 4)), ROW, to=(Tensor((2, 6, 4)),)),
+        one("FusedBatchNormGrad", Operand((2, 6, 4)), Operand((2, 6, 4)), ROW, to=(Operand((2, 6, 4)),)),
         (6 * 48 + 6, 4 * (96 + 6) + 192, 192),
     ),
     # output 2 · 5 · 3 · 3, filters of 4 · 3 · 3
     "convolution": (
-        one("Conv2D", Tensor((2, 4, 3, 3)), Tensor((5, 4, 3, 3)), to=(Tensor((2, 5, 3, 3)),)),
+        one("Conv2D", Operand((2, 4, 3, 3)), Operand((5, 4, 3, 3)), to=(Operand((2, 5, 3, 3)),)),
         (2 * 90 * 36, 4 * (72 + 180 + 90), 360),
     ),
 }

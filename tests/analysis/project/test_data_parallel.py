@@ -16,9 +16,9 @@ import pytest
 from analysis.devices.memory import Link, between, links, within
 from analysis.devices.peaks import lookup
 from analysis.project import accelerator, domain, frontier
-from analysis.project.accelerator import Accelerator, Group, all_reduce_s, half_s
-from analysis.project.frontier import Laws, Point
-from analysis.project.ppopp2019_case_study import Product, time_s
+from analysis.project.accelerator import Accelerator, DeviceGroup, all_reduce_s, half_s
+from analysis.project.frontier import CostPoint, Laws
+from analysis.project.ppopp2019_case_study import Matmul, time_s
 
 FAST = Link("fast", "nvlink", 100.0, 2.0)
 SLOW = Link("slow", "network", 10.0, 3.0)
@@ -26,21 +26,21 @@ SLOW = Link("slow", "network", 10.0, 3.0)
 
 def test_time_by_hand_within_a_node() -> None:
     # 4 devices, 400 B: 3 steps of 2 s and 300 B at 100 B/s a half: 18 s; two trees 4 steps and 800 B: 16 s
-    group = Group(4, 4, FAST, SLOW)
+    group = DeviceGroup(4, 4, FAST, SLOW)
     assert half_s(400, group) == pytest.approx(9.0)
     assert all_reduce_s(400, group) == pytest.approx(16.0)
     assert all_reduce_s(4000, group) == pytest.approx(2 * (6 + 30))  # many bytes: the ring sends fewer
-    assert all_reduce_s(400, Group(4, 4, FAST, SLOW, achieved=0.5)) == pytest.approx(8 + 16)
-    assert all_reduce_s(100, Group(2, 2, FAST, SLOW)) == pytest.approx(2 * (2 + 0.5))
-    assert all_reduce_s(400, Group(1, 1, FAST, SLOW)) == 0.0
+    assert all_reduce_s(400, DeviceGroup(4, 4, FAST, SLOW, achieved=0.5)) == pytest.approx(8 + 16)
+    assert all_reduce_s(100, DeviceGroup(2, 2, FAST, SLOW)) == pytest.approx(2 * (2 + 0.5))
+    assert all_reduce_s(400, DeviceGroup(1, 1, FAST, SLOW)) == 0.0
 
 
 def test_layers_beat_a_ring_through_all_nodes() -> None:
     """2 nodes of 4, 800 B. In layers: 6 + 600/100 within, then 200 B between 2: 3 + 100/10; a flat ring 21 + 70."""
-    group = Group(8, 4, FAST, SLOW)
+    group = DeviceGroup(8, 4, FAST, SLOW)
     assert half_s(800, group) == pytest.approx(12 + 13)
     assert half_s(800, group) < 7 * 3 + 700 / 10
-    alone = Group(2, 1, FAST, SLOW)
+    alone = DeviceGroup(2, 1, FAST, SLOW)
     assert half_s(800, alone) == pytest.approx(3 + 400 / 10)
 
 
@@ -56,9 +56,9 @@ def test_links_of_known_nodes() -> None:
     assert all(link.latency_s < 1e-5 and math.isfinite(link.bytes_per_s) for link in table.values())
 
 
-def exact(laws: Laws, p: float, b: float) -> Point:
+def exact(laws: Laws, p: float, b: float) -> CostPoint:
     footprint = None if laws.delta is None else laws.delta * p
-    return Point(p, b, laws.flop(p, b), laws.moved_bytes(p, b), footprint)
+    return CostPoint(p, b, laws.flop(p, b), laws.moved_bytes(p, b), footprint)
 
 
 def test_a_fit_finds_the_laws_that_points_follow() -> None:
@@ -73,7 +73,7 @@ def test_a_fit_finds_the_laws_that_points_follow() -> None:
 def test_a_fit_is_the_least_squares_of_relative_residuals() -> None:
     random = np.random.default_rng(3)
     points = [
-        Point(p, b, 500 * p * b * s, (1800 * p + 3e4 * b * math.sqrt(p)) * t)
+        CostPoint(p, b, 500 * p * b * s, (1800 * p + 3e4 * b * math.sqrt(p)) * t)
         for (p, b), s, t in zip(
             itertools.product((1e7, 1e8, 1e9), (16, 64)), *random.uniform(0.8, 1.2, (2, 6)), strict=True
         )
@@ -97,8 +97,8 @@ def test_tiles_stream_their_inputs_again_one_by_one(sizes: tuple[int, int, int, 
     for top, left in itertools.product(range(0, m, tile), range(0, n, tile)):
         rows, columns = min(tile, m - top), min(tile, n - left)
         elements += rows * k + k * columns + 2 * rows * columns  # a panel of each, and the output read and written
-    assert Product(m, k, n).moved_bytes(tile) == 4 * elements
-    assert Product(m, k, n).moved_bytes(None, 2) == 2 * (m * k + k * n + m * n)
+    assert Matmul(m, k, n).moved_bytes(tile) == 4 * elements
+    assert Matmul(m, k, n).moved_bytes(None, 2) == 2 * (m * k + k * n + m * n)
 
 
 TARGET = Accelerator("a", 1000.0, 100.0, 1e9, compute_ratio=0.8, memory_ratio=0.5)
@@ -220,7 +220,9 @@ def test_an_epoch_is_its_steps_on_each_worker() -> None:
 
 
 def test_a_fit_takes_nothing_away() -> None:
-    points = [Point(p, b, p * b, 10 * p * 1.0 / b) for p in (1e6, 1e8) for b in (1, 4)]  # fewer bytes in larger batches
+    points = [
+        CostPoint(p, b, p * b, 10 * p * 1.0 / b) for p in (1e6, 1e8) for b in (1, 4)
+    ]  # fewer bytes in larger batches
     assert frontier.fit(points).laws.mu == 0.0
 
 
@@ -239,14 +241,14 @@ def test_an_intensity_has_its_limits() -> None:
 
 
 def test_products_follow_one_another_each_at_its_own_roofline() -> None:
-    wide, thin = Product(100, 100, 100), Product(1, 100, 1)
+    wide, thin = Matmul(100, 100, 100), Matmul(1, 100, 1)
     alone = [TARGET.step(p.flop, p.moved_bytes()).time_s for p in (wide, thin)]
     assert TARGET.step(thin.flop, thin.moved_bytes()).bound == "memory"
     assert time_s([wide, thin], TARGET) == pytest.approx(sum(alone))
 
 
 def test_a_backward_pass_has_two_products_of_as_many_flop() -> None:
-    product = Product(4, 6, 10)
+    product = Matmul(4, 6, 10)
     assert product.flop == 2 * 4 * 6 * 10
     inputs, weights = product.gradients()
     assert (inputs.m, inputs.n) == (4, 6), "as the first matrix"

@@ -13,7 +13,7 @@ from analysis.formula.derive import expression
 from analysis.formula.expressions import names, symbol
 from analysis.formula.expressions import value as value_at
 from analysis.formula.footprint import QUANTITIES, Footprints, footprints, value
-from runners.formula_points import Subject, axes, sampler
+from runners.formula_points import SizedModel, axes, sampler
 from runners.workers.any_model import get
 
 EAGER, MINIMAL = QUANTITIES
@@ -37,7 +37,7 @@ POINTS = {
 @cache
 def looked(model: str):
     """(what gives a sample, the formulas, the footprints at the first point)."""
-    subject = Subject(model, get(model).hyper, 32)
+    subject = SizedModel(model, get(model).hyper, 32)
     look = sampler(subject)
     derived = derive.formulas(look, axes(subject, MODELS[model], look))
     return look, derived, footprints(derived, POINTS[model][0])

@@ -13,7 +13,7 @@ from analysis.formula.derive import formulas, parts, totals
 from analysis.formula.expressions import value
 from analysis.operators import registry
 from analysis.operators.cost import numel
-from runners.formula_points import Subject, axes, sampler
+from runners.formula_points import SizedModel, axes, sampler
 from runners.workers.any_model import get
 
 QUICK = ("alexnet", "resnet18", "squeezenet1_1")
@@ -45,7 +45,7 @@ inception_v3 has no image smaller than its own, and takes a minute."""
 
 
 def subject(model):
-    return Subject(model, get(model).hyper, 4)
+    return SizedModel(model, get(model).hyper, 4)
 
 
 def counted(sample):

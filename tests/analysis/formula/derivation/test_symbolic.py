@@ -17,7 +17,7 @@ from analysis.formula.sampling import Axis, SizeSample, Unfitted
 from analysis.formula.symbolic_table import Convention
 from analysis.operators import registry
 from results.records.counts import Operation, Storage
-from runners.formula_points import NotBuilt, Subject, axes, sampler
+from runners.formula_points import NotBuilt, SizedModel, axes, sampler
 from runners.workers.any_model import get
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)
@@ -84,7 +84,7 @@ def nets(tmp_path_factory):
 
 def subject(model, **settings):
     workload = get(str(model))
-    return Subject(str(model), workload.hyper, 2, **settings)
+    return SizedModel(str(model), workload.hyper, 2, **settings)
 
 
 def derived(model, symbols=None, **settings):
