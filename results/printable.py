@@ -1,14 +1,9 @@
-"""Text from the files of others, as a terminal may show it.
-
-Text in lines of a given width, broken between words: what a terminal shows, whichever package says it.
+"""Text from the files of others as a terminal may show it: without what steers it, in lines of a width, in plain words.
 
 A word that is longer than a line, such as a path or a list without spaces, is broken after one of its separators; one
-that has none is left as long as it is only where that fits, else cut, because a terminal would cut it at worse places.
-
-What torch says of a model in words of the model's author: which of its lines is in the way, and what was expected.
-
-Messages of a library name its own parts (fake and meta tensors, schemas, C++ checks). Each that a model file can cause
-has a row here; what is not here stays as the library said it.
+that has none is left as long as it is only where that fits. Messages of torch name its own parts (fake and meta
+tensors, schemas, C++ checks): each that a model file can cause has a row here with words of the model's author; what is
+not here stays as the library said it.
 """
 
 import re

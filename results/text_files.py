@@ -1,13 +1,9 @@
 """Tables, JSON and TOML that others made: each is read within the limits, or refused with a ValueError in one line.
 
-Python's readers raise five kinds of exceptions for damaged text (csv.Error, RecursionError, UnicodeDecodeError, zlib's
-and gzip's), wait for pipes, and unpack whatever they are given. Not claimed: that the content makes sense.
-
-How large what others made may be: a limit for each kind of input, checked before memory is taken for it.
-
-The variable `FLOPLEDGER_LIMITS` raises or lowers them for every command and for what it starts:
-`FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. SECURITY.md has the same table (a test holds them
-together). Not claimed: that everything within the limits is quick on every machine.
+Python's readers raise five kinds of exceptions for damaged text, wait for pipes, and unpack whatever they are given. A
+limit for each kind of input is checked before memory is taken for it; the variable `FLOPLEDGER_LIMITS` raises or lowers
+them for every command: `FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. SECURITY.md has the same table (a
+test holds them together). Not claimed: that the content makes sense, or that everything within the limits is quick.
 """
 
 import contextlib

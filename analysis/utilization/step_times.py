@@ -1,31 +1,10 @@
-"""How long a step takes, and each of its phases: one summary of a cell's timed blocks for each.
+"""How long a step takes, and each of its phases; which blocks count; and the ceiling that was timed between them.
 
-Device time where every block has it, else wall time: one clock for all blocks, never a mixture. Phases were timed in a
-pass of their own, whose marks cost a little: their sum is near the whole step's time, not equal to it. Pure.
-
-Which blocks of a cell were timed while its processors were near to each other, and in which they were far apart.
-
-A virtual machine's processors are threads of its host, which puts them on cores that share a cache or on cores that do
-not, and moves them after seconds or minutes. What several threads do together then takes longer: a step of ResNet-18 on
-two of them 50 and 62 ms (docs/benchmarks.md). Each block has the time of a cache line between two processors right
-after it; where these times fall into two groups, so do the blocks. Pure.
-
-Not claimed: more than two placements of a cell. A move and the way back within one block are not seen.
-
-A ceiling that was timed between the blocks of a cell's steps, and the utilization of the two together.
-
-A pair is a block of steps and, of each unit, the block of the ceiling's kernel beside it. The time that the step's FLOP
-would take at the kernel's rate in this pair, ÷ the step time in it, would be the pair's utilization. Of all pairs, the
-utilization is the ratio of the two means, and its interval is on a logarithmic scale: that of the mean of
-
-    z = ideal time ÷ its mean - step time ÷ its mean,
-
-the linearised logarithm of the ratio (delta method; Cochran, "Sampling Techniques", 3rd edition, section 6.3), with
-the autocorrelation of neighbouring pairs in it (`analysis/stats/summary.py`). Both halves' noise is in it, and what
-slows both down by one factor is not.
-
-Pairs in which neither block waited for a processor are used if there are three of them, else all with a measured block.
-Not claimed: that a neighbour slows down one kernel as it does a step. Pure.
+One clock for all blocks: device time where every block has it, else wall time. Phases were timed in a pass of their
+own. A virtual machine's processors move between near and far cores; blocks of the rarer placement are set aside. Over a
+paired ceiling the utilization is the ratio of two means; its interval is that of the mean of z = ideal time ÷ its mean
+- step time ÷ its mean, the linearised logarithm of the ratio (Cochran, "Sampling Techniques", 3rd edition, section
+6.3). Not claimed: more than two placements, or that a neighbour slows down a kernel as it does a step. Pure.
 """
 
 import itertools

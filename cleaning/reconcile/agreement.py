@@ -1,15 +1,9 @@
-"""Each counter's forward and backward beside our own count of the same batch, with the size of the disagreement.
+"""Each counter's forward and backward beside our own count of the same batch, and its law in the batch, a·b + c.
 
 Model FLOP is compared with model FLOP: a counter's convolutions and matrix products, as far as it tells them apart,
-against ours; its total, whatever it adds to them, stands beside it as a ratio of its own. Counts are exact, so that a
-difference of one is a disagreement. It does not explain a difference; the operators and what is not understood do.
-
-Each counter's number as a law of the batch, a·b + c, exactly; where it breaks, the operators that break it.
-
-a is what one sample costs; c is what the batch does not change, as in parts that never see a sample (swin_v2's position
-networks) or a counter that charges a bias once. Counts are whole numbers: the law holds to the unit or not at all,
-nothing is fitted. Two batches decide a line and check nothing; the third does. Extrapolated counts came from this law
-and are no evidence for it.
+against ours. Counts are exact, so that a difference of one is a disagreement, and a law holds to the unit or not at
+all: a is what one sample costs, c what the batch does not change; two batches decide a line, the third checks it.
+Counts that were extrapolated came from the law and are no evidence for it. Not claimed: why a counter differs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,19 +1,8 @@
-"""How fast is each variant of a training step: precision, layout, compile setting and optimizer against the first ones.
+"""What is derived of a run (`Built`), what is shown of a cell (`View`), and how its variants and devices stand apart.
 
-The ratio and its interval are those of two cells in `analysis/stats/comparison.py`. Not claimed: what processes and
-hours differ by, where a cell was not repeated.
-
-Repeats of a cell that were measured on several devices or hosts: each device's are cells of their own.
-
-What sets a row apart (`variant`) gets the device, so that no table and no figure takes a mean over devices. Repeats on
-one device, and runs of one device, are left as they are.
-
-Not claimed: that devices of one model differ. A mean over them would hide whether they do, and its interval would be
-that of no device.
-
-What is derived of a run: everything of it (`Built`), and what is shown of one cell (`View`).
-
-Values only: `cleaning/reconcile/run.py` derives them, and which of several sources is right is not claimed.
+A variant (precision, layout, compile setting, optimizer) is compared with the first of the lists that were asked for,
+as two cells are in `analysis/stats/comparison.py`. Repeats of a cell on several devices are cells of their own: a mean
+over devices would hide whether they differ. Not claimed: that devices of one model differ, or what hours differ by.
 """
 
 import functools

@@ -1,12 +1,8 @@
-"""report.html of a comparison: whether two runs differ, cell by cell, in one file like that of a run.
+"""report.html of a comparison: whether two runs differ, cell by cell, in one file like that of a run, with its figure.
 
-From the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock: the same
-two runs give the same bytes.
-
-Step times of two runs against each other: one dot a cell, its ratio B ÷ A with the 95 % interval.
-
-From the rows of a comparison alone. Cells of one run alone and cells without a time have no ratio and are not drawn;
-the table has their reason.
+Takes the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock: the
+same two runs give the same bytes. The figure has one dot a cell, its ratio B ÷ A with the 95 % interval; cells without
+a ratio are not drawn, and the table has their reason.
 """
 
 from __future__ import annotations
