@@ -226,10 +226,6 @@ def _hyper(model: str, options: Namespace) -> dict[str, Any]:
     return {name: value for name, value in sizes.items() if model not in ENTRIES or name in entry(model).hyper}
 
 
-WAY = ("mode", "batch_size", "hyper", "device", "threads", "precision", "layout", "execution", "optimizer", "seed")
-"""Fields of a recording that say how it was run."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
@@ -296,7 +292,8 @@ def _read(options: Namespace) -> Characterization:
 
 def _way(recording: WorkloadRecording) -> tuple[str, ...]:
     """What a recording is of, as text; its workload first."""
-    return (recording.workload, *(str(getattr(recording, name)) for name in WAY))
+    names = "workload mode batch_size hyper device threads precision layout execution optimizer seed"
+    return tuple(str(getattr(recording, name)) for name in names.split())
 
 
 def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:

@@ -258,8 +258,6 @@ def shapes(inputs: Any) -> str:
     return ", ".join(texts) or "no tensor"
 
 
-__all__ = ["check", "get"]
-
 FIXED_SIZES = {"classification": 3, "segmentation": 3, "video": 4}
 """Task of a torchvision model → dimensions of one of its samples: 3 × S × S, or 3 × T × S × S."""
 

@@ -1,26 +1,10 @@
-"""One training step under torch.profiler: which operators were called, with what, and what the profiler counted.
+"""One training step under torch.profiler or NVTX ranges, steps timed one by one, and operations timed each alone.
 
-The step runs under our ranges (`measure/timing/profiler_ranges.py`, `ModuleRanges`) while torch's own profiler
-records every operator call with its sizes, dtypes, arguments, autograd number and, where it has a rule for the name,
-its FLOP. `events.py` makes records of that. They are raw: what the profiler found, right or wrong. `cleaning/`
-cleans them.
-
-Not claimed: a step takes longer under a profiler than without. Each call costs it a microsecond or two, each range of a
-module several, so profiled times are kept to tell that overhead and no utilization is taken from them. A compiled
-model's calls have no module. One profiler can listen at a time, ours or another.
-
-`record_step` runs a step under NVTX ranges instead, for a profiler around this process (Nsight Systems) to record.
-Steps before it warm up. Then the profiler is told to begin, torch writes a range around each operator call with its
-sizes and autograd number (`emit_nvtx`), and our own ranges stand around step, phases and modules; after the device is
-done it is told to stop. Without a profiler the ranges go nowhere; on a CPU there is none to be told.
-
-`record` runs any step again and again: timed one by one, then under the profiler; warm-up is kept and marked, for the
-first steps' times say what warming up costs.
-
-`time_operations` times a step's operations each alone: a dispatch mode sees each call, and the first of its kind
-(operator, sizes, dtypes, other arguments) is run again a few times on copies of its tensors. The sum of counts × times
-is the step as these would have it. The step itself goes on as ever: copies take what in-place calls change, random
-numbers are put back. Not claimed: that caches are as in the step, nor times of calls that give views alone.
+`profile_step`: every operator call with its sizes, arguments, autograd number and what the profiler counted, right or
+wrong; `cleaning/` cleans that. `record_step`: a step under NVTX ranges, for a profiler around this process (Nsight
+Systems). `record`: steps timed, then profiled; warm-up is kept. `time_operations`: each distinct call of a step run
+again a few times on copies of its tensors; random numbers are put back. Not claimed: that a step takes as long under a
+profiler, that caches are as in the step, times of calls that give views alone. One profiler can listen at a time.
 """
 
 import contextlib
