@@ -36,8 +36,8 @@ import torch
 from measure.profile import recording as work_profiles
 torch.cuda.synchronize = lambda *device: None
 torch.cuda.profiler.profile = contextlib.nullcontext
-captured = work_profiles._captured
-work_profiles._captured = lambda cuda: captured(True)
+record_step = work_profiles.record_step
+work_profiles.record_step = lambda *parts, **more: record_step(*parts, **{**more, "cuda": True})
 from runners.sweep.nsight import main
 sys.exit(main(sys.argv[1:]))
 """
