@@ -94,18 +94,16 @@ class Plan:
     """What is known of one operator before its first call.
 
     recorded: whether its calls belong in the table. resizes: whether a storage may have another size afterwards.
-    makes_node: False for detach, whose output autograd does not see.
-    written: (position, name) of the tensor arguments that it writes and does not return; hidden: those of which its
-    schema says nothing; also: whether there are any. returns_self: whether it changes its first argument's values and
-    nothing else. is_view: whether it returns a view, or a list of views, of its first argument, its only tensor. again:
-    whether it writes nothing and returns new tensors alone. composes: whether it has no rule, and is made of others,
-    which are recorded in its place. mixed: whether an argument is a list whose items need not be of one type.
-    described: signature → description, on fake tensors; made: signature → what it returned.
+    makes_node: False for detach, whose output autograd does not see. written: (position, name) of the tensor arguments
+    that it writes and does not return; hidden: those of which its schema says nothing. returns_self: whether it changes
+    its first argument's values and nothing else. is_view: whether it returns a view, or a list of views, of its first
+    argument, its only tensor. again: whether it writes nothing and returns new tensors alone. composes: whether it has
+    no rule, and is made of others, which are recorded in its place. mixed: whether an argument is a list whose items
+    need not be of one type. described: signature → description, on fake tensors; made: signature → what it returned.
     """
 
     __slots__ = (
         "again",
-        "also",
         "arguments",
         "composes",
         "described",
@@ -140,8 +138,9 @@ class Plan:
         self.makes_node = name not in ("detach", "detach_", "alias")
         self.hidden = HIDDEN_WRITES.get(self.name)
         self.written = _unreturned_writes(schema)
-        self.also = bool(self.written) or self.hidden is not None
-        self.returns_self = _returns_self(schema) and not (dynamic or self.also or torch.Tag.inplace_view in tags)
+        self.returns_self = _returns_self(schema) and not (
+            dynamic or self.written or self.hidden or torch.Tag.inplace_view in tags
+        )
         self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func))
         self.again = not dynamic and not self.written and _is_functional(schema, tags)
         self.mixed = schema is None or any(

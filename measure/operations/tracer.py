@@ -140,7 +140,6 @@ class Recorder:
         self._masks = Masks(model, inputs, batch)
         self._links = Links()
         self._storages = Storages(lambda: len(self._rows) - 1)
-        self._numbers = self._storages.numbers
         self._forward_began = 0
         self._depth = 0
         self._step: CodeType | None = None
@@ -167,7 +166,7 @@ class Recorder:
 
     def storage_of(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's storage; None where none is known."""
-        return self._numbers.get(id(owner_of(tensor)))
+        return self._storages.numbers.get(id(owner_of(tensor)))
 
     @contextlib.contextmanager
     def recording(self, mode: FakeMode | None) -> Iterator[None]:
@@ -254,7 +253,8 @@ class Recorder:
         if not plan.recorded or not self.active:
             return None
         tensors = tensors_in((*args, *kwargs.values())) if seen is None else seen.tensors
-        reads = tuple([self._input(tensor) for tensor in tensors])
+        role = "input" if self.phase in ("forward", "loss") else "optimizer_state"  # of what was there before
+        reads = tuple([self._storages.number(tensor, BEFORE, role) for tensor in tensors])
         described = None if seen is None else plan.described.get(seen.key)
         shapes = [tensor.shape for tensor in tensors] if described is None else []
         return plan, seen and seen.key, described, tensors, shapes, reads, self._place(plan, args)
@@ -262,13 +262,8 @@ class Recorder:
     def after(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Append the call to the table, now that its outputs are there."""
         plan, key, described, tensors, shapes, reads, place = call
-        if isinstance(out, torch.Tensor):
-            writes: tuple[int, ...] = (self._output(out),)
-        else:
-            writes = tuple(dict.fromkeys([self._output(tensor) for tensor in tensors_in((out,))]))
-        if plan.also:
-            also = [self._output(tensor) for tensor in plan.also_written(args, kwargs)]
-            writes = tuple(dict.fromkeys((*writes, *also)))
+        written = [*tensors_in((out,)), *plan.also_written(args, kwargs)]
+        writes = tuple(dict.fromkeys([self._storages.number(tensor, len(self._rows)) for tensor in written]))
         if described is None:
             described = plan.describe(args, kwargs, shapes, out)
             if key is not None:
@@ -312,20 +307,6 @@ class Recorder:
             return None
         seen = plan.makes_node and any(tensor.requires_grad for tensor in tensors_in(args))
         return self._links.node_number(len(self._rows), seen)
-
-    def _input(self, tensor: torch.Tensor) -> int:
-        try:
-            return self._numbers[id(tensor.untyped_storage())]
-        except (KeyError, NotImplementedError):
-            return self._storages.number(
-                tensor, BEFORE, ("input" if self.phase in ("forward", "loss") else "optimizer_state")
-            )
-
-    def _output(self, tensor: torch.Tensor) -> int:
-        try:
-            return self._numbers[id(tensor.untyped_storage())]
-        except (KeyError, NotImplementedError):
-            return self._storages.number(tensor, len(self._rows))
 
     def _state(self) -> list[Any]:
         """The tensors that the optimizer keeps from step to step, and those among its settings (a learning rate)."""
