@@ -7,7 +7,7 @@ Times are ns since the session began, one clock for host and device.
 
 A table that is not there has no rows, and a column that is not there is unknown in every row. A view or a virtual table
 is a program, which may have no end: only plain tables are read. What columns calculate is stopped at
-`database_seconds`, and no value is longer than `event_bytes` (results/limits.py). Texts are never evaluated.
+`database_seconds`, and no value is longer than `event_bytes` (results/text_files.py). Texts are never evaluated.
 
 Not claimed: dtypes, strides and groups of a call, since emit_nvtx writes sizes of tensors only; which calls launched
 the kernels of a CUDA graph (link "graph"); that hand-made ranges are operator calls, which they are taken for where the

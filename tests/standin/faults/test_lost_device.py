@@ -16,7 +16,7 @@ def test_a_lost_device_ends_the_sitting_and_resume_completes(standin):
     device = standin(kernel_ns=KERNEL_NS, fault_in_training=1, fault_launch=LAUNCH, lost_in=1)
     done = device.sweep(*CELLS, "--batch-sizes", "2,3")
     assert done.returncode == 1, done.stderr
-    assert f"the device is lost ({LOST}): 1 cell not started; --resume goes on" in done.stderr
+    assert f"the device is lost ({LOST})): 1 cell not started; --resume goes on" in done.stderr
     (lost,) = read_run(device.out).runs
     assert lost.status == "device_error", lost.reason
     assert LOST in lost.warnings
