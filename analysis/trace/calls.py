@@ -8,7 +8,7 @@ totals: `Missing` says of which phase calls are missing, and how that is known.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -36,12 +36,6 @@ class Missing:
     phase: str
     calls: int
     reason: str
-
-
-def of_phases(missing: Iterable[Missing], phases: Iterable[str]) -> tuple[Missing, ...]:
-    """Those of some recorded phases."""
-    wanted = set(phases)
-    return tuple(sign for sign in missing if sign.phase in wanted)
 
 
 Ints = NDArray[np.int64]
@@ -72,7 +66,7 @@ class Calls:
             )
         self.parent = self.places(self.table["parent"].to_numpy(np.int64), "parent")
         self.names: list[str] = self.table["name"].tolist()
-        self._columns: dict[str, NDArray[Any]] = {}
+        self.columns: dict[str, NDArray[Any]] = {str(name): self.table[name].to_numpy() for name in self.table}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -84,12 +78,6 @@ class Calls:
         if what and (missing := index[(index >= 0) & (position < 0)]).size:
             raise Inconsistent(f"call {missing[0]} is named as {what}, and was not recorded")
         return position
-
-    def column(self, name: str) -> NDArray[Any]:
-        """The values of a column, by position."""
-        if name not in self._columns:
-            self._columns[name] = self.table[name].to_numpy()
-        return self._columns[name]
 
     @cached_property
     def owner(self) -> Ints:
@@ -115,20 +103,20 @@ class Calls:
 
     def call(self, at: int) -> ProfiledOperation:
         """One call as a record, without times. What was not recorded of its arguments is empty."""
-        sequence, forward = int(self.column("sequence_nr")[at]), int(self.column("forward_index")[at])
+        sequence, forward = int(self.columns["sequence_nr"][at]), int(self.columns["forward_index"][at])
         return ProfiledOperation(
             work="",
             index=int(self.index[at]),
             parent=None,
             name=self.names[at],
-            phase=self.column("phase")[at],
-            module=self.column("module")[at],
+            phase=self.columns["phase"][at],
+            module=self.columns["module"][at],
             sequence_nr=None if sequence < 0 else sequence,
             forward_index=None if forward < 0 else forward,
-            thread=int(self.column("thread")[at]),
-            input_shapes=self.column("input_shapes")[at] or (),
-            input_dtypes=self.column("input_dtypes")[at] or (),
-            concrete_inputs=self.column("concrete_inputs")[at] or (),
+            thread=int(self.columns["thread"][at]),
+            input_shapes=self.columns["input_shapes"][at] or (),
+            input_dtypes=self.columns["input_dtypes"][at] or (),
+            concrete_inputs=self.columns["concrete_inputs"][at] or (),
             found_flop=None,
             start_s=0.0,
             time_s=0.0,

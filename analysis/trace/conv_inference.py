@@ -104,10 +104,7 @@ def is_transposed(names: Iterable[str]) -> bool | None:
 
 def grad_output(call: ProfiledOperation) -> Sizes | None:
     """Sizes of the output's gradient, of a call that calculates a convolution's gradients; None: not recorded."""
-    try:
-        return _tensors(call).get("grad_output")
-    except Unavailable:
-        return None
+    return _tensors(call).get("grad_output")
 
 
 def is_readable(call: ProfiledOperation) -> bool:
@@ -150,12 +147,10 @@ def can_come_out(size: int, kernel: int, out: int) -> bool:
 
 
 def _tensors(call: ProfiledOperation) -> dict[str, Sizes]:
-    """The sizes of a call's tensors by argument."""
+    """The sizes of a call's tensors by argument; none of what is no convolution whose arguments are known."""
     bare = call.name.partition("::")[2]
-    forms = FORMS.get(bare) or GONE.get(bare)
-    if not forms or kind_of_call(call.name) != "convolution":
-        raise Unavailable(f"{call.name}: not a convolution whose arguments are known")
-    sizes = zip(forms[0].arguments, call.input_shapes, strict=False)
+    forms = (FORMS.get(bare) or GONE.get(bare)) if kind_of_call(call.name) == "convolution" else None
+    sizes = zip(forms[0].arguments if forms else (), call.input_shapes, strict=False)
     return {name: tuple(shape) for name, shape in sizes if shape and all(type(size) is int for size in shape)}
 
 

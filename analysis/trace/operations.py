@@ -2,7 +2,7 @@
 Operation that `analysis/operators/registry.py` can count.
 
 A profiler keeps the sizes of a call's arguments and, if asked, the values of those that are no tensors; it keeps
-neither their names (`signatures.py` has them) nor what came out (`output_shapes.py` derives it). Where a value
+neither their names nor what came out (`signatures.py` has both). Where a value
 that decides a count was not recorded, the call is `Unavailable`: nothing is guessed. Not claimed: strides, layouts,
 and anything of calls that are no product.
 """
@@ -14,8 +14,7 @@ from typing import Any
 from analysis.operators.cost import Sizes
 from analysis.operators.registry import PRODUCTS, TABLE, Rule, kind_of, model_flop
 from analysis.operators.traffic import nothing
-from analysis.trace.output_shapes import CallArguments
-from analysis.trace.signatures import FORMS, GONE, Form
+from analysis.trace.signatures import FORMS, GONE, CallArguments, Form
 from results.errors import Unavailable
 from results.records.counts import Operation, ProfiledOperation
 

@@ -1,16 +1,173 @@
-"""How to read a recorded product: a literal table, operator → its arguments in order and the sizes it returns.
+"""How to read a recorded product: a literal table, operator → its arguments in order and the sizes of what it returns.
 
 The arguments are those of PyTorch's schemas (native_functions.yaml), and of operators that it no longer has those of
-PyTorch 1.5 to 1.11. Data only: `operations.py` reads calls by it.
+PyTorch 1.5 to 1.11. A profiler keeps what goes into a call and not what comes out: pure functions derive its sizes from
+the sizes and values that were recorded, and raise Unavailable where these do not fit together or were not recorded.
+What a call costs is not known here; `operations.py` reads calls by the table.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.operators.cost import Sizes
-from analysis.trace import output_shapes
-from analysis.trace.output_shapes import CallArguments
+from results.errors import Unavailable
+
+# --- sizes of what comes out -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    """What was recorded of a call: sizes of tensors by argument ("params[2]" in a list), and the other values."""
+
+    shapes: Mapping[str, Sizes]
+    values: Mapping[str, Any]
+
+    def shape(self, *arguments: str) -> Sizes:
+        """The sizes of the first of these tensors that was passed. Raises Unavailable if none was."""
+        for argument in arguments:
+            if argument in self.shapes:
+                return self.shapes[argument]
+        raise Unavailable(f"no sizes of {' or '.join(arguments)} were recorded")
+
+
+def window(size: int, kernel: int, stride: int, padding: int | str, dilation: int) -> int:
+    """Positions of a convolution's window along one dimension; padding may be "same" or "valid".
+
+    Raises Unavailable if there is none.
+    """
+    _check_steps(stride, dilation)
+    reach = dilation * (kernel - 1)
+    both = {"same": reach, "valid": 0}.get(padding) if isinstance(padding, str) else 2 * padding
+    if both is None:
+        raise Unavailable(f"expected a padding of numbers, same or valid, came {padding!r}")
+    positions = (size + both - reach - 1) // stride + 1
+    if positions < 1:
+        raise Unavailable(f"a window of {reach + 1} does not fit into {size} with a padding of {padding}")
+    return positions
+
+
+def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, more: int) -> int:
+    """Positions of a transposed convolution's output along one dimension; `more` is its output_padding.
+
+    Raises Unavailable if there is none.
+    """
+    _check_steps(stride, dilation)
+    positions = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+    if positions < 1:
+        raise Unavailable(f"an output of {positions}: {size} positions with a padding of {padding} and {more} more")
+    return positions
+
+
+def _check_steps(stride: int, dilation: int) -> None:
+    if stride < 1 or dilation < 1:
+        raise Unavailable(f"expected a stride and a dilation from 1 on, came {stride} and {dilation}")
+
+
+def matmul_shape(left: Sequence[int], right: Sequence[int]) -> Sizes:
+    """What torch.matmul returns for operands of these sizes. Raises Unavailable for sizes that do not fit."""
+    if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
+        raise Unavailable(f"sizes {tuple(left)} and {tuple(right)} do not multiply")
+    batch = broadcast(left[:-2], right[:-2])
+    return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
+
+
+def broadcast(left: Sequence[int], right: Sequence[int]) -> Sizes:
+    """Sizes after broadcasting. Raises Unavailable for sizes that do not fit."""
+    longest = max(len(left), len(right))
+    wide = [(1,) * (longest - len(sizes)) + tuple(sizes) for sizes in (left, right)]
+    if any(a != b and 1 not in (a, b) for a, b in zip(*wide, strict=True)):
+        raise Unavailable(f"sizes {tuple(left)} and {tuple(right)} do not broadcast")
+    return tuple(b if a == 1 else a for a, b in zip(*wide, strict=True))
+
+
+_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1}
+
+
+def convolution(given: CallArguments) -> tuple[Sizes, ...]:
+    if given.values.get("transposed", False):
+        return transposed(given)
+    inputs, weight = given.shape("input", "self"), given.shape("weight")
+    batch, spatial = _split(inputs, weight)
+    settings = [_each(given, name, default, len(spatial)) for name, default in _DEFAULTS.items()]
+    return ((*batch, weight[0], *map(window, spatial, weight[2:], *settings)),)
+
+
+def transposed(given: CallArguments) -> tuple[Sizes, ...]:
+    inputs, weight = given.shape("input", "self"), given.shape("weight")
+    batch, spatial = _split(inputs, weight)
+    settings = [
+        _each(given, name, default, len(spatial)) for name, default in (_DEFAULTS | {"output_padding": 0}).items()
+    ]
+    channels = weight[1] * given.values.get("groups", 1)
+    return ((*batch, channels, *map(spread, spatial, weight[2:], *settings)),)
+
+
+def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
+    """(batch or nothing, spatial sizes) of a convolution's input, whose channels stand between."""
+    dimensions = len(weight) - 2
+    if dimensions < 1 or not 0 <= len(inputs) - dimensions - 1 <= 1:
+        raise Unavailable(f"an input of {inputs} and a weight of {weight} are of no convolution")
+    return inputs[: len(inputs) - dimensions - 1], inputs[len(inputs) - dimensions :]
+
+
+def _each(given: CallArguments, argument: str, default: int, dimensions: int) -> Sequence[Any]:
+    """A setting for each spatial dimension: one number or word stands for all."""
+    value = given.values.get(argument, default)
+    if isinstance(value, (int, str)):
+        return (value,) * dimensions
+    values = tuple(value)
+    if len(values) not in (1, dimensions):
+        raise Unavailable(f"expected {dimensions} numbers of {argument}, came {len(values)}")
+    return values * dimensions if len(values) == 1 else values
+
+
+def convolution_backward(given: CallArguments) -> tuple[Sizes, ...]:
+    _split(given.shape("grad_output"), given.shape("weight"))
+    return ()
+
+
+def matmul(given: CallArguments) -> tuple[Sizes, ...]:
+    return (matmul_shape(given.shape("self"), given.shape("mat2", "other", "vec", "tensor")),)
+
+
+def added(given: CallArguments) -> tuple[Sizes, ...]:
+    left, right = given.shape("mat1", "batch1", "mat"), given.shape("mat2", "batch2", "vec")
+    return (matmul_shape(left, right),)
+
+
+def time_first(given: CallArguments) -> tuple[Sizes, ...]:
+    """conv_tbc: time, batch, channels."""
+    (time, batch, _), (taps, _, channels) = given.shape("self"), given.shape("weight")
+    return ((time + 2 * given.values["pad"] - taps + 1, batch, channels),)
+
+
+def added_sum(given: CallArguments) -> tuple[Sizes, ...]:
+    return (matmul_shape(given.shape("batch1"), given.shape("batch2"))[1:],)
+
+
+def inner(given: CallArguments) -> tuple[Sizes, ...]:
+    return ((*given.shape("self")[:-1], *given.shape("other")[:-1]),)
+
+
+def linear(given: CallArguments) -> tuple[Sizes, ...]:
+    inputs, weight = given.shape("input", "self"), given.shape("weight")
+    if not inputs or inputs[-1] != weight[-1]:
+        raise Unavailable(f"an input of {inputs} and a weight of {weight} do not multiply")
+    return ((*inputs[:-1], *weight[:-1]),)
+
+
+def distances(given: CallArguments) -> tuple[Sizes, ...]:
+    left, right = given.shape("x1"), given.shape("x2")
+    return ((*broadcast(left[:-2], right[:-2]), left[-2], right[-2]),)
+
+
+def unread(_given: CallArguments) -> tuple[Sizes, ...]:
+    """Nothing is needed of an operator whose count follows from what goes into it."""
+    return ()
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
 
 Outputs = Callable[[CallArguments], tuple[Sizes, ...]]
 
@@ -65,7 +222,7 @@ def _forms(outputs: Outputs, needs: str, lines: Lines) -> dict[str, tuple[Form, 
 
 
 FORMS: Mapping[str, tuple[Form, ...]] = {
-    **_forms(output_shapes.convolution, "", {
+    **_forms(convolution, "", {
         "conv1d conv2d conv3d _convolution_mode": _SETTINGS,
         "convolution convolution_overrideable": f"input {_WHOLE}",
         "_convolution": f"input {_WHOLE} benchmark deterministic cudnn_enabled allow_tf32",
@@ -80,21 +237,21 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d": f"{_SLOW} dilation",
         "_nnpack_spatial_convolution": "input weight bias padding stride",
     }),
-    **_forms(output_shapes.transposed, "", {
+    **_forms(transposed, "", {
         "conv_transpose1d conv_transpose2d conv_transpose3d": _TRANSPOSED,
         "cudnn_convolution_transpose": f"self weight padding output_padding stride dilation groups {_TUNING}",
         "miopen_convolution_transpose":
             "self weight bias padding output_padding stride dilation groups benchmark deterministic",
         "slow_conv_transpose2d slow_conv_transpose3d": f"{_SLOW} output_padding dilation",
     }),
-    **_forms(output_shapes.convolution_backward, "", {
+    **_forms(convolution_backward, "", {
         "convolution_backward": _GRADIENTS,
         "convolution_backward_overrideable": _GRADIENTS.replace("bias_sizes ", ""),
         "_slow_conv2d_backward": "grad_output self weight kernel_size stride padding output_mask",
     }),
-    **_forms(output_shapes.time_first, "pad", {"conv_tbc": "self weight bias pad"}),
-    **_forms(output_shapes.unread, "", {"conv_tbc_backward": "self input weight bias pad"}),
-    **_forms(output_shapes.matmul, "", {
+    **_forms(time_first, "pad", {"conv_tbc": "self weight bias pad"}),
+    **_forms(unread, "", {"conv_tbc_backward": "self input weight bias pad"}),
+    **_forms(matmul, "", {
         "mm bmm _int_mm": "self mat2",
         "_scaled_mm": "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum",
         "matmul": "self other",
@@ -102,24 +259,24 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "dot": "self tensor",
         "vdot": "self other",
     }),
-    **_forms(output_shapes.inner, "", {"inner": "self other"}),
-    **_forms(output_shapes.added, "", {
+    **_forms(inner, "", {"inner": "self other"}),
+    **_forms(added, "", {
         "addmm": "self mat1 mat2 beta alpha",
         "_addmm_activation": "self mat1 mat2 beta alpha use_gelu",
         "baddbmm": "self batch1 batch2 beta alpha",
         "addmv": "self mat vec beta alpha",
     }),
-    **_forms(output_shapes.added_sum, "", {"addbmm": "self batch1 batch2 beta alpha"}),
-    **_forms(output_shapes.linear, "", {"linear": "input weight bias", "mkldnn_linear": "self weight bias"}),
-    **_forms(output_shapes.unread, "", {
+    **_forms(added_sum, "", {"addbmm": "self batch1 batch2 beta alpha"}),
+    **_forms(linear, "", {"linear": "input weight bias", "mkldnn_linear": "self weight bias"}),
+    **_forms(unread, "", {
         "linear_backward mkldnn_linear_backward": "self grad_output weight output_mask",
     }),
-    **_forms(output_shapes.unread, "expand1 expand2 expand3 sumdim", {
+    **_forms(unread, "expand1 expand2 expand3 sumdim", {
         "_trilinear": "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim",
     }),
-    **_forms(output_shapes.distances, "", {"_euclidean_dist": "x1 x2"}),
-    **_forms(output_shapes.distances, "p", {"cdist _cdist_forward": "x1 x2 p compute_mode"}),
-    **_forms(output_shapes.unread, "", {
+    **_forms(distances, "", {"_euclidean_dist": "x1 x2"}),
+    **_forms(distances, "p", {"cdist _cdist_forward": "x1 x2 p compute_mode"}),
+    **_forms(unread, "", {
         "scaled_dot_product_attention": "query key value attn_mask dropout_p is_causal scale enable_gqa",
         "_scaled_dot_product_attention_math":
             "query key value attn_mask dropout_p is_causal dropout_mask scale enable_gqa",
@@ -132,7 +289,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_scaled_dot_product_fused_attention_overrideable":
             "query key value attn_bias dropout_p is_causal return_debug_mask scale",
     }),
-    **_forms(output_shapes.unread, "", {
+    **_forms(unread, "", {
         "_scaled_dot_product_flash_attention_backward":
             f"grad_out query key value out {_FLASH} philox_seed philox_offset scale",
         "_scaled_dot_product_flash_attention_for_cpu_backward":
@@ -144,23 +301,23 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_scaled_dot_product_fused_attention_overrideable_backward":
             f"grad_out query key value attn_bias grad_input_mask out {_FLASH} philox_seed philox_offset scale",
     }),
-    **_forms(output_shapes.unread, "mode hidden_size", {
+    **_forms(unread, "mode hidden_size", {
         "mkldnn_rnn_layer": f"{_LAYER} bidirectional batch_first train",
     }),
-    **_forms(output_shapes.unread, "mode hidden_size", {"mkldnn_rnn_layer_backward": _LAYER_BACKWARD}),
-    **_forms(output_shapes.unread, "mode hidden_size num_layers bidirectional", {
+    **_forms(unread, "mode hidden_size", {"mkldnn_rnn_layer_backward": _LAYER_BACKWARD}),
+    **_forms(unread, "mode hidden_size num_layers bidirectional", {
         "_cudnn_rnn": f"input weight weight_stride0 weight_buf hx cx mode hidden_size proj_size {_CUDNN_END}",
         "miopen_rnn": f"input weight weight_stride0 hx cx mode hidden_size {_CUDNN_END}",
     }),
-    **_forms(output_shapes.unread, "mode hidden_size num_layers bidirectional", {
+    **_forms(unread, "mode hidden_size num_layers bidirectional", {
         "_cudnn_rnn_backward": f"{_CUDNN_GRADIENTS} proj_size {_CUDNN_END} reserve output_mask",
         "miopen_rnn_backward": f"{_CUDNN_GRADIENTS} {_CUDNN_END} reserve output_mask",
     }),
-    **_forms(output_shapes.unread, "", {
+    **_forms(unread, "", {
         "_thnn_fused_lstm_cell": "input_gates hidden_gates cx input_bias hidden_bias",
         "_thnn_fused_gru_cell": "input_gates hidden_gates hx input_bias hidden_bias",
     }),
-    **_forms(output_shapes.unread, "has_bias", {
+    **_forms(unread, "has_bias", {
         "_thnn_fused_lstm_cell_backward _thnn_fused_lstm_cell_backward_impl":
             "grad_hy grad_cy cx cy workspace has_bias",
         "_thnn_fused_gru_cell_backward": "grad_hy workspace has_bias",
@@ -202,31 +359,31 @@ GONE: Mapping[str, tuple[Form, ...]] = {
             "thnn_conv_depthwise2d_backward _conv_depthwise2d_backward conv_depthwise3d_backward"
             " slow_conv_dilated2d_backward slow_conv_dilated3d_backward": f"{_OLD_SLOW} dilation output_mask",
         },
-        "convolution_backward", output_shapes.convolution_backward, transposed=False,
+        "convolution_backward", convolution_backward, transposed=False,
     ),
     **_removed_forms(
         {"cudnn_convolution_backward_input": f"self_size {_SIZED} {_TUNING}",
          "mkldnn_convolution_backward_input": f"self_size {_SIZED} bias_defined",
          "miopen_convolution_backward_input miopen_depthwise_convolution_backward_input":
             f"self_size {_SIZED} benchmark deterministic"},
-        "convolution_backward", output_shapes.convolution_backward, transposed=False, output_mask=_INPUT,
+        "convolution_backward", convolution_backward, transposed=False, output_mask=_INPUT,
     ),
     **_removed_forms(
         {"cudnn_convolution_backward_weight": f"weight_size {_SIZED} {_TUNING}".replace(" weight ", " self "),
          "mkldnn_convolution_backward_weights": f"weight_size {_SIZED} bias_defined".replace(" weight ", " self "),
          "miopen_convolution_backward_weight miopen_depthwise_convolution_backward_weight":
             f"weight_size {_SIZED} benchmark deterministic".replace(" weight ", " self ")},
-        "convolution_backward", output_shapes.convolution_backward, transposed=False, output_mask=_WEIGHT,
+        "convolution_backward", convolution_backward, transposed=False, output_mask=_WEIGHT,
     ),
     **_removed_forms(
         {"cudnn_convolution_transpose_backward":
             f"self grad_output weight padding output_padding stride dilation groups {_TUNING} output_mask"},
-        "convolution_backward", output_shapes.convolution_backward, transposed=True,
+        "convolution_backward", convolution_backward, transposed=True,
     ),
-    **_removed_forms({"thnn_conv2d_forward": _SLOW}, "thnn_conv2d", output_shapes.convolution),
+    **_removed_forms({"thnn_conv2d_forward": _SLOW}, "thnn_conv2d", convolution),
     **_removed_forms(
         {"thnn_conv_depthwise2d thnn_conv_depthwise2d_forward": f"{_SLOW} dilation"},
-        "_conv_depthwise2d", output_shapes.convolution,
+        "_conv_depthwise2d", convolution,
     ),
 }  # fmt: skip
 """Operators of older recordings: what they are today, and what their names implied (PyTorch 1.5 to 1.11)."""

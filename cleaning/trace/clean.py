@@ -123,7 +123,7 @@ def clean(
         state: {name: phase_total(table, unknown, state, phases, missing) for name, phases in PHASES.items()}
         for state in STATES
     }
-    time = product_time(table)
+    whole_ns, unexplained_ns, outside_ns = product_time(table)
     instances = records(table)
     for call in unknown:
         if call.instance >= 0:
@@ -132,20 +132,19 @@ def clean(
     signs = [(sign.phase, f"{MISSING}{sign.reason}") for sign in missing] + [("", UNNUMBERED)] * (not numbered)
     for phase, reason in signs:
         instances.append(OperationInstance(index=len(instances), name="", kind="", phase=phase, reason=reason))
-    cleaned = {index: instance.cleaned for index, instance in enumerate(table.instances) if instance.cleaned}
     return CleanedTrace(
         instances=tuple(instances),
         kernels=with_flop(table),
         faults=tuple(_faults(table)),
-        changes={index: product.log for index, product in cleaned.items() if product.log},
+        changes={at: i.cleaned.log for at, i in enumerate(table.instances) if i.cleaned and i.cleaned.log},
         totals={state: {name: total.flop for name, total in of.items()} for state, of in totals.items()},
-        unexplained_time_ratio=time.unexplained / time.whole if time.whole else None,
+        unexplained_time_ratio=unexplained_ns / whole_ns if whole_ns else None,
         phase_totals=totals,
         unknown_calls=unknown,
-        outside_time_ratio=time.outside / time.whole if time.whole else None,
+        outside_time_ratio=outside_ns / whole_ns if whole_ns else None,
         unnamed=unnamed(table),
         assumed_gradients=sum(product.size.assumed for product, _, _ in table.products),
-        product_time_s=time.whole * 1e-9,
+        product_time_s=whole_ns * 1e-9,
         outside_phases={name: outside(table, unknown, STATES, phases, missing) for name, phases in OUTSIDE.items()},
         missing=tuple(missing),
     )
@@ -156,7 +155,7 @@ def _faults(table: InstanceTable) -> Iterator[Fault]:
     of: dict[str, dict[int, int]] = {}
     for at, (product, cleaned, _) in enumerate(table.products):
         if lacks_kernels(product):
-            of.setdefault("no_kernel", {})[at] = product.expected or 0
+            of.setdefault("no_kernel", {})[at] = product.size.expected or 0
         elif product.size.unit_flop is None:
             of.setdefault("no_sizes", {})[at] = 0
         for part in cleaned.parts:

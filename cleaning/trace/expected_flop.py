@@ -121,9 +121,9 @@ class Sizing:
     def _code(self) -> list[int]:
         """A number for each call, the same for those of one name whose sizes, dtypes and values are one object: readers
         keep one of all that are written alike."""
-        codes = np.asarray(pd.factorize(self._calls.column("name"))[0], np.int64)
+        codes = np.asarray(pd.factorize(self._calls.columns["name"])[0], np.int64)
         for name in ("input_shapes", "input_dtypes", "concrete_inputs"):
-            column = self._calls.column(name)
+            column = self._calls.columns[name]
             objects = pd.factorize(np.fromiter(map(id, column), np.int64, len(column)))[0]
             codes = np.asarray(pd.factorize(codes * (len(codes) + 1) + objects)[0], np.int64)
         numbers: list[int] = codes.tolist()
@@ -249,19 +249,19 @@ class Sizing:
         """
         if forward is None or self._is_frozen:
             return True
-        sizes = self._calls.column("input_shapes")[forward]
+        sizes = self._calls.columns["input_shapes"][forward]
         return forward not in self._first and bool(sizes) and sizes[0][1:2] in self._first_channels
 
     @cached_property
     def _first_channels(self) -> set[Any]:
         """Channels of the inputs of first products."""
-        shapes = self._calls.column("input_shapes")
+        shapes = self._calls.columns["input_shapes"]
         return {shapes[at][0][1:2] for at in self._first if shapes[at]}
 
     @cached_property
     def _is_frozen(self) -> bool:
         """Whether there are forward convolutions without gradients."""
-        calls, phase = self._calls, self._calls.column("phase")
+        calls, phase = self._calls, self._calls.columns["phase"]
         tops = np.flatnonzero(calls.product & (calls.owner == np.arange(len(calls)))).tolist()
         forward = {at for at in tops if phase[at] in FORWARD and kind_of_call(calls.names[at]) == "convolution"}
         return bool(forward - self._gradient_of.keys())

@@ -91,7 +91,7 @@ def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, 
 
 def _first(calls: Calls, owners: Mapping[int, Sequence[int]]) -> frozenset[int]:
     """The first product of each forward pass: before it there is none, or one of another pass."""
-    phases, steps = calls.column("phase"), calls.column("step")
+    phases, steps = calls.columns["phase"], calls.columns["step"]
     firsts, before = set(), ("", NONE)
     for top in owners:
         if calls.product[top]:
@@ -135,7 +135,7 @@ def _instances(
         product = Product(
             calls.names[top],
             kind_of_call(calls.names[top]),
-            calls.column("phase")[top],
+            calls.columns["phase"][top],
             tuple(parts),
             size,
             "" if forward == NONE else calls.names[forward],
@@ -187,7 +187,7 @@ def records(table: InstanceTable) -> list[OperationInstance]:
     # owners of which a kernel was launched and not recorded, so that the time of the others is not theirs
     cut = {*calls.owner[calls.table["lost_kernels"].to_numpy(np.int64) > 0].tolist()}
     names = ("phase", "module", "step", "sequence_nr", "input_shapes", "input_dtypes", "concrete_inputs")
-    columns = [calls.column(name) for name in (*names, "time_ns", "start_ns")]
+    columns = [calls.columns[name] for name in (*names, "time_ns", "start_ns")]
     instances = []
     for index, (top, rows, time_ns, product, cleaned) in enumerate(table.instances):
         phase, module, step, sequence, shapes, dtypes, values, host_ns, start_ns = [column[top] for column in columns]

@@ -46,21 +46,25 @@ Where sizes give no count, a number stays as it was found, once, and a gap stays
 product explains.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
 from analysis.trace.kernel_names import (
     AFTER,
+    CONVOLUTION_ALL_GROUPS,
+    NO_MATMUL,
+    NO_PRODUCTS,
+    OTHER,
     REDUCTION,
+    RENAMED,
     family,
-    is_renamed,
+    has,
     makes_products,
-    pyprof_all_groups,
     pyprof_convolution,
     pyprof_linear,
-    pyprof_matmul,
+    short_name,
 )
 from analysis.trace.operations import is_product
 from cleaning.counts import known_sum
@@ -100,13 +104,8 @@ class Product(NamedTuple):
     forward_name: str = ""  # of a backward product: name of the forward call
     place: int = 0  # of a backward product: how many kernels of the same layer's gradients came before it
 
-    @property
-    def expected(self) -> int | None:
-        """Model FLOP by sizes."""
-        return self.size.expected
 
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Part:
     """A kernel with its FLOP in each state. None: unknown."""
 
@@ -116,6 +115,7 @@ class Part:
     repaired: int | None = None
     fault: str = ""
     makes_products: bool = False  # it does multiply-adds, by its name; of a call its own sizes tell
+    is_trial: bool = False  # it ran only to be timed
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def clean_product(product: Product) -> Cleaned:
     _repair(product, parts)
     known = {state: known_sum(getattr(part, name) for part in parts) for state, name in FIELDS.items()}
     if not parts:
-        known["repaired"] = product.expected
+        known["repaired"] = product.size.expected
     return Cleaned(tuple(parts), known, _columns(product, parts, known), tuple(log + _repairs(product, parts)))
 
 
@@ -151,18 +151,18 @@ def _columns(product: Product, parts: list[Part], known: Mapping[str, int | None
     """The counts of a product; None where its sizes give none and the recording leaves a kernel of it that makes
     products without a number. A number that the recording gives and no sizes can check counts as it is, once."""
     counts, verdict, reason = dict(known), "unknown", product.size.why
-    if product.expected is None:
+    if product.size.expected is None:
         lacks = any(map(_lacks_number, parts))
         counts = {state: None if lacks else flop or None for state, flop in known.items()}
     else:
-        more = (counts["raw"] or 0) - product.expected
+        more = (counts["raw"] or 0) - product.size.expected
         verdict = "right" if not more else "under" if more < 0 else "over"
         faults = dict.fromkeys(part.fault for part in parts if part.fault)
         reason = "no_kernel" if lacks_kernels(product) else ", ".join(faults)
     return {
         "units": product.size.units,
         "unit_flop": product.size.unit_flop,
-        "expected_flop": product.expected,
+        "expected_flop": product.size.expected,
         **{f"{state}_flop": flop for state, flop in counts.items()},
         "verdict": verdict,
         "reason": reason,
@@ -195,7 +195,7 @@ def _found(product: Product, kernel: Kernel, place: int) -> int | None:
     if kernel.what != "kernel":
         return 0
     if product.kind == "convolution":
-        share = flop if groups == 1 or pyprof_all_groups(kernel.name) else flop // groups
+        share = flop if groups == 1 or has(short_name(kernel.name), CONVOLUTION_ALL_GROUPS) else flop // groups
         return share if pyprof_convolution(kernel.name) else 0
     if product.kind != "matmul":
         return 0  # PyProf knows nothing of any other kind
@@ -203,7 +203,7 @@ def _found(product: Product, kernel: Kernel, place: int) -> int | None:
     if name in LINEAR:
         counts = pyprof_linear(kernel.name) and (product.phase != "backward" or place < GRADIENTS_OF_LINEAR)
         return flop if counts else 0
-    return flop if name != "matmul" or pyprof_matmul(kernel.name) else 0
+    return flop if name != "matmul" or short_name(kernel.name) not in NO_MATMUL else 0
 
 
 # --- deduplicated ----------------------------------------------------------------------------------------------------
@@ -217,62 +217,43 @@ IN_PIECES = "explicit_gemm"
 
 def _deduplicate(product: Product, parts: list[Part]) -> None:
     """Counts each multiply-add once at most, and marks trials."""
-    trials = _trials(product, parts)
-    unit_flop = product.size.unit_flop
+    _mark_trials(product, parts)
+    size, unit_flop = product.size, product.size.unit_flop
     if unit_flop is None:  # then what the recording gives its products' kernels, if that is one number
         numbers = {part.found for part in parts if part.found and part.makes_products}
         unit_flop = numbers.pop() if len(numbers) == 1 else None
-    units = 1 if product.size.units is None else product.size.units
-    flop = unit_flop or 0
+    units, flop = 1 if size.units is None else size.units, unit_flop or 0
     room = {} if unit_flop is None else {**dict.fromkeys(range(units), flop), UNTOLD: units * flop}
-
-    def is_foreign(part: Part) -> bool:
-        """Whether the number is not this product's: neither a unit nor a group's share, of a kernel that makes none."""
-        if not unit_flop or part.makes_products or part.kernel.what == "call":
-            return False
-        return part.found not in (unit_flop, unit_flop // product.size.groups)
-
-    def kept(part: Part) -> int | None:
-        """What a kernel keeps of its number; takes it from the room that its unit has."""
-        if not part.found or not room:
-            return 0 if part.found and part.kernel.twin else part.found
-        left = min(room[UNTOLD], room.get(part.kernel.unit, room[UNTOLD]))
-        if part.kernel.twin or is_foreign(part) or left <= 0 or (part.found > left and left < flop):
-            return 0
-        for unit in {UNTOLD, part.kernel.unit} & set(room):
-            room[unit] -= part.found
-        return part.found
-
-    order = sorted(
-        range(len(parts)),
-        key=lambda at: (
-            parts[at].kernel.twin,
-            not parts[at].makes_products,
-            at in trials,
-            -parts[at].kernel.rank,
-            at,
-        ),
-    )
-    for at in order:
-        part = parts[at]
-        part.deduplicated = kept(part)
+    order = sorted(parts, key=lambda p: (p.kernel.twin, not p.makes_products, p.is_trial, -p.kernel.rank))
+    for part in order:
+        kernel, part.deduplicated = part.kernel, part.found
+        # a number that is neither a unit's nor a group's share, of a kernel that makes none, is not this product's
+        may_be_foreign = bool(flop) and not part.makes_products and kernel.what != "call"
+        is_foreign = may_be_foreign and part.found not in (flop, flop // size.groups)
+        if part.found and room:
+            left = min(room[UNTOLD], room.get(kernel.unit, room[UNTOLD]))
+            if kernel.twin or is_foreign or left <= 0 or (part.found > left and left < flop):
+                part.deduplicated = 0
+            else:
+                for unit in {UNTOLD, kernel.unit} & set(room):
+                    room[unit] -= part.found
+        elif part.found and kernel.twin:
+            part.deduplicated = 0
         if part.deduplicated == part.found:
-            part.fault = "autotune" if at in trials else ""
-        elif is_foreign(part) and not part.kernel.twin:
-            part.fault = "not_product"
+            part.fault = "autotune" if part.is_trial else ""
         else:
-            part.fault = _reason(product, parts, at, trials)
+            part.fault = "not_product" if is_foreign and not kernel.twin else _reason(product, parts, part)
 
 
-def _reason(product: Product, parts: list[Part], at: int, trials: frozenset[int]) -> str:
+def _reason(product: Product, parts: list[Part], part: Part) -> str:
     """Why a kernel lost its number."""
-    kernel = parts[at].kernel
+    kernel = part.kernel
     if kernel.twin:
         return "duplicate_launch"
     if family(kernel.name) == REDUCTION and kernel.what == "kernel":
         return "split_k"
-    rivals = [p for i, p in _working(parts) if kernel.unit in (p.kernel.unit, UNTOLD) and i not in trials]
-    if at in trials or _many_algorithms(product, rivals, kernel.unit):
+    rivals = [p for p in _working(parts) if kernel.unit in (p.kernel.unit, UNTOLD) and not p.is_trial]
+    if part.is_trial or _many_algorithms(product, rivals, kernel.unit):
         return "autotune"
     counted = [other for other in rivals if other.found]
     units = product.size.units if kernel.unit == UNTOLD and product.size.units else 1
@@ -280,13 +261,9 @@ def _reason(product: Product, parts: list[Part], at: int, trials: frozenset[int]
     return "fft_tiling" if all_fft and len(counted) == product.size.tiles * units else "multi_kernel"
 
 
-def _working(parts: list[Part]) -> list[tuple[int, Part]]:
-    """The kernels that do multiply-adds, each launch once, with their places."""
-    return [
-        (at, part)
-        for at, part in enumerate(parts)
-        if part.kernel.what == "kernel" and part.makes_products and not part.kernel.twin
-    ]
+def _working(parts: list[Part]) -> list[Part]:
+    """The kernels that do multiply-adds, each launch once."""
+    return [p for p in parts if p.kernel.what == "kernel" and p.makes_products and not p.kernel.twin]
 
 
 def _many_algorithms(product: Product, rivals: list[Part], unit: int) -> bool:
@@ -294,36 +271,31 @@ def _many_algorithms(product: Product, rivals: list[Part], unit: int) -> bool:
     return product.kind == "convolution" and len({family(part.kernel.name) for part in rivals}) > allowed
 
 
-def _trials(product: Product, parts: list[Part]) -> frozenset[int]:
-    """Places of the kernels that ran only to be timed, of units that are distinguished."""
+def _mark_trials(product: Product, parts: list[Part]) -> None:
+    """Marks the kernels that ran only to be timed, of units that are distinguished."""
     is_one = product.size.units == 1
-    by_unit: dict[int, list[int]] = {}
-    for at, part in _working(parts):
-        by_unit.setdefault(0 if is_one else part.kernel.unit, []).append(at)
-    trials: set[int] = set()
-    for unit, places in by_unit.items():
-        if unit != UNTOLD and _many_algorithms(product, [parts[at] for at in places], unit):
-            of_unit = [at for at, p in enumerate(parts) if not p.kernel.twin and (is_one or p.kernel.unit == unit)]
-            trials.update(_before_the_run(parts, of_unit, places))
-    return frozenset(trials)
+    by_unit: dict[int, list[Part]] = {}
+    for part in _working(parts):
+        by_unit.setdefault(0 if is_one else part.kernel.unit, []).append(part)
+    for unit, working in by_unit.items():
+        if unit != UNTOLD and _many_algorithms(product, working, unit):
+            of_unit = [part for part in parts if not part.kernel.twin and (is_one or part.kernel.unit == unit)]
+            for part in _before_the_run(of_unit, working):
+                part.is_trial = True
 
 
-def _before_the_run(parts: list[Part], of_unit: list[int], working: list[int]) -> list[int]:
-    """Places of a unit's kernels before the last run of one algorithm, which is what the product is made with."""
-    families = {at: family(parts[at].kernel.name) for at in working}
-    last = families[working[-1]]
-    others = [at for at in working if families[at] != last]
-    run = [at for at in working if at > others[-1]]
-    first = run[-1] if last in LAST_ALONE else run[0]
-    before = max((at for at in working if at < first), default=-1)
-    names = {at: parts[at].kernel.name for at in of_unit}
-    tail = [at for at in of_unit if at > before]
-    while tail[0] != first and AFTER.search(names[tail[0]]):
+def _before_the_run(of_unit: list[Part], working: list[Part]) -> list[Part]:
+    """A unit's kernels before the last run of one algorithm, which is what the product is made with."""
+    last = family(working[-1].kernel.name)
+    others = [family(part.kernel.name) != last for part in working]
+    first = len(working) - 1 if last in LAST_ALONE else len(working) - others[::-1].index(True)
+    tail = of_unit[of_unit.index(working[first - 1]) + 1 :]
+    while tail[0] is not working[first] and AFTER.search(tail[0].kernel.name):
         tail.pop(0)
-    half = len(tail) // 2
-    if last != IN_PIECES and [names[at] for at in tail[:half]] == [names[at] for at in tail[half:]]:
+    half, names = len(tail) // 2, [part.kernel.name for part in tail]
+    if last != IN_PIECES and names[:half] == names[half:]:
         tail = tail[half:]
-    return [at for at in of_unit if at < tail[0]]
+    return of_unit[: of_unit.index(tail[0])]
 
 
 # --- repaired --------------------------------------------------------------------------------------------------------
@@ -331,58 +303,46 @@ def _before_the_run(parts: list[Part], of_unit: list[int], working: list[int]) -
 
 def lacks_kernels(product: Product) -> bool:
     """Whether a product has FLOP that no recorded kernel can take."""
-    return not product.kernels and bool(product.expected)
+    return not product.kernels and bool(product.size.expected)
 
 
 def _repair(product: Product, parts: list[Part]) -> None:
     """Gives each unit what sizes say of it: units whose kernels are known, what has too much before what lacks, then
-    as often UNTOLD as there are others."""
+    as often UNTOLD as there are others. A number that is too much is taken from a kernel that has it."""
+    expected, unit_flop = product.size.expected, product.size.unit_flop or 0
     for part in parts:
-        part.repaired = part.deduplicated if product.expected is not None else part.deduplicated or None
-    if product.expected is None:
+        part.repaired = part.deduplicated if expected is not None else part.deduplicated or None
+    if expected is None:
         return
-    has: dict[int, int] = {}
+    has: Counter[int] = Counter()
     for part in parts:
-        if part.kernel.unit != UNTOLD:
-            has[part.kernel.unit] = has.get(part.kernel.unit, 0) + (part.deduplicated or 0)
-    order = sorted(has, key=lambda unit: (-has[unit], unit))
+        has[part.kernel.unit] += part.deduplicated or 0
+    order = sorted({*has} - {UNTOLD}, key=lambda unit: (-has[unit], unit))
     for unit in [*order, *[UNTOLD] * max((product.size.units or 0) - len(order), 1)]:
-        _fill(product, parts, unit)
+        of_unit = [part for part in parts if unit in (UNTOLD, part.kernel.unit)]
+        lacking = expected - sum(part.repaired or 0 for part in parts)
+        if unit != UNTOLD:
+            own = unit_flop - sum(part.repaired or 0 for part in of_unit)
+            lacking = own if own < 0 else max(min(lacking, own), 0)
+        elif lacking > 0:
+            lacking = min(lacking, unit_flop)
+        if lacking and of_unit:
+            part = max(of_unit, key=_lacks if lacking > 0 else lambda part: (part.repaired or 0,))
+            wrong = part.repaired and product.size.groups == 1
+            part.fault = "wrong_number" if wrong else _gap_reason(product, parts, part)
+            part.repaired = (part.repaired or 0) + lacking
 
 
-def _fill(product: Product, parts: list[Part], unit: int) -> None:
-    """Gives one unit what it lacks."""
-    of_unit = [at for at, part in enumerate(parts) if unit in (UNTOLD, part.kernel.unit)]
-    unit_flop = product.size.unit_flop or 0
-    lacking = (product.expected or 0) - sum(part.repaired or 0 for part in parts)
-    if unit != UNTOLD:
-        own = unit_flop - sum(parts[at].repaired or 0 for at in of_unit)
-        lacking = own if own < 0 else max(min(lacking, own), 0)
-    elif lacking > 0:
-        lacking = min(lacking, unit_flop)
-    if not lacking or not of_unit:
-        return
-    part = parts[_receiver(parts, of_unit, lacking)]
-    part.fault = "wrong_number" if part.repaired and product.size.groups == 1 else _gap_reason(product, parts, part)
-    part.repaired = (part.repaired or 0) + lacking
-
-
-def _receiver(parts: list[Part], of_unit: list[int], lacking: int) -> int:
-    """The kernel that a lacking number goes to; a number that is too much is taken from one that has it."""
-    if lacking < 0:
-        return max(of_unit, key=lambda at: (parts[at].repaired or 0, -at))
-    return max(
-        of_unit,
-        key=lambda at: (
-            not parts[at].kernel.twin,
-            parts[at].fault != "autotune",
-            parts[at].makes_products and not parts[at].repaired,
-            parts[at].makes_products,
-            not parts[at].repaired,
-            family(parts[at].kernel.name) not in NO_PRODUCTS,
-            parts[at].kernel.rank,
-            -at,
-        ),
+def _lacks(part: Part) -> tuple[object, ...]:
+    """How much a kernel is the one that a lacking number goes to."""
+    return (
+        not part.kernel.twin,
+        part.fault != "autotune",
+        part.makes_products and not part.repaired,
+        part.makes_products,
+        not part.repaired,
+        family(part.kernel.name) not in NO_PRODUCTS,
+        part.kernel.rank,
     )
 
 
@@ -395,7 +355,7 @@ def _gap_reason(product: Product, parts: list[Part], part: Part) -> str:
     if pyprof_linear(name) if product.kind == "matmul" else pyprof_convolution(name):
         took = any(other.fault == "split_k" for other in parts) or product.place
         return "split_k" if product.kind == "matmul" and took else "no_marker"
-    if is_renamed(name):
+    if has(short_name(name), RENAMED) and not pyprof_convolution(name):
         return "renamed_kernel"
     return "unknown_kernel" if family(name) in ("", OTHER) else "unlisted_kernel"
 
@@ -429,9 +389,9 @@ def _removals(parts: list[Part]) -> list[CleaningLog]:
 def _repairs(product: Product, parts: list[Part]) -> list[CleaningLog]:
     """A row for each kernel whose number sizes changed."""
     if lacks_kernels(product):
-        return [_entry("repaired", None, product.expected, "no_kernel: the call launched no recorded kernel")]
+        return [_entry("repaired", None, product.size.expected, "no_kernel: the call launched no recorded kernel")]
     rows, total = [], known_sum(part.deduplicated for part in parts)
-    for part in parts if product.expected is not None else ():
+    for part in parts if product.size.expected is not None else ():
         if part.repaired != part.deduplicated:
             more = (part.repaired or 0) - (part.deduplicated or 0)
             why = f"{part.fault}: {more} FLOP by sizes on {part.kernel.name.removeprefix('void ')[:60]}"

@@ -13,14 +13,14 @@ Kernels without a recorded call belong to no phase: no total is unknown for them
 kernels that make products is reported.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace.calls import NONE, Missing, named, of_phases
-from analysis.trace.kernel_families import NO_PRODUCTS
-from analysis.trace.kernel_names import family, makes_products, says_nothing
+from analysis.trace.calls import NONE, Missing, named
+from analysis.trace.kernel_names import NO_PRODUCTS, family, makes_products
 from analysis.trace.operations import kind_of_call
 from cleaning.counts import known_sum, whole_sum
 from cleaning.trace.instances import InstanceTable
@@ -96,7 +96,7 @@ def phase_total(
     missing: Sequence[Missing] = (),
 ) -> PhaseTotal:
     """The total of some recorded phases in a state."""
-    lost = of_phases(missing, phases)
+    lost = tuple(sign for sign in missing if sign.phase in phases)
     times = [call.time_ns for call in unknown if call.phase in phases]
     products = [(cleaned, time_ns) for product, cleaned, time_ns in table.products if product.phase in phases]
     if not products and not times and not lost:
@@ -141,28 +141,24 @@ def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
     known operator inside of a call launched is known by that one.
     """
     calls, kernels, owner = table.calls, table.kernels, table.calls.owner.tolist()
-    suspects: dict[int, tuple[int, str]] = {}
-
-    def suspect(at: int, time_ns: int, reason: str) -> None:
-        time_before, reason_before = suspects.get(at, (0, reason))
-        both = (reason, reason_before)
-        suspects[at] = (time_before + time_ns, UNKNOWN_OPERATOR if UNKNOWN_OPERATOR in both else reason)
-
+    may_make: Counter[int] = Counter()  # calls → time of what may be their products, ns
+    makes: set[int] = set()
     columns = (kernels["name"], kernels["what"], kernels["time_ns"].tolist(), table.twins, table.launched)
     for name, what, time_ns, twin, inner in zip(*columns, strict=True):
-        if twin or inner < 0 or what != "kernel":
+        if twin or inner < 0 or what != "kernel" or family(name) in NO_PRODUCTS:
             continue
         at = owner[inner] if owner[inner] >= 0 else inner
-        if not kind_of_call(calls.names[at]) and (makes_products(name) or says_nothing(name)):
-            if makes_products(name):
-                suspect(at, time_ns, UNKNOWN_OPERATOR)
-            elif not kind_of_call(calls.names[inner]):
-                suspect(at, time_ns, UNTOLD_OPERATOR)
-    around_products, parents = _around_products(table), set(calls.parent.tolist())
+        if not kind_of_call(calls.names[at]) and (makes_products(name) or not kind_of_call(calls.names[inner])):
+            may_make[at] += time_ns
+            makes |= {at} if makes_products(name) else set()
+    around_products, parents = set(), set(calls.parent.tolist())
+    for at in np.flatnonzero(calls.product).tolist():
+        while (at := int(calls.parent[at])) >= 0 and at not in around_products:
+            around_products.add(at)
     forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
     differentiated = set(forward[calls.product].tolist())
     index_of = {instance.call: index for index, instance in enumerate(table.instances)}
-    kernel_names, times_ns = kernels["name"].tolist(), calls.column("time_ns")
+    kernel_names, times_ns = kernels["name"].tolist(), calls.columns["time_ns"]
     has_kernels = (kernels["what"] == "kernel").any()
     for at, name in enumerate(calls.names):
         if kind_of_call(name) or at in around_products:
@@ -172,42 +168,30 @@ def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
         if owner[at] == at and makes_products(name):
             rows = table.instances[index_of[at]].rows if at in index_of else []
             if not rows or not all(family(kernel_names[row]) in NO_PRODUCTS for row in rows):
-                suspect(at, 0, UNKNOWN_OPERATOR)
+                makes.add(at)
         if is_foreign and owner[at] == at and not has_kernels and at not in parents:
-            suspect(at, int(times_ns[at]), UNTOLD_OPERATOR)
+            may_make[at] += int(times_ns[at])
         if is_foreign and at in differentiated and not calls.product[owner[at] if owner[at] >= 0 else at]:
-            suspect(at, 0, UNTOLD_OPERATOR)
-    phases, modules = calls.column("phase"), calls.column("module")
+            may_make[at] += 0
+    phases, modules = calls.columns["phase"], calls.columns["module"]
     return tuple(
-        UnknownCall(calls.names[at], phases[at], modules[at], time_ns, index_of.get(at, NONE), reason)
-        for at, (time_ns, reason) in sorted(suspects.items())
+        UnknownCall(
+            calls.names[at],
+            phases[at],
+            modules[at],
+            may_make[at],
+            index_of.get(at, NONE),
+            UNKNOWN_OPERATOR if at in makes else UNTOLD_OPERATOR,
+        )
+        for at in sorted(makes | {*may_make})
     )
-
-
-def _around_products(table: InstanceTable) -> set[int]:
-    """Positions of the calls in which a product was recorded."""
-    calls = table.calls
-    around: set[int] = set()
-    for at in np.flatnonzero(calls.product).tolist():
-        while (at := int(calls.parent[at])) >= 0 and at not in around:
-            around.add(at)
-    return around
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ProductTime:
-    """Time of the kernels that make products, in ns: by their names, or as the kernels of a call that is a product."""
-
-    whole: int = 0
-    unexplained: int = 0  # in no call with a count
-    outside: int = 0  # in no recorded call
-
-
-def product_time(table: InstanceTable) -> ProductTime:
-    """How long products ran, and how much of it is explained by a count.
+def product_time(table: InstanceTable) -> list[int]:
+    """Time of the kernels that make products, in ns: of all, in no call with a count, and in no recorded call.
 
     The kernels of a product are counted in by their names; where none of their names says so, all of them are.
     """
@@ -219,20 +203,20 @@ def product_time(table: InstanceTable) -> ProductTime:
     explained = np.zeros(len(kernels), bool)
     for instance in table.instances:
         if instance.product is not None:
-            explained[instance.rows] = instance.product.expected is not None
+            explained[instance.rows] = instance.product.size.expected is not None
             rows = [row for row in instance.rows if is_kernel[row]]
             if not makes[rows].any():
                 counted[rows] = True
     counted &= ~np.asarray(table.twins, bool)
     time_ns, launched_by = kernels["time_ns"].to_numpy(np.int64), kernels["call"].to_numpy(np.int64)
     wanted = (counted, counted & ~explained, counted & (launched_by < 0))
-    return ProductTime(*(int(time_ns[rows].sum()) for rows in wanted))
+    return [int(time_ns[rows].sum()) for rows in wanted]
 
 
 def unnamed(table: InstanceTable) -> Unnamed:
     """The kernels whose names do not tell what they do, each name once, the longest first."""
     kernels = table.kernels[(table.kernels["what"] == "kernel") & ~np.asarray(table.twins, bool)]
     times = kernels.groupby("name")["time_ns"].sum()
-    lost = times[times.index.map(says_nothing).to_numpy(bool)].sort_values(ascending=False, kind="stable")
+    lost = times[[not family(name) for name in times.index]].sort_values(ascending=False, kind="stable")
     share = int(lost.sum()) / int(times.sum()) if times.sum() else None
     return Unnamed(share, tuple((str(name), time_ns * 1e-9) for name, time_ns in lost[:LONGEST].items()))

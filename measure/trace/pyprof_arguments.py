@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.trace import output_shapes
 from analysis.trace.operations import kind_of_call
-from analysis.trace.signatures import FORMS
+from analysis.trace.signatures import FORMS, CallArguments, convolution
 from results.errors import Unavailable
 
 CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
@@ -201,7 +200,7 @@ def _convolution_gradient(forward: Arguments, of_input: bool) -> Arguments | Non
     sizes = {name: shape for name, shape in zip(names, forward.shapes, strict=False) if shape}
     given = {name: value for name, value in zip(names, forward.values, strict=False) if value is not None}
     try:
-        (gradient,) = output_shapes.convolution(output_shapes.CallArguments(sizes, given))
+        (gradient,) = convolution(CallArguments(sizes, given))
     except (Unavailable, ValueError, TypeError, IndexError):
         return None  # such a window fits nowhere
     inputs, weight = sizes["input"], sizes["weight"]
