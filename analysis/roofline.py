@@ -1,32 +1,24 @@
-"""What bounds each operation of a step, and what the whole step could reach at best: the roofline, with its rule.
+"""What bounds each operation of a step, and what the whole step could reach at best: the roofline.
 
 Times are seconds of one step. Of an operation:
 
-* **arithmetic time**: FLOP ÷ the rate of the unit that runs them, measured here (datasheet beside it). An operation
-  with a unit (convolutions, matrix products, attention) is compared with its model FLOP; its few others run beside
-  them. One without runs its other FLOP on the fp32 cores (fp64 for float64), whatever its dtype.
+* **arithmetic time**: FLOP ÷ the measured rate of the unit that runs them. Convolutions, matrix products and
+  attention count their model FLOP; any other operation its other FLOP on the fp32 cores (fp64 for float64).
 * **memory time**: bytes read and written, unfused, ÷ the bandwidth of memory.
-* **launch time**: kernels × the time of a kernel that does nothing (on a CPU: of a call that does almost nothing).
-* **attained**: the larger of arithmetic and memory time ÷ measured time, which is attained FLOP/s ÷ the roof.
+* **launch time**: kernels × the time of an empty kernel (on a CPU: of a call that does almost nothing).
+* **attained**: the larger of arithmetic and memory time ÷ measured time.
 
-It is bound by `host` where the device waited for it longer than it then worked (on a CPU: where Python and the
-dispatcher took longer to come to it), else by the largest of the three times, of equals the first: `arithmetic`,
-`memory`, `launch`. Where it was not timed, where one of the three is not known, and where all three are 0, the bound is
-empty.
+An operation is bound by `host` where the device waited for it longer than it then worked, else by the largest of the
+three times. The bound is empty where the operation was not timed or one of the three is unknown.
 
-Of the step: utilization is Σ model FLOP ÷ peak over the step's time, **attainable** the same over the least time that
-ideal fusion needs, Σ over groups of max(model FLOP ÷ peak, bytes ÷ bandwidth), never below what was measured (`raised`
-says that it was: the bytes stayed in a cache, or the peak was beaten). `unfused_estimate` is that sum over single
-operations: what it would be if nothing were fused, no bound. Recomputation takes time and is no model FLOP.
+Of the step, **attainable** is Σ model FLOP ÷ peak over the least time under ideal fusion, Σ over groups of max(model
+FLOP ÷ peak, bytes ÷ bandwidth), never below what was measured (`raised`). `unfused_estimate` is that sum over single
+operations, and no bound.
 
-Not claimed: a roof is what was measured or printed, not what a kernel of this shape can reach; bytes are counted from
-shapes, not read from the device; arithmetic, memory and launches are taken to overlap perfectly.
+Limits are rows of ceilings.csv of the same device, from a sweep or from `runners.ceiling`; the rate of memory is the
+best of copy and triad with operands beyond the last cache.
 
-The limits that a step is compared with are made of rows of ceilings.csv: of one device, with the source of each figure.
-
-Rows may come from a sweep or from `runners.ceiling`. The rate of memory is the best of copy and triad with operands
-beyond the last cache; a launch costs the least that was seen. Not claimed: that the rows are of this very card; a row
-that names another device is left out.
+Not claimed: that a kernel of this shape can reach the roof; that arithmetic, memory and launches overlap perfectly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,24 +1,18 @@
-"""Model FLOP of attention by convention: dense, causal, mask-exact; from the rows of a table of operations.
+"""Model FLOP of attention by convention, from the rows of a table of operations.
 
-dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
-everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
-mask keeps: a sliding window, all of an encoder. hardware: what torch's kernel for CPUs computes by its tiles.
+`dense` counts every pair of a query and a key (PaLM's 12·L·H·Q·T, the default everywhere here). `causal` counts pairs
+up to the diagonal. `mask_exact` counts the pairs that the mask keeps. `hardware` counts the tiles that torch's kernel
+for CPUs computes (pytorch at 008ec6b1, aten/src/ATen/native/cpu/FlashAttentionKernel.cpp).
 
-A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
-tracer notes; `measure/model/attention_masks.py`), where the batch has no mask of its own (`MASK_PAIRS`). No mask is
-read. Where attention runs as plain products (with dropout on a CPU, or written so), the batched products that a module
-with a rule calls itself are its scores and their use. Not claimed: anything of other attention that is written as plain
-products, which is dense in each convention.
+A mask is known by its rule, never read: `is_causal` of the call, or the rule of the calling module (`MASK_RULE`, from
+`measure/model/attention_masks.py`) where the batch has no mask of its own (`MASK_PAIRS`). Where attention runs as
+plain products, the batched products that a module with a rule calls itself are its scores and their use.
 
-Query i and key j are counted from 0. A causal mask keeps j ≤ i + shift: with equal numbers of both, s (s + 1) / 2
-pairs. torch's `is_causal` aligns the first query with the first key (shift 0); a decoder that has earlier keys aligns
-the last ones (shift = keys - queries). A window keeps the last `window` of the keys that a causal mask keeps, the
-query's own among them. All numbers are exact integers of any size.
+Query i and key j count from 0. A causal mask keeps j ≤ i + shift: shift is 0 for torch's `is_causal`, and keys −
+queries where a decoder has earlier keys. A window keeps the last `window` of these keys, the query's own among them.
 
-Under a causal mask the kernel for CPUs leaves out the tiles that lie above the diagonal, and computes all pairs of the
-others (pytorch at 008ec6b1, aten/src/ATen/native/cpu/FlashAttentionKernel.cpp; a test finds the same tiles in what
-torch 2.15.0 computes). A mask that is given leaves out nothing. In half precision it may pack, and pad, by what the
-processor has. Not claimed: any other kernel.
+Not claimed: attention written as plain products outside of such modules (dense in each convention), and `hardware` of
+other kernels, of given masks and of half precision.
 """
 
 from __future__ import annotations

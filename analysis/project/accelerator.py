@@ -1,26 +1,17 @@
-"""The roofline of a whole training step on a target accelerator, and the sub-batch that it suggests.
+"""The time of a training step on one target accelerator and on several, by the model of PPoPP 2019.
 
-    step = max(FLOP ÷ (achievable share · peak), bytes ÷ (achievable share · bandwidth))     section 5.2.2 of the paper
+One accelerator (section 5.2.2): step = max(FLOP ÷ (share · peak), bytes ÷ (share · bandwidth)). The shares (0.8 and
+0.7) are assumptions. Bytes are those of every operation alone, neither fused nor cached.
 
-The shares (0.8 and 0.7 there) are assumptions, not measurements. Bytes are those of every operation alone, nothing
-fused or cached, so that memory's side of the maximum is no bound of real machines. Not claimed: that a step is as fast.
+Several (section 6.2): under synchronous data parallelism dense gradients are summed in a ring, and gradients of an
+embedding are gathered from all workers. Layers on accelerators of their own form a pipeline over the sequence.
 
-A training step on several accelerators, as section 6.2 of the paper has it, and how long an all-reduce takes.
+`all_reduce_s` is the least time of an all-reduce. A ring of n devices sends 2 S (n − 1)/n a device (Patarasuk and
+Yuan, J. Parallel Distrib. Comput. 69, 2009); a pair of binary trees at most 2 S in 2 ⌈log₂ n⌉ steps (Sanders, Speck,
+Träff, Parallel Computing 35, 2009). A group that spans nodes reduces within each node, then between nodes, then
+gathers within; the faster of that and of one ring is taken.
 
-Data parallelism with a synchronous step: dense gradients are summed in a ring (Patarasuk and Yuan 2009: 2(n - 1)/n of
-the bytes pass each link), gradients of an embedding, of which a batch touches few rows, are gathered from all workers.
-Layers on accelerators of their own work on successive steps of the sequence, as a pipeline. Not claimed: any overlap of
-communication and arithmetic, latency, or that a larger batch learns as well.
-
-`all_reduce_s` is the least time of an all-reduce over rings and trees.
-Bytes are what one device sends (and receives). A ring all-reduce of S bytes over n devices is a reduce-scatter and an
-all-gather of n − 1 steps each with S/n bytes (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009), so that each
-device sends 2 S (n − 1)/n; a pair of binary trees, each for half of the bytes, in which no device is inner twice, sends
-at most 2 S in 2 ⌈log₂ n⌉ steps (Sanders, Speck, Träff, Parallel Computing 35, 2009). Time is steps × latency + bytes ÷
-rate, of full pipelines: no arithmetic of the sum, no contention, no stragglers.
-
-A group that spans nodes reduces within each node, then between the nodes with each device on its own port, then gathers
-within: three terms, one after the other. The faster of that and of one ring through everything is taken, as NCCL would.
+Not claimed: overlap of communication and arithmetic, contention, or that a larger batch learns as well.
 """
 
 from __future__ import annotations

@@ -1,26 +1,19 @@
-"""From a learning curve, a model's formulas and a machine to what training to a target error would take.
+"""What training to a target error would take, from a learning curve, a model's formulas and a machine.
 
     target → data (inverse learning curve) → parameters (model size) → width (inverse formula) → FLOP, bytes, footprint
            → step (roofline) → epoch
 
-`spread` takes the box of intervals: every number with an interval goes to both ends, all combinations, and the least
-and the most of each result are reported: wider than a confidence interval, and without correlations.
-`drawn` is the projection over thousands of draws at once: a step's costs are exact at sizes whose parameters are √2
-apart and read off between them, straight in logarithms; a number with ends is drawn between them
-(`analysis/stats/intervals.py`, `Ends`), independent of the others. Not claimed: what no input says, such as how many
-epochs it takes, or that a curve holds so far out; that a curve's numbers are independent of each other, which those of
-one fit are not.
+`spread` evaluates the corners of the box of intervals and reports the least and the most of each result. `drawn` is a
+Monte Carlo over the same intervals, independent of each other; a step's costs are exact at sizes whose parameters are
+√2 apart, and interpolated between them in logarithms.
 
-First-order laws of a training step in its parameters p and its sub-batch b, and their fit to exact formulas.
+First-order laws (section 4 of the paper) in parameters p and sub-batch b are fitted to the exact formulas by least
+squares of relative residuals, from an eighth of the projected size to that size:
 
-    FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p      section 4 of the paper
+    FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p
 
-so that the operational intensity is b·√p ÷ (lambda/gamma · √p + mu/gamma · b): the form of one matrix product of b rows
-by a square of side √p. A fit takes points of a sweep over widths, with equal weights (least squares of relative
-residuals). The sweep goes from an eighth of the projected size to that size and from a quarter to four times the
-sub-batch. A limit is what the exact formula tends to as the model grows, at the domain's sub-batch; a fit lies below or
-above it as far as embeddings and activations still weigh. Not claimed: that the laws hold for small models;
-`FirstOrderFit.worst_ratio` says how far the farthest point is.
+Not claimed: how many epochs it takes, that a curve holds so far out, or that the laws hold for small models
+(`FirstOrderFit.worst_ratio` is the largest residual).
 """
 
 import functools

@@ -1,49 +1,21 @@
-"""What the cleaning of a recording works on: products with their kernels, and nothing that is not needed to judge them.
+"""The products of a recording with their kernels, and the FLOP of each kernel: as found, deduplicated, repaired.
 
-A `Product` is an outermost convolution, matrix product, attention or recurrent call of a recording, or what a recorder
-without calls took for one, with all that decides how it is cleaned; a `Part` is one of its kernels with its FLOP as
-found, deduplicated and repaired, set by three steps in this order. The recording itself is never changed.
+A `Product` is an outermost convolution, matrix product, attention or recurrent call; a `Part` is one of its kernels.
+The recording itself is never changed.
 
-What a kernel is given first is the recording's own number, else what PyProf would have given: every kernel of a
-recognised name the FLOP of the whole operation (NVIDIA/PyProf pyprof/prof/conv.py, linear.py, blas.py, commit 218dcc1;
-its lists are in `analysis/trace/kernel_names.py`). That is wrong in both directions, and is repeated here so that the
-numbers of its users can be. On a recording without a device each product's own call gets what its sizes give. Not
-claimed: PyProf's numbers for what is no product; the FLOP of bias kernels inside a product, which are no model FLOP;
-nor that PyProf could have read the recording.
+1. Found: the recording's own number, else PyProf's: every kernel of a recognised name gets the FLOP of the whole
+   operation (NVIDIA/PyProf pyprof/prof/conv.py, linear.py, blas.py, commit 218dcc1). That repeats PyProf's errors, so
+   that numbers of its users can be explained. Without a device each product's call gets what its sizes give.
+2. Deduplicated: one kernel is kept for each unit of a product: one that does multiply-adds by its name, no trial, the
+   longest. Kernels of groups keep their shares. Each other one has a reason, the first that fits: `duplicate_launch`,
+   `not_product`, `split_k`, `autotune` (kernels of more algorithms than the product has units), `fft_tiling`,
+   `multi_kernel`.
+3. Repaired: what a unit lacks by its sizes is put on the longest kernel that does multiply-adds and has none.
+   Reasons: `no_kernel`, `grouped`, `wrong_number`, `split_k`, `renamed_kernel`, `no_marker`, `unlisted_kernel`,
+   `unknown_kernel`, `not_counted`. Where sizes give no count, a gap stays unknown.
 
-Multiply-adds that a recording gives to several kernels count once, and each kernel that loses its number says why.
-
-Of the kernels that were given a product's FLOP one is kept for each of its units: one that does multiply-adds by its
-name before one that does not, one that is no trial before a trial, the longest before shorter ones. Kernels of groups
-keep their shares. Reasons, the first that fits:
-
-* `duplicate_launch`: a second row of one launch (same process, correlation and start), from a join that is not unique.
-* `not_product`: a number that is not the product's (of a bias), on a kernel that does no multiply-adds.
-* `split_k`: a reduction over partial products.
-* `autotune`: kernels of more algorithms than the product has units: cuDNN tried several. Where it is known which
-  ran last, the others are trials: they are marked, also where no number was given, so that their time can be left out.
-* `fft_tiling`: as many FFT kernels as there are tiles of 32 × 32.
-* `multi_kernel`: anything else.
-
-Not claimed: that what is kept is right (`repaired` asks), or that two trials of one algorithm are distinguished.
-
-Gaps of a recording filled from sizes: what a product's units lack is put on the kernels that must have done it.
-
-A unit without FLOP takes them on the longest kernel that does multiply-adds and has none; where no name says so, on the
-longest of all. Reasons, the first that fits:
-
-* `no_kernel`: the call launched no recorded kernel (a cut capture, a graph); the product counts, no kernel does.
-* `grouped`: kernels of a convolution in groups were given a group's share, and are fewer than the groups.
-* `wrong_number`: the kernel's number is not the product's.
-* `split_k`: the kernel's number was spent on a reduction over partial products.
-* `renamed_kernel`: PyProf knew the kernel by an older name.
-* `no_marker`: the recorder knows the kernel's name, but not of what product it is.
-* `unlisted_kernel`: a kernel of a product, by its name, that is in no list of PyProf's.
-* `unknown_kernel`: the name says nothing.
-* `not_counted`: a call that its recorder gives no number.
-
-Where sizes give no count, a number stays as it was found, once, and a gap stays unknown: it is in the time that no
-product explains.
+Not claimed: PyProf's numbers for what is no product, bias kernels inside of a product, or that two trials of one
+algorithm are distinguished.
 """
 
 from collections import Counter

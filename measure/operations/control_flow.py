@@ -1,23 +1,16 @@
-"""What a trace runs in the place of operators that take functions, and of those that CUDA runs otherwise than a CPU.
+"""What a trace runs in place of operators that take functions, and of those that CUDA runs otherwise than a CPU.
 
 Branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) run as Python's own (`written_out`): each call of a
-body is recorded, in both passes, as often as it runs. Where a branch or the end of a loop depends on a value, and
-tensors have none, it is refused and the operator named. Code that was compiled runs as it was written.
+body is recorded in both passes, as often as it runs. Where a branch or the end of a loop depends on a value that
+tensors do not have, the operator is refused and named. Compiled code runs as it was written. FlexAttention runs as
+the CPU's fused attention (`stand_in`), counted dense.
 
-FlexAttention, which torch refuses to differentiate on a CPU, is the CPU's fused attention on the same query, key and
-value (`stand_in`), counted dense; on real tensors torch's own function runs.
+`cuda_rules` applies, for the whole process while its context lasts, what CUDA's dispatcher does otherwise: autocast
+runs a list of operators in float32 (torch's ATen/autocast_mode.h, AT_FORALL_FP32), and dropout keeps a mask of one
+byte an element.
 
-Not claimed: what a compiler makes of a loop; which pairs a block mask keeps; the work of a score's function.
-
-`cuda_rules` puts over CPU tensors what CUDA's dispatcher does otherwise: which tensors a step on a GPU keeps.
-
-* Under autocast CUDA runs a list of operators in float32 that a CPU runs in the half precision that came (softmax,
-  normalisation, losses, powers, sums): torch's ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE.
-  Operators that a CPU's autocast has a rule for keep that one.
-* Dropout keeps a mask of one byte an element on CUDA (`native_dropout`); on a CPU one as large as its input.
-
-They are registered for the whole process, as long as the context lasts. Not claimed: what cuDNN's batch normalisation
-and recurrent layers keep, which kernels are fused, in-place variants.
+Not claimed: what a compiler makes of a loop, which pairs a block mask keeps, the work of a score's function, what
+cuDNN's batch normalisation and recurrent layers keep, or which kernels are fused.
 """
 
 import contextlib

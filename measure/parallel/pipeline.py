@@ -1,17 +1,13 @@
-"""A model as one stage of a pipeline, for real: torch.distributed.pipelining over torch.export, schedule 1F1B.
+"""A model on the ranks of a plan, for real: replicas, tensor-parallel modules, experts, or one stage of a pipeline.
 
-Stages begin with a layer, as in `analysis.parallel`. The model is exported with one micro-batch, so that one whose
-control flow follows values is refused. A stage may be split over the tensor axis and repeated over the data axis: the
-model is exported with its linear layers as wide as a rank's part, because an export writes sizes down; then the whole
-ones are put in, and divided by the plan. Not claimed: a model whose samples are not all alike (a normalisation over the
-batch sees a micro-batch alone), and gradients of weights that two stages hold, which are refused.
+Replicas are DistributedDataParallel or fully_shard, with torch's own defaults (buckets of 25 MiB). A stage begins
+with a layer, as in `analysis.parallel`, and runs by torch.distributed.pipelining (schedule 1F1B) over torch.export
+with one micro-batch, so that control flow that follows values is refused. Because an export writes sizes down, a
+stage that is also split over the tensor axis is exported with linear layers as wide as a rank's part; the whole ones
+are put in afterwards and divided by the plan. Steps may be recorded by torch's profiler, as each rank sees them.
 
-A model put on the ranks of a plan, for real: replicas by DistributedDataParallel or fully_shard, modules by styles,
-experts by transformers' exchange of tokens.
-And some of its steps recorded by torch's profiler, as each rank sees them.
-
-Not claimed: a better split than torch's own defaults: buckets of 25 MiB, and weights gathered by the elements of the
-outermost lists of modules.
+Not claimed: a model whose samples are not all alike (a normalisation over the batch sees a micro-batch). Weights that
+two stages hold are refused.
 """
 
 from __future__ import annotations

@@ -1,25 +1,18 @@
-"""A rank of a real process group: joined for one cell, and told by the first rank which block of steps comes next.
+"""Process groups and device meshes of a plan's axes: over real ranks, or over torch's fake process group.
 
-Collectives of the step run over NCCL on GPUs and over gloo on CPUs; what ranks say to each other about blocks goes over
-a gloo group of its own, outside of what is timed. Not claimed: recovery. A rank that fails leaves the others with an
-error of their collectives, and the process that holds them ends them.
+A real rank joins for one cell; the first rank tells the others which block of steps comes next. Collectives of the
+step run over NCCL on GPUs and gloo on CPUs; messages about blocks go over a gloo group of their own, outside of what
+is timed. A rank that fails leaves the others with an error of their collectives.
 
-Collectives timed alone: all_reduce, all_gather, reduce_scatter and all_to_all of float32, over sizes.
+Collectives are also timed by themselves (all_reduce, all_gather, reduce_scatter and all_to_all of float32, over
+sizes): a block of calls begins at a barrier and is as long as on the slowest rank; the first call of each size is
+left out.
 
-A block of calls begins at a barrier and is as long as on the slowest rank; the first call of each size is left out,
-because libraries choose algorithms and connect in it. Operands are random normal.
+The fake group (`torch.testing._internal.distributed.fake_pg`) stands for a world in one process: each collective
+returns at once and moves nothing. `no_global_shapes` keeps DTensor's questions about whole tensors from being
+counted.
 
-Not claimed: what a step's collectives reach, which share the link and the processors with computing.
-
-A rank of a world that is not there: a device mesh over torch's fake process group, in one process.
-
-The fake group answers each collective at once and moves nothing; only sizes matter. Its module is torch's own for tests
-(`torch.testing._internal.distributed.fake_pg`). DTensor asks what an operation would make of the whole tensors; in a
-fake mode that question is an operation on fake tensors, and `no_global_shapes` keeps it from being counted.
-
-Device meshes of a plan's axes, over real ranks or over those of `fake_group`, and which group is of which axis.
-
-A rank's place among others. Knows no torch: whoever hands it to the process that takes it has none.
+Not claimed: recovery, or that a step's collectives, which share links and processors, reach these rates.
 """
 
 from __future__ import annotations

@@ -1,23 +1,16 @@
-"""Blocks of a step that several ranks run together: one rank decides, the others run what it announces.
+"""Blocks of a step that several ranks run together, and blocks of a ceiling's kernels paired with those of a step.
 
-How long to warm up, how many steps a block has and when to stop follow from times, which differ from rank to rank; if
-each decided for itself, they would wait in collectives for each other for ever. So the first rank decides (`warm_up`,
-`measure_blocks`, `measure_phases` with `announce`), and tells the others before each block.
+How long to warm up, how many steps a block has and when to stop follow from times, which differ from rank to rank. So
+the first rank decides (`warm_up`, `measure_blocks`, `measure_phases` with `announce`) and tells the others before
+each block. Ranks leave one barrier, not at one moment: the difference is some tens of microseconds.
 
-Not claimed: that ranks begin a block at one moment. They leave one barrier, which is some tens of microseconds.
+A ceiling's kernels C and the step S alternate (C S, S C, C S, …), so that drift meets both alike. Each kernel gets a
+block of BLOCK_SHARE of a step's block after LEAD_IN_CALLS that are not timed, because the step has filled the caches.
+(After ResNet-18's step, batch 4, on an Intel Xeon, a block of seven calls was 16 % slower than the next one, and 4 %
+with one call before it; blocks of 40 ms beside steps of seconds made most of the ratio's interval.)
 
-Blocks of a ceiling's kernels between the blocks of a step: C S, S C, C S, …, so that drift meets both alike.
-
-A machine whose clock falls, or that a neighbour slows down, is slower for both; their ratio is not. Each kernel gets a
-block of BLOCK_SHARE of a step's block, one call at least, beside each of these. LEAD_IN_CALLS before it are not timed:
-the step has filled the caches with its own data. (After ResNet-18's step, batch 4, on an Intel Xeon, a block of seven
-calls was 16 % slower than the next one, and 4 % with one call before it.)
-
-A kernel's block is the shorter one and scatters more: with 40 ms beside steps of seconds it was most of the ratio's
-interval. More than a fifth costs as much time as it saves, and so does a share that follows from the scatter of both.
-
-Not claimed: that a neighbour slows down one kernel as much as a step of many. On few shared processors it does not: the
-threads of a step wait for each other at each of its operations.
+Not claimed: that a neighbour slows down one kernel as much as a step. On few shared processors it does not: threads
+of a step wait for each other at each of its operations.
 """
 
 import gc

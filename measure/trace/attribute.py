@@ -1,26 +1,19 @@
-"""Attribution: which call launched each kernel, and to which phase, module and forward call each call belongs.
+"""Attribution: which call launched each kernel, and to which step, phase, module and forward call each call belongs.
 
 A pure function from recording to recording, the same for every recorder, whatever the order of rows. A kernel belongs
-to the innermost call around its launch, in time, on the launching thread. Every kernel is kept; one that found no call
-has the link "none".
+to the innermost call around its launch on the launching thread; one without a call keeps the link "none". On a
+recording without kernels the calls take their place (`what` is "call"), each without the time of the rows in it.
 
-On a recording without kernels the calls take their place (`what` is "call"): each product that has no product in it,
-and each other operator that would launch something itself. A row's time is without that of the rows in it.
+Phases: our own annotations ("flopledger.forward", …) hold for every thread in their time, because CUDA's backward
+pass runs on autograd's own thread. Without them a call in a frame of autograd is backward, one in the time of
+"Optimizer.…" on its thread is optimizer, one in the data loader is of no phase, and any other is forward, the loss
+included. Forward that is recalculated in the backward pass is recompute.
 
-Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be placed.
+Steps: a sweep records warm-up, timed steps and one last step of a pass, each within "flopledger.step"; counts are of
+the last one (`last_step`).
 
-Steps and phases follow from the annotations, and where none is ours from what the calls themselves show.
-
-Our own annotations win: "flopledger.forward", "flopledger.backward", … hold for every thread in their time, since
-CUDA's backward pass runs on autograd's own. Without them a call in a frame of autograd is backward, one in the time of
-"Optimizer.…" on its thread is optimizer, one in the data loader is of no phase, and any other is forward (a loss is
-part of it). Forward that is recalculated in the backward pass is recompute, with annotations and without.
-
-Not claimed: that an operator outside of everything is the model's: without annotations it counts as forward.
-
-A sweep records warm-up steps, timed steps and one last step of a work in a row; the counts are of the last one
-(`last_step`). Our own range "flopledger.step" is around each, on the thread that trains; before it begins the device
-has been waited for, so that whatever was launched or called from its beginning on belongs to it.
+Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be placed,
+or that without annotations an operator outside of everything is the model's.
 """
 
 import re

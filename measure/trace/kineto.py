@@ -1,19 +1,17 @@
 """A Kineto trace (torch.profiler's JSON) as a `Recording`: of NVIDIA, AMD or a CPU, since torch 1.8, of any size.
 
-Columns are filled event by event while the file streams through, so that memory grows with what is kept: calls,
-kernels, their launches, annotations, frames of modules. Times become ns of the Unix clock where the trace says from
-when it counts (`baseTimeNanoseconds`). "Concrete Inputs" are read as literals, never evaluated.
+Columns are filled event by event while the file streams through, so that memory grows with what is kept. Times become
+ns of the Unix clock where the trace has `baseTimeNanoseconds`. "Concrete Inputs" are read as literals, never
+evaluated. Annotations mirrored to the device (gpu_user_annotation) are left out; a kernel gets the host process of
+its launch.
 
-`_gaps` says which of its numbered events a trace lacks. "External id" counts calls and annotations from 1: in
-PyTorch 1.8 to 1.10 all of them, since then in blocks of at least 512 for each thread (torch/csrc/profiler/collection.h,
-containers.h: AppendOnlyList). So of each 512 numbers the recorded ones are the first, and all 512 if a later block of
-their thread is recorded. "Ev Idx" counts what is exported, thread by thread: between the last call of a thread and the
-first of the next no number is left out. Recorders without "Ev Idx" count on in the second recording of a process:
-there, the first number may be any. Not claimed: that the last calls of the last thread are there; nothing is numbered
-after them. Nor, without "Ev Idx", that the first ones are.
+`_gaps` finds which numbered events a trace lacks. "External id" counts calls and annotations from 1: all of them in
+PyTorch 1.8 to 1.10, since then in blocks of at least 512 for each thread (torch/csrc/profiler/collection.h,
+containers.h: AppendOnlyList), of which the recorded ones are the first. "Ev Idx" counts what is exported, thread by
+thread. Recorders without it count on in the second recording of a process, so that the first number may be any.
 
-Not claimed: that two traces number threads alike. A kernel's row says nothing of its host process; it gets that of its
-launch. Annotations mirrored to the device (gpu_user_annotation) are left out.
+Not claimed: that the last calls of the last thread are there (nothing is numbered after them), or, without "Ev Idx",
+the first ones; that two traces number threads alike.
 """
 
 import ast

@@ -1,18 +1,15 @@
-"""Which call lies inside which, by time on each thread, and what a call takes from those around it.
+"""Which call lies inside which, by time on each thread, and which forward call each autograd node belongs to.
 
 One sweep over a thread's calls and ranges of modules in the order of start, the outer first, with a stack of those
-still open. In whole microseconds a call may seem to begin where the one around it ends: one without length at the very
-end of another counts as inside.
+still open. In whole microseconds a call may seem to begin where the one around it ends: a call without length at the
+very end of another counts as inside. Calls that overlap without nesting: the later is taken to lie inside the
+earlier.
 
-Not claimed: that calls which overlap without nesting are distinguished; the later is taken to lie inside the earlier
-while that lasts.
-
-A forward call is recorded with the number that the *next* node of its thread will get, so several calls carry the same:
-the last of them to begin made the node. The call that this amounts to is that one or the outermost around it that has
-the same number and module, another name, and made no other node that took part (aten::conv2d around aten::convolution;
-of a linear layer aten::addmm): the rule of `measure/profile/events.py`, here on columns. The recorder numbers forward
-threads by itself: a number is taken for the thread that has most of its nodes' numbers. Nothing is claimed for
-recordings without sequence numbers; there, the recorder's own flows decide.
+A forward call is recorded with the number that the *next* node of its thread will get, so several calls carry the
+same: the last of them to begin made the node. The node's call is that one, or the outermost around it with the same
+number and module, another name, and no other node (aten::conv2d around aten::convolution), as in
+`measure/profile/events.py`. A number is taken for the thread that has most of its nodes' numbers. Without sequence
+numbers the recorder's flows decide.
 """
 
 from __future__ import annotations

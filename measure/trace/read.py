@@ -1,22 +1,17 @@
-"""The recording in a file, whichever profiler wrote it: the format is found by content, not by the file's name.
+"""The recording in a file, whichever profiler wrote it, and the recordings of many ranks in one folder as timelines.
 
-Not claimed: that a file is whole because its beginning is known; each reader checks its own.
+A format is found by content, not by the file's name; each reader checks that its file is whole.
 
-The recordings of many ranks in one folder as timelines: Kineto's, a file each, or those of Nsight Systems.
+Kineto writes the rank into the file. Of Nsight Systems it is in the target's environment (RANK, WORLD_SIZE, as
+torchrun sets them), else in the file's name (rank3.sqlite). An export of all ranks of a host has a process of each
+and no rank. Its times count from the session's begin, so that each export has a clock of its own.
 
-Without a device computing is the operator calls that calculate; frames of the autograd engine, within which a rank may
-wait, are left out. A device's step is what was launched within the host's "ProfilerStep#N" where the launch is
-recorded, and lasts from its first kernel to the next step's.
+Without a device, computing is the operator calls that calculate; frames of the autograd engine, within which a rank
+may wait, are left out. A device's step is what was launched within the host's "ProfilerStep#N", and lasts from its
+first kernel to the next step's.
 
-Kineto writes the rank into the file. Of Nsight Systems the rank and how many there are come from the environment that
-the export has of its target (RANK, WORLD_SIZE, as torchrun sets them for each rank that it starts under nsys), else the
-rank from the file's name (rank3.sqlite). An export of all ranks of a host (nsys before torchrun) has a process of each,
-and says no rank. Times count from when the session began, which the export has as Unix time; how exactly is not known,
-so that each export has a clock of its own.
-
-Not claimed: that a collective's time is transfer; its kernel spins until the last member has come. Nor, of Nsight
-Systems, bytes and members of a collective, which NCCL's kernels do not say; collectives of several groups that one rank
-has are told apart by kind alone.
+Not claimed: that a collective's time is transfer (its kernel spins until the last member has come), or, of Nsight
+Systems, bytes and members of a collective; those of several groups of a rank are told apart by kind only.
 """
 
 import re
