@@ -4,6 +4,7 @@ The interval of a scaling ratio comes from those of the two step times, taken as
 Not claimed: why a rank is late, or that the plan with the fewest ranks is the best of its size.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,9 +56,12 @@ def parallel_steps(
     collectives: Mapping[Key, Sequence[RankCollective]],
     samples: Mapping[Key, Sequence[Sample]],
 ) -> tuple[ParallelStep, ...]:
-    """A row for each cell of several ranks. Raises ValueError for a plan that is none."""
+    """A row for each cell of several ranks whose plan is one today; of others utilization.csv has the reason."""
     whole = {key_of(time): time for time in times if not time.phase}
-    steps = [_Step(run, parse_plan(run.parallel), whole.get(key_of(run))) for run in runs if run.parallel]
+    steps = []
+    for run in runs:
+        with contextlib.suppress(ValueError):  # as of an axis that has left
+            steps += [_Step(run, parse_plan(run.parallel), whole.get(key_of(run)))] if run.parallel else []
     rows = []
     for step in steps:
         run, grid, key = step.run, step.grid, key_of(step.run)

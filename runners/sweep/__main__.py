@@ -166,8 +166,7 @@ def _sweep_on(
         raise ValueError(f"--time-budget: expected at least {least:.3g} s, {got}")
     from runners.sweep import nsight
 
-    if recorder := nsight.check(planned):  # before a directory is made
-        say(recorder)
+    recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
     with opened as store:
         options.begun = opened.path
@@ -175,6 +174,8 @@ def _sweep_on(
         todo = [cell for cell in planned if cell.cell_id not in done]
         if len(todo) < len(planned):
             say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
+        if recorder := recorder or nsight.check(todo):
+            say(recorder)
         begun = executor.begin_session(store, harness_version()) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             commands, now = (*store.manifest.commands, command), as_options(grids[0], earlier)

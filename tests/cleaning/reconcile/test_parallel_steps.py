@@ -49,6 +49,11 @@ def test_scaling_is_the_rate_of_each_rank_against_the_fewest_ranks() -> None:
     assert found["ddp=1-8"].strong_ratio is None
 
 
+def test_an_older_cell_whose_plan_has_an_axis_that_left_costs_no_other_cell_its_row() -> None:
+    two, older = run("ddp=2"), run("cp=2")
+    assert [row.cell_id for row in rows([older, two], [time(older, 8.0), time(two, 5.0)])] == ["ddp=2-8"]
+
+
 def test_fewest_ranks_of_the_same_kind_come_first() -> None:
     ddp, fsdp, two = run("ddp=1"), run("fsdp=1"), run("fsdp=2")
     row = rows([ddp, fsdp, two], [time(ddp, 8.0), time(fsdp, 10.0), time(two, 5.0)])[2]
