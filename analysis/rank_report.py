@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.rank_timelines import Breakdown, Timeline, breakdown_of, length, spans
+from analysis.rank_timelines import Breakdown, RankTimeline, breakdown_of, length, spans
 
 POINT_TO_POINT = ("send", "recv", "send_recv")
 
@@ -47,7 +47,7 @@ class CollectiveTotal:
     time_s: float
 
 
-def match_collectives(timelines: Mapping[int, Timeline]) -> tuple[pd.DataFrame, list[str]]:
+def match_collectives(timelines: Mapping[int, RankTimeline]) -> tuple[pd.DataFrame, list[str]]:
     """A row for each rank of each collective that two ranks or more have, and a line for each that does not match.
 
     Columns: rank, group, ranks, step, place (its number within the step), kind, nbytes, start_ns, end_ns.
@@ -93,7 +93,7 @@ def _different(values: pd.Series) -> str:
     return " and ".join(f"{value} (rank {rank})" for rank, value in values.sort_index().drop_duplicates().items())
 
 
-def totals_of(timelines: Iterable[Timeline]) -> list[CollectiveTotal]:
+def totals_of(timelines: Iterable[RankTimeline]) -> list[CollectiveTotal]:
     """What each rank's collectives of each kind come to in a step, those between two ranks among them."""
     totals = []
     for timeline in timelines:
@@ -210,10 +210,10 @@ class StepFlop:
 
 
 @dataclass(frozen=True)
-class RankRow:
+class RankSummary:
     """One rank. time: of a step on average; without marked steps of all of the recording."""
 
-    timeline: Timeline
+    timeline: RankTimeline
     time: Breakdown
     flop: StepFlop
 
@@ -231,7 +231,7 @@ class RankRow:
 class RanksReport:
     """Everything that is shown. world_size: ranks that there were; None: not recorded. steps: those of all ranks."""
 
-    ranks: Sequence[RankRow]
+    ranks: Sequence[RankSummary]
     world_size: int | None
     steps: Sequence[int]
     shifts: Sequence[Shift]
@@ -267,7 +267,7 @@ class RanksReport:
         return rate / sum(known) if rate is not None and len(known) == len(peaks) else None
 
 
-def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -> RanksReport:
+def report_of(timelines: Mapping[int, RankTimeline], flop: Mapping[int, StepFlop]) -> RanksReport:
     """The report of one recording a rank. Raises ValueError for one in which nothing ran."""
     matched, problems = match_collectives(timelines)
     moved, shifts = shifted(timelines, matched)
@@ -300,13 +300,13 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
     )
 
 
-def _row(timeline: Timeline, flop: StepFlop) -> RankRow:
+def _row(timeline: RankTimeline, flop: StepFlop) -> RankSummary:
     windows = [(int(start), int(end)) for start, end in spans(timeline.steps)] or [timeline.window]
     if sum(end - start for start, end in windows) <= 0:
         raise ValueError(f"{timeline.path}: expected steps that take time, got none that does")
     parts = [vars(breakdown_of(timeline, start, end)) for start, end in windows]
     mean = Breakdown(**{name: sum(part[name] for part in parts) / len(parts) for name in parts[0]})
-    return RankRow(timeline, mean, flop)
+    return RankSummary(timeline, mean, flop)
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,9 @@ class Shift:
     spread_s: float | None
 
 
-def shifted(timelines: Mapping[int, Timeline], matched: pd.DataFrame) -> tuple[dict[int, Timeline], list[Shift]]:
+def shifted(
+    timelines: Mapping[int, RankTimeline], matched: pd.DataFrame
+) -> tuple[dict[int, RankTimeline], list[Shift]]:
     """All timelines on the clock of the first rank, and what was added to each.
 
     Ranks leave an all_reduce (all_gather, reduce_scatter, all_to_all, barrier) within a short time of each other,

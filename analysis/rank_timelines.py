@@ -30,7 +30,7 @@ STEP_COLUMNS = ("number", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
-class Timeline:
+class RankTimeline:
     """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
     of the operator calls on the host. own_clock: whether times are of a clock that other recordings of its host do not
     have. process: in a file of several ranks, the one that this rank is; -1:
@@ -51,7 +51,7 @@ class Timeline:
     process: int = -1
     untimed: int = 0
 
-    def later(self, ns: int) -> Timeline:
+    def later(self, ns: int) -> RankTimeline:
         """A timeline with this added to each time."""
         moved = {
             name: getattr(self, name).assign(
@@ -103,9 +103,9 @@ def clipped(part: Spans, start_ns: int, end_ns: int) -> Spans:
     return np.clip(inside, start_ns, end_ns)
 
 
-def by_rank(timelines: Iterable[Timeline]) -> dict[int, Timeline]:
+def by_rank(timelines: Iterable[RankTimeline]) -> dict[int, RankTimeline]:
     """Rank → its timeline, in the order of ranks. Raises ValueError for two of one rank."""
-    ranks: dict[int, Timeline] = {}
+    ranks: dict[int, RankTimeline] = {}
     for each in sorted(timelines, key=lambda timeline: timeline.rank):
         if each.rank in ranks:
             raise ValueError(
@@ -129,7 +129,7 @@ class Breakdown:
     idle_s: float
 
 
-def breakdown_of(timeline: Timeline, start_ns: int, end_ns: int) -> Breakdown:
+def breakdown_of(timeline: RankTimeline, start_ns: int, end_ns: int) -> Breakdown:
     """What one rank spent a window of its own clock on."""
     parts = (timeline.compute, spans(timeline.collectives), timeline.memory)
     compute, communication, memory = (clipped(part, start_ns, end_ns) for part in parts)

@@ -15,7 +15,7 @@ from analysis.devices.ceilings import ABOVE_SHEET, CollectiveRate, best, impossi
 from analysis.devices.precisions import UNITS
 from analysis.roofline import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
-from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page, strong
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, scaled, si, si_time
 from results.records.cell import Ceiling
 
@@ -107,14 +107,14 @@ def heading(seen: CeilingAnswer) -> str:
 
 
 _COLUMNS = (
-    Column("what", right=False, wraps=True),
-    Column("threads", right=True),
-    Column("median", right=True),
-    Column("mean", right=True, rank=4),
-    Column("fastest", right=True, rank=3),
-    Column("of sheet", right=True),
-    Column("clock", right=True, rank=2),
-    Column("where", right=False, rank=1, wraps=True, least=20),
+    TableColumn("what", right=False, wraps=True),
+    TableColumn("threads", right=True),
+    TableColumn("median", right=True),
+    TableColumn("mean", right=True, rank=4),
+    TableColumn("fastest", right=True, rank=3),
+    TableColumn("of sheet", right=True),
+    TableColumn("clock", right=True, rank=2),
+    TableColumn("where", right=False, rank=1, wraps=True, least=20),
 )
 
 
@@ -222,7 +222,7 @@ def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -
     sizes = sorted({row.nbytes for row in rows})
     by_size = {(row.operation, row.nbytes): row for row in rows}
     cells = [[si(size, "B"), *(_rate(by_size.get((operation, size))) for operation in operations)] for size in sizes]
-    columns = [Column("buffer", right=True), *(Column(operation, right=True) for operation in operations)]
+    columns = [TableColumn("buffer", right=True), *(TableColumn(operation, right=True) for operation in operations)]
     parts: list[Part] = [
         strong(f"{first.ranks} ranks over {first.backend} ({first.device}): bytes/s that each rank sends at least"),
         "",

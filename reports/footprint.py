@@ -10,7 +10,7 @@ from analysis.devices.memory import Memory
 from analysis.footprint.device_memory import BatchFit, Reserved, Workspace
 from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
 from analysis.formula.requests import amount
-from reports.shared.layout import Cell, Column, Part, TextTable, csv_of, csv_text, strong
+from reports.shared.layout import Cell, Part, TableColumn, TextTable, csv_of, csv_text, strong
 from reports.shared.numbers import percent
 from results.records.counts import Operation
 
@@ -215,15 +215,17 @@ def _filling(answer: FootprintAnswer) -> TextTable:
             text = "" if partial else percent(share) if share >= LEAST_SHARE else "< 0.1 %"
             rows.append([f"  {WORDS[name]}", f"{nbytes:,}", amount(nbytes, "B"), text])
     head = "what is known there" if partial else "what fills the peak"
-    last = Column("" if partial else "share", right=True)
-    return _bytes_table(Column(head), Column("bytes", right=True, rank=1), Column("", right=True), last, rows=rows)
+    last = TableColumn("" if partial else "share", right=True)
+    return _bytes_table(
+        TableColumn(head), TableColumn("bytes", right=True, rank=1), TableColumn("", right=True), last, rows=rows
+    )
 
 
-def _bytes_table(*columns: Column, rows: Sequence[Sequence[Cell]]) -> TextTable:
+def _bytes_table(*columns: TableColumn, rows: Sequence[Sequence[Cell]]) -> TextTable:
     """The three tables of bytes begin their second column at one place where there is room."""
     first, *others = columns
     wide = [[f"{row[0]:<{_FIRST}}", *row[1:]] for row in rows]
-    return TextTable([Column(f"{first.name:<{_FIRST}}", right=False, wraps=True), *others], wide, rule=False)
+    return TextTable([TableColumn(f"{first.name:<{_FIRST}}", right=False, wraps=True), *others], wide, rule=False)
 
 
 def _beside(answer: FootprintAnswer) -> TextTable:
@@ -246,9 +248,9 @@ def _beside(answer: FootprintAnswer) -> TextTable:
     table_rows = [
         [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), note] for words, nbytes, note in rows if nbytes is not None
     ]
-    note = Column("", right=False, wraps=True, rank=1)
-    exact = Column("bytes", right=True, rank=2)
-    return _bytes_table(Column("beside it"), exact, Column("", right=True), note, rows=table_rows)
+    note = TableColumn("", right=False, wraps=True, rank=1)
+    exact = TableColumn("bytes", right=True, rank=2)
+    return _bytes_table(TableColumn("beside it"), exact, TableColumn("", right=True), note, rows=table_rows)
 
 
 def _largest(held: Sequence[LiveStorage]) -> TextTable:
@@ -258,8 +260,8 @@ def _largest(held: Sequence[LiveStorage]) -> TextTable:
         origin += f" ({storage.made.phase})" if storage.made.phase else ""
         what = f"{WORDS[storage.category]}, {origin}"
         rows.append([f"  {storage.module or '(no module)'}", f"{storage.nbytes:,}", what])
-    made_by = Column("made by", right=False, wraps=True, rank=1, least=20)
-    return _bytes_table(Column("largest at the peak"), Column("bytes", right=True), made_by, rows=rows)
+    made_by = TableColumn("made by", right=False, wraps=True, rank=1, least=20)
+    return _bytes_table(TableColumn("largest at the peak"), TableColumn("bytes", right=True), made_by, rows=rows)
 
 
 def fit_words(answer: FootprintAnswer, fitted: MemoryFit) -> str:

@@ -16,7 +16,7 @@ from analysis.formula.interpolate import point_text
 from analysis.formula.requests import amount
 from analysis.formula.sampling import Axis
 from analysis.formula.solve import Solution
-from reports.shared.layout import Column, Part, Prose, TextTable, csv_text, strong
+from reports.shared.layout import Part, Prose, TableColumn, TextTable, csv_text, strong
 
 MOST_LINES = 4
 """Lines of one formula in the table."""
@@ -159,7 +159,7 @@ def parts(answer: FormulaAnswer) -> Iterator[Part]:
 
 def _formula(label: str, formula: Expr, point: Point, name: str) -> Iterator[Part]:
     """A quantity, its value at the point, and its formula below it."""
-    columns = (Column("", right=False, wraps=True), Column("", right=True))
+    columns = (TableColumn("", right=False, wraps=True), TableColumn("", right=True))
     yield TextTable(columns, [[f"{label:24}", f"{_amount(_at(formula, point), name):>24}"]], heads=False)
     if getattr(formula, "free_symbols", None):
         text = "FLOP ÷ bytes of the above" if name == "operational_intensity" else pretty(shortest(formula))
@@ -199,7 +199,7 @@ def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
     shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
     rows = [[_amount(row[name], "") if name in row else "–" for name in shown] for row in answer.swept]
     first = len(answer.symbols)
-    columns = [Column(name, right=True, rank=max(0, at - first)) for at, name in enumerate(shown)]
+    columns = [TableColumn(name, right=True, rank=max(0, at - first)) for at, name in enumerate(shown)]
     yield TextTable(columns, rows, rule=False)
 
 

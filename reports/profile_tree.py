@@ -19,8 +19,8 @@ from analysis.module_tree import ModuleNode, tree
 from analysis.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile import conservation, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
-from reports.shared.html import Branch, PageVerdict, Section, Table, TableCell, document, page_table
-from reports.shared.layout import Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
+from reports.shared.html import Branch, PageTable, PageVerdict, Section, TableCell, document, page_table
+from reports.shared.layout import Cell, Hanging, Part, Prose, Styled, TableColumn, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si
 from results.records.answers import Machine, StepOperation, StepProfile
 
@@ -31,28 +31,28 @@ LEAST_NAME, LEAST_SETTINGS = 24, 28
 """Letters that a module's name and its settings have at least."""
 
 MODULES = (
-    Column("module", right=False),
-    Column("parameters", right=True, rank=3),
-    Column("MAC", right=True, rank=5),
-    Column("FLOP", right=True, rank=2),
-    Column("forward", right=True),
-    Column("backward", right=True, rank=1),
-    Column("FLOP/s", right=True, rank=4),
-    Column("used", right=True),
-    Column("bound", right=False),
-    Column("settings", right=False, rank=6),
+    TableColumn("module", right=False),
+    TableColumn("parameters", right=True, rank=3),
+    TableColumn("MAC", right=True, rank=5),
+    TableColumn("FLOP", right=True, rank=2),
+    TableColumn("forward", right=True),
+    TableColumn("backward", right=True, rank=1),
+    TableColumn("FLOP/s", right=True, rank=4),
+    TableColumn("used", right=True),
+    TableColumn("bound", right=False),
+    TableColumn("settings", right=False, rank=6),
 )
 OPERATIONS = (
-    Column("operation", right=False, wraps=True, least=20),
-    Column("phase", rank=1),
-    Column("sizes", right=False, wraps=True, rank=3),
-    Column("times", right=True, rank=2),
-    Column("FLOP", right=True, rank=4),
-    Column("bytes", right=True, rank=5),
-    Column("time", right=True),
-    Column("share", right=True),
-    Column("attained", right=True, rank=6),
-    Column("bound"),
+    TableColumn("operation", right=False, wraps=True, least=20),
+    TableColumn("phase", rank=1),
+    TableColumn("sizes", right=False, wraps=True, rank=3),
+    TableColumn("times", right=True, rank=2),
+    TableColumn("FLOP", right=True, rank=4),
+    TableColumn("bytes", right=True, rank=5),
+    TableColumn("time", right=True),
+    TableColumn("share", right=True),
+    TableColumn("attained", right=True, rank=6),
+    TableColumn("bound"),
 )
 
 
@@ -210,7 +210,7 @@ def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> lis
             if texts:
                 rows.append([label, words, ", ".join(texts)])
                 label = ""
-    columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
+    columns = (TableColumn("depth", right=True), TableColumn("most"), TableColumn("classes", right=False, wraps=True))
     title = f"The largest {'modules' if top != 1 else 'module'} at each depth, by class"
     return [strong(title), TextTable(columns, rows, rule=False)]
 
@@ -278,6 +278,6 @@ def profile_page(profile: StepProfile) -> str:
     return document(title, first, sections, dense=True, more=("profile.js",))
 
 
-def _page_table(table: TextTable, caption: str, anchor: str) -> Table:
+def _page_table(table: TextTable, caption: str, anchor: str) -> PageTable:
     rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
-    return page_table(replace(table, rows=rows), caption, anchor) or Table(caption, (), ())
+    return page_table(replace(table, rows=rows), caption, anchor) or PageTable(caption, (), ())

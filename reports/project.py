@@ -12,7 +12,7 @@ from analysis.project.domain import Domain
 from analysis.project.frontier import DAY_S, FirstOrderFit
 from analysis.stats.intervals import Estimate, Uncertain
 from analysis.stats.summary import amount
-from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong, table_of
+from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, csv_text, page, strong, table_of
 from reports.shared.numbers import digits, si
 
 CONVENTION = (
@@ -369,12 +369,12 @@ def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
         ["utilization", quantity(reached.utilization.median), ends(low, high)],
         ["peak", si(reached.peak_flop_per_s, "FLOP/s"), f"{reached.unit}, dense"],
     ]
-    interval_column = Column(f"{100 * answer.confidence:g} % interval", right=False, wraps=True)
+    interval_column = TableColumn(f"{100 * answer.confidence:g} % interval", right=False, wraps=True)
     return [
         strong(f"{given} on {reached.device}, {reached.precision}"),
         strong(f"in short: {what} {quantity(estimate.value, unit)}{interval}"),
         "",
-        TextTable((Column(""), Column("", right=True), interval_column), rows, rule=False),
+        TextTable((TableColumn(""), TableColumn("", right=True), interval_column), rows, rule=False),
         "",
         f"peak: {reached.peak_source}",
         "utilization: given",

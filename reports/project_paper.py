@@ -21,7 +21,7 @@ from analysis.project.domain import Domain, Formulas, shipped_formulas
 from analysis.project.ppopp2019 import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats.summary import amount
 from reports.shared import figure_panels, figure_style
-from reports.shared.layout import WIDTH, Column, Hanging, Part, TextTable, csv_text, page, strong
+from reports.shared.layout import WIDTH, Hanging, Part, TableColumn, TextTable, csv_text, page, strong
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colou
 
 _RANKS = {"note": 1, "off by": 2}
 _COLUMNS = tuple(
-    Column(name, right=at in (2, 3, 4), wraps=at < 2, rank=_RANKS.get(name, 0), least=12)
+    TableColumn(name, right=at in (2, 3, 4), wraps=at < 2, rank=_RANKS.get(name, 0), least=12)
     for at, name in enumerate(HEAD)
 )
 

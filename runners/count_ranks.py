@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.parallel.ledger import Ledger, Recording, ledger_of
+from analysis.parallel.ledger import Ledger, RankRecording, ledger_of
 from analysis.parallel.rank_grid import RankGrid, grid_of, parse_sizes
 from analysis.parallel.rank_trace import RankTrace, same_work
 from results.errors import Unavailable
@@ -88,7 +88,7 @@ def ledger_of_model(model: str, options: Namespace, grid: RankGrid, styles: dict
     step = replace(_planned(micro, grid, styles), sharded=grid.replicas == "fsdp" and not grid.shares_stages)
     undivided = trace_single(micro)
     passing(f"{model}: ranks")
-    recording = Recording(_ranks(step, grid), undivided, trace_single(whole), single_flop)
+    recording = RankRecording(_ranks(step, grid), undivided, trace_single(whole), single_flop)
     return ledger_of(recording, grid, gradient_buckets)
 
 

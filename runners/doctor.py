@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
-from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
+from reports.shared.layout import Hanging, Part, Styled, TableColumn, TextTable, csv_of, page, strong
 from results.errors import StoreFault
 from runners.cli.arguments import names
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
@@ -258,7 +258,7 @@ def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     """A table; nothing in it is said by colour alone."""
     words = ("fact", "cost", "expected", "reason", "what runs it")
     columns = [
-        Column(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in words, rank=int(name == "verification"))
+        TableColumn(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in words, rank=int(name == "verification"))
         for name in header
     ]
     cells = [[Styled(cell, _STYLES.get(cell, "")) for cell in row] for row in rows]

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
     from analysis.devices.peaks import Device
     from analysis.rank_report import RanksReport, StepFlop
-    from analysis.rank_timelines import Timeline
+    from analysis.rank_timelines import RankTimeline
     from measure.trace.recording import Recording
-    from reports.trace.timeline import Trace
+    from reports.trace.timeline import TraceView
 
 
-def cleaned(recording: Recording) -> Trace:
+def cleaned(recording: Recording) -> TraceView:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
     import pandas as pd
 
     from cleaning.trace.clean import clean
-    from reports.trace.timeline import Trace
+    from reports.trace.timeline import TraceView
 
     calls, kernels, ranges = recording.calls, recording.kernels, recording.ranges
     annotations = ranges[~ranges["name"].str.match("ProfilerStep#|nn.Module: |flopledger")]
     parts = [rows for rows in (calls, kernels) if (rows["start_ns"] >= 0).any()]
     starts = [int(rows["start_ns"][rows["start_ns"] >= 0].min()) for rows in parts]
     ends = [int((rows["start_ns"] + rows["time_ns"]).max()) for rows in parts]
-    return Trace(
+    return TraceView(
         path=recording.path,
         source=recording.source,
         device_name=recording.device_name,
@@ -78,7 +78,7 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
         return report_of(timelines, flop)
 
 
-def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
+def _flop(timeline: RankTimeline, device: Device | None) -> StepFlop:
     """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
     from analysis.rank_report import StepFlop
     from measure.trace.recording import of_process
@@ -206,7 +206,7 @@ def _run(options: Namespace) -> int:
     return FAILED if above_peak else 0
 
 
-def show(trace: Trace, form: str, device: Device | None = None) -> None:
+def show(trace: TraceView, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
     from reports.shared.layout import to_csv
     from reports.trace.text import document, to_text
@@ -221,7 +221,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
         say(f"note: {line}")
 
 
-def write(trace: Trace, out: Path, device: Device | None = None) -> None:
+def write(trace: TraceView, out: Path, device: Device | None = None) -> None:
     """Puts tables and the page into `out`, each file whole. Raises StoreFault."""
     from reports.shared.layout import to_csv
     from reports.trace.page import to_html

@@ -43,7 +43,7 @@ STATE_COPIES = 4
 
 
 @dataclass(frozen=True)
-class Collective:
+class CollectiveCalls:
     """Calls of one kind in a step on one rank. group: as in `RankGrid.group_size`; size: ranks in it; nbytes: of all
     calls, each as `message_bytes` has it."""
 
@@ -63,7 +63,7 @@ class RankWork:
     parameters: int
     state_bytes: int
     activation_bytes: int
-    collectives: tuple[Collective, ...]
+    collectives: tuple[CollectiveCalls, ...]
 
     def total(self, *phases: str) -> int:
         """Model FLOP of these phases."""
@@ -114,7 +114,7 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class Recording:
+class RankRecording:
     """What a ledger is made from. ranks: of one replica and stage, tp of them, in order; micro, whole: a single
     device's step on one micro-batch and on the global batch; single_flop: forward and backward of the latter, counted
     in another way."""
@@ -125,7 +125,7 @@ class Recording:
     single_flop: int
 
 
-def ledger_of(recording: Recording, grid: RankGrid, buckets: Buckets) -> Ledger:
+def ledger_of(recording: RankRecording, grid: RankGrid, buckets: Buckets) -> Ledger:
     """The ledger of a step. Raises ValueError where the layers do not suffice for the stages."""
     works: dict[Coordinates, RankWork] = {}
     known: dict[int, list[list[RankWork]]] = {}
@@ -211,7 +211,7 @@ def _activations(trace: RankTrace, stages: Stages, stage: int) -> int:
     return nbytes + sum(each.nbytes for each in stages.crossings if each.target == stage and not each.backward)
 
 
-def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGrid) -> list[Collective]:
+def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGrid) -> list[CollectiveCalls]:
     """What operators of the step communicate. Raises ValueError for one that is not known."""
     calls: Counter[tuple[str, str]] = Counter()
     nbytes: Counter[tuple[str, str]] = Counter()
@@ -226,10 +226,12 @@ def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGr
             )
             calls[kind, axis] += grid.microbatches
             nbytes[kind, axis] += message_bytes(operation) * grid.microbatches
-    return [Collective(*key, grid.group_size(key[1]), count, nbytes[key]) for key, count in calls.items()]
+    return [CollectiveCalls(*key, grid.group_size(key[1]), count, nbytes[key]) for key, count in calls.items()]
 
 
-def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> list[Collective]:
+def _reductions(
+    trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets
+) -> list[CollectiveCalls]:
     """The all-reduces of gradients between ranks that have the same weights, once a step; each expert's gradients by
     themselves, in a group of their own."""
     named = {name: each for each in held for name in each.names}
@@ -240,7 +242,7 @@ def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid
     experts = [each.nbytes for each in arrived if each.names[0] in trace.experts]
     sizes = _dense_sizes(dense, grid, buckets) if grid.dp > 1 else ()
     return [
-        Collective("all_reduce", group, grid.group_size(group), len(each), sum(each))
+        CollectiveCalls("all_reduce", group, grid.group_size(group), len(each), sum(each))
         for group, each in (("dp", sizes), (EXPERTS, experts))
         if each and grid.group_size(group) > 1
     ]
@@ -260,7 +262,7 @@ def _dense_sizes(gradients: Sequence[LocalParameter], grid: RankGrid, buckets: B
 
 def _of_shared_stage(
     held: Sequence[LocalParameter], arrived: Sequence[LocalParameter], grid: RankGrid
-) -> list[Collective]:
+) -> list[CollectiveCalls]:
     """What `fully_shard` does of a stage, which is one group of weights: gathered in its first micro-batch and kept to
     the last one's end, when the gradients that arrived are scattered. Rows are padded, so that each replica has as
     many. Raises ValueError for a parameter without a dimension, as torch does."""
@@ -269,31 +271,33 @@ def _of_shared_stage(
     collectives = []
     for kind, those in (("all_gather", held), ("reduce_scatter", arrived)):
         if sizes := [each.nbytes // each.shape[0] * -(-each.shape[0] // grid.dp) for each in those if each.numel]:
-            collectives.append(Collective(kind, "dp", grid.dp, 1, sum(sizes) * grid.dp))
+            collectives.append(CollectiveCalls(kind, "dp", grid.dp, 1, sum(sizes) * grid.dp))
     return collectives
 
 
-def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[Collective]:
+def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[CollectiveCalls]:
     """The all-reduces of gradients between stages that hold one parameter, once a step. held: where replicas share
     weights, this one's parts, whose gradients it has after the scatter."""
     homes = {each.names: len(where) for each, where in zip(trace.parameters, stages.of_parameter, strict=True)}
     shared = [each for each in held if homes[each.names] > 1 and each.trained]
     most = max((homes[each.names] for each in shared), default=0)
-    return [Collective(*TIED, most, len(shared), sum(each.nbytes for each in shared))] if shared else []
+    return [CollectiveCalls(*TIED, most, len(shared), sum(each.nbytes for each in shared))] if shared else []
 
 
-def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[Collective]:
+def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[CollectiveCalls]:
     """What goes to other stages and comes from them, a call for each tensor."""
     collectives = []
     for kind, side in (("send", "source"), ("receive", "target")):
         those = [each for each in stages.crossings if getattr(each, side) == stage]
         calls, nbytes = sum(each.tensors for each in those), sum(each.nbytes for each in those)
         if calls:
-            collectives.append(Collective(kind, "pp", grid.pp, calls * grid.microbatches, nbytes * grid.microbatches))
+            collectives.append(
+                CollectiveCalls(kind, "pp", grid.pp, calls * grid.microbatches, nbytes * grid.microbatches)
+            )
     return collectives
 
 
-def _replicas(recording: Recording, grid: RankGrid) -> tuple[Replica, ...]:
+def _replicas(recording: RankRecording, grid: RankGrid) -> tuple[Replica, ...]:
     """Work that the tensor axis, or replicas and micro-batches, do not divide."""
     ranks: Counter[tuple[str, str, str]] = Counter()
     for trace in recording.ranks:

@@ -63,7 +63,7 @@ Times = Sequence[float]
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanTime:
     """A mean step time, s, with its relative standard error and degrees of freedom; error None: it cannot be had."""
 
     mean_s: float
@@ -110,7 +110,7 @@ def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> D
     if basis == PROCESSES:  # they are independent, so that the scatter of their means is the error
         means = [[summarise(times).mean for times in side] for side in (a, b)]
         errors = (math.sqrt(variance(side) / len(side)) / fmean(side) for side in means)
-        first, second = (Mean(fmean(side), error, len(side) - 1) for side, error in zip(means, errors, strict=True))
+        first, second = (MeanTime(fmean(side), error, len(side) - 1) for side, error in zip(means, errors, strict=True))
     else:
         first, second = map(_of_blocks, (a, b))
     ratio = second.mean_s / first.mean_s
@@ -188,17 +188,17 @@ def verdict(ratio: float, p_different: float | None, p_same: float | None, basis
     return (FASTER if ratio < 1 else SLOWER) if differs else UNKNOWN
 
 
-def _of_blocks(side: Sequence[Times]) -> Mean:
+def _of_blocks(side: Sequence[Times]) -> MeanTime:
     """The mean over processes, whose error is that of their blocks alone."""
     parts = [summarise(times) for times in side]
     mean_s, squared, fourth, degrees = fmean(part.mean for part in parts), 0.0, 0.0, list[float]()
     for part in parts:
         degrees.append(part.effective_n - 1)
         if part.half_width_ratio is None or degrees[-1] <= 0:
-            return Mean(mean_s, None, 0.0)
+            return MeanTime(mean_s, None, 0.0)
         error_s = part.half_width_ratio * part.mean / t_quantile(degrees[-1]) / len(parts)
         squared, fourth = squared + error_s**2, fourth + error_s**4 / degrees[-1]
-    return Mean(mean_s, math.sqrt(squared) / mean_s, squared**2 / fourth if fourth > 0 else min(degrees))
+    return MeanTime(mean_s, math.sqrt(squared) / mean_s, squared**2 / fourth if fourth > 0 else min(degrees))
 
 
 def _upper(distance: float, error: float, degrees: float) -> float:

@@ -28,7 +28,7 @@ TIMED = ("measure", *ASIDE)
 
 
 @dataclass(frozen=True)
-class _Step:
+class _RankedStep:
     """A cell of several ranks, and the time of its whole step; None: it was not measured."""
 
     run: Run
@@ -61,7 +61,7 @@ def parallel_steps(
     steps = []
     for run in runs:
         with contextlib.suppress(ValueError):  # as of an axis that has left
-            steps += [_Step(run, parse_plan(run.parallel), whole.get(key_of(run)))] if run.parallel else []
+            steps += [_RankedStep(run, parse_plan(run.parallel), whole.get(key_of(run)))] if run.parallel else []
     rows = []
     for step in steps:
         run, grid, key = step.run, step.grid, key_of(step.run)
@@ -131,7 +131,7 @@ def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]
     }
 
 
-def _scaling(kind: str, own: _Step, steps: Sequence[_Step]) -> dict[str, Any]:
+def _scaling(kind: str, own: _RankedStep, steps: Sequence[_RankedStep]) -> dict[str, Any]:
     """The rate of each rank against the one of the fewest ranks; nothing where that is this one, or there is none."""
     alike = [step for step in steps if step.rate is not None and _condition(kind, step) == _condition(kind, own)]
     least = min(alike, key=lambda step: (step.grid.world, step.grid.replicas != own.grid.replicas), default=own)
@@ -145,7 +145,7 @@ def _scaling(kind: str, own: _Step, steps: Sequence[_Step]) -> dict[str, Any]:
     return scaling
 
 
-def _condition(kind: str, step: _Step) -> tuple[Cell, int]:
+def _condition(kind: str, step: _RankedStep) -> tuple[Cell, int]:
     """What steps must share to be compared: all but the plan and, of weak scaling, the batch of all together."""
     cell = step.run.cell
     batch = cell.batch_size if kind == "strong" else cell.batch_size // step.grid.dp

@@ -19,7 +19,7 @@ from analysis.trace.calls import NONE, Calls
 from analysis.trace.operations import kind_of_call
 from cleaning.profile import FORWARD
 from cleaning.trace.expected_flop import Size, Sizing
-from cleaning.trace.products import FIELDS, UNTOLD, Cleaned, Kernel, Product, clean_product
+from cleaning.trace.products import FIELDS, UNTOLD, Cleaned, Product, ProductKernel, clean_product
 from results.errors import Inconsistent
 from results.records.counts import OperationInstance
 
@@ -131,7 +131,9 @@ def _instances(
         parts = []
         for row, unit in zip(rows, units, strict=True):
             own = _call_flop(calls, sizing, launched[row], unit, product_units, size) if whats[row] == "call" else None
-            parts.append(Kernel(names[row], whats[row], rank[times[row]], unit, twins[row], source_flop[row], own))
+            parts.append(
+                ProductKernel(names[row], whats[row], rank[times[row]], unit, twins[row], source_flop[row], own)
+            )
         product = Product(
             calls.names[top],
             kind_of_call(calls.names[top]),

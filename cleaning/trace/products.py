@@ -53,7 +53,7 @@ FIELDS = {"raw": "found", "deduplicated": "deduplicated", "repaired": "repaired"
 """State → the field of a part that has its number."""
 
 
-class Kernel(NamedTuple):
+class ProductKernel(NamedTuple):
     """What decides how one row of kernels in a product is cleaned."""
 
     name: str
@@ -71,7 +71,7 @@ class Product(NamedTuple):
     name: str
     kind: str
     phase: str
-    kernels: tuple[Kernel, ...]  # in the order of start
+    kernels: tuple[ProductKernel, ...]  # in the order of start
     size: Size
     forward_name: str = ""  # of a backward product: name of the forward call
     place: int = 0  # of a backward product: how many kernels of the same layer's gradients came before it
@@ -81,7 +81,7 @@ class Product(NamedTuple):
 class Part:
     """A kernel with its FLOP in each state. None: unknown."""
 
-    kernel: Kernel
+    kernel: ProductKernel
     found: int | None = None
     deduplicated: int | None = None
     repaired: int | None = None
@@ -157,7 +157,7 @@ GRADIENTS_OF_LINEAR = 2
 """PyProf counts the first two kernels of a linear layer's backward pass, whatever they do."""
 
 
-def _found(product: Product, kernel: Kernel, place: int) -> int | None:
+def _found(product: Product, kernel: ProductKernel, place: int) -> int | None:
     """What the recording gives a kernel. place: how many kernels of its layer's gradients came before it."""
     if kernel.source_flop is not None or kernel.what == "call":
         return kernel.call_flop if kernel.source_flop is None else kernel.source_flop

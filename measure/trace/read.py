@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.rank_timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
+from analysis.rank_timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, RankTimeline
 from measure.trace import kineto, nsys, pyprof
 from measure.trace.attribute import steps as marked_steps
 from measure.trace.nesting import Ints, ints
@@ -115,16 +115,16 @@ def rank_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_ranks(paths: Iterable[Path]) -> list[Timeline]:
+def read_ranks(paths: Iterable[Path]) -> list[RankTimeline]:
     """The timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say none are
     numbered on from file to file. Raises ValueError, one line, for what is no whole recording or says no rank."""
-    timelines: list[Timeline] = []
+    timelines: list[RankTimeline] = []
     for path in paths:
         timelines += _ranks_in(path, sum(timeline.process >= 0 for timeline in timelines))
     return timelines
 
 
-def read_rank(path: Path) -> Timeline:
+def read_rank(path: Path) -> RankTimeline:
     """The timeline in a recording of one rank. Raises ValueError as `read_ranks` does, and for several ranks."""
     timelines = _ranks_in(path, 0)
     if len(timelines) > 1:
@@ -132,7 +132,7 @@ def read_rank(path: Path) -> Timeline:
     return timelines[0]
 
 
-def _ranks_in(path: Path, first: int) -> list[Timeline]:
+def _ranks_in(path: Path, first: int) -> list[RankTimeline]:
     """The timelines in a file: of the one rank that it says, or, where it says none and several processes had kernels,
     of each of these, numbered from `first` on in the order of their devices, then of the processes."""
     recording = read(path)
@@ -171,7 +171,7 @@ def _named(path: Path) -> int:
     return int(named[-1])
 
 
-def _timeline(recording: Recording, rank: int) -> Timeline:
+def _timeline(recording: Recording, rank: int) -> RankTimeline:
     """The timeline of one rank, on the Unix clock."""
     kernels, calls, path = recording.kernels, recording.calls, recording.path
     on_device = (kernels["what"] == "kernel").to_numpy(bool)
@@ -194,7 +194,7 @@ def _timeline(recording: Recording, rank: int) -> Timeline:
             _spans(collectives), collectives["collective"], _launched(collectives).tolist(), strict=True
         )
     ]
-    timeline = Timeline(
+    timeline = RankTimeline(
         rank=rank,
         path=path,
         host=recording.host,

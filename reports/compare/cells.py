@@ -29,7 +29,7 @@ from analysis.stats.comparison import (
 from analysis.utilization.step_times import PairedCeiling, block_means_s, paired_ceiling, whole_steps
 from analysis.utilization.windows import Window
 from analysis.utilization.work_times import variant
-from reports.shared.layout import WIDTH, Column, Part, TextTable, page
+from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page
 from reports.shared.numbers import DASH, digits, percent, si_time
 from results.errors import Unavailable
 from results.records.answers import ALONE, FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
@@ -239,15 +239,15 @@ SHOWN = 12
 """Unmatched cells of each run that are named; csv and json have all."""
 
 _COLUMNS = (
-    Column("model", right=False, wraps=True),
-    Column("batch", right=True),
-    Column("precision", right=False),
-    Column("B is", right=False),
-    Column("B ÷ A", right=True),
-    Column("95 % interval", right=True),
-    Column("A", right=True, rank=1),
-    Column("B", right=True, rank=1),
-    Column("blocks", right=True, rank=2),
+    TableColumn("model", right=False, wraps=True),
+    TableColumn("batch", right=True),
+    TableColumn("precision", right=False),
+    TableColumn("B is", right=False),
+    TableColumn("B ÷ A", right=True),
+    TableColumn("95 % interval", right=True),
+    TableColumn("A", right=True, rank=1),
+    TableColumn("B", right=True, rank=1),
+    TableColumn("blocks", right=True, rank=2),
 )
 HEADS = tuple(column.name for column in _COLUMNS)
 

@@ -24,7 +24,7 @@ from analysis.operators.traffic import lacks_sizes
 from analysis.stats.comparison import ALARM_RATIO, resolution
 from reports.compare.cells import Group, cell_name, groups
 from reports.compare.page import Side
-from reports.shared.layout import WIDTH, Column, Part, TextTable, documents, page, strong
+from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, documents, page, strong
 from reports.shared.numbers import DASH, percent, si, si_time
 from results.errors import Inconsistent
 from results.records.answers import ALONE, MET, NOT_COMPARED, NOT_MET, UNDECIDED, Comparison, GateCheck
@@ -163,13 +163,13 @@ SHOWN = 3
 """Cells that a reason names."""
 
 _COLUMNS = (
-    Column("cell", right=False, wraps=True),
-    Column("asked", right=False),
-    Column("A", right=True, rank=2),
-    Column("B", right=True, rank=1),
-    Column("B ÷ A", right=True),
-    Column("interval", right=True),
-    Column("is", right=False),
+    TableColumn("cell", right=False, wraps=True),
+    TableColumn("asked", right=False),
+    TableColumn("A", right=True, rank=2),
+    TableColumn("B", right=True, rank=1),
+    TableColumn("B ÷ A", right=True),
+    TableColumn("interval", right=True),
+    TableColumn("is", right=False),
 )
 
 _UNITS = {"flop": "FLOP", "bytes": "B", "memory": "B"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from analysis.stats.comparison import SESSIONS
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style
-from reports.shared.html import Block, PageVerdict, Part, Section, Table, document, natural, picture, span
+from reports.shared.html import PageBlock, PageTable, PageVerdict, Part, Section, document, natural, picture, span
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
 from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text
@@ -119,7 +119,7 @@ def _furthest(rows: Sequence[Comparison]) -> str:
     return f"{start} as long in B ({interval}). Equal steps are compared: no datasheet's peak is in these ratios."
 
 
-def _cells(rows: Sequence[Comparison]) -> Table:
+def _cells(rows: Sequence[Comparison]) -> PageTable:
     """A row for each cell of either run; those that only one has stand back."""
     variants = len({row.variant for row in rows}) > 1
     rows = sorted(rows, key=lambda row: (row.verdict in ALONE, natural(row.model), row.batch_size, row.precision))
@@ -134,7 +134,7 @@ def _cells(rows: Sequence[Comparison]) -> Table:
     columns = (*HEADS, "p, differ", "p, same", *(("reason",) if reasons else ()))
     words = frozenset(("model", "precision", "B is", "reason"))
     dim = frozenset(place for place, row in enumerate(rows) if row.verdict in ALONE)
-    return Table("The training step of each cell in B against A", columns, tuple(lines), words, dim)
+    return PageTable("The training step of each cell in B against A", columns, tuple(lines), words, dim)
 
 
 def _reason(row: Comparison) -> str:
@@ -149,10 +149,10 @@ def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
     names = [name for name in {**a, **b} if a.get(name) != b.get(name) and name not in _ALWAYS]
     rows = tuple((name, a.get(name) or DASH, b.get(name) or DASH) for name in names)
     columns = ("fact", "A", "B")
-    differing = Table("What differs between the machines of A and B", columns, rows, frozenset(columns))
+    differing = PageTable("What differs between the machines of A and B", columns, rows, frozenset(columns))
     same = "The machines say the same of themselves, but for when and where."
     commands = {f"{side.letter} was measured by": "\n".join(side.data.manifest.commands) for side in sides}
-    return (differing if rows else same, *(Block(label, text) for label, text in commands.items() if text))
+    return (differing if rows else same, *(PageBlock(label, text) for label, text in commands.items() if text))
 
 
 def _facts(side: Side) -> dict[str, str]:

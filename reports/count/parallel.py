@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.parallel.ledger import Ledger, RankWork
 from analysis.parallel.rank_grid import Coordinates
-from reports.shared.layout import Column, Part, TextTable, strong
+from reports.shared.layout import Part, TableColumn, TextTable, strong
 from reports.shared.numbers import digits, si
 
 Answers = Sequence[tuple[str, int, Ledger]]
@@ -92,7 +92,7 @@ def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
         ("recomputed", ledger.recomputed_flop),
         ("not explained", ledger.unexplained_flop),
     ]
-    columns = Column("model FLOP of a step"), Column("", right=True)
+    columns = TableColumn("model FLOP of a step"), TableColumn("", right=True)
     parts: list[Part] = [
         strong(f"{model}, batch {batch_size} over {grid.world} ranks ({axes})"),
         f"{grid.microbatches} micro-batch{'es' * (grid.microbatches > 1)} of {share} for each replica"
@@ -141,8 +141,9 @@ def _name(ledger: Ledger, places: Sequence[Coordinates]) -> str:
 
 def _ranks(ledger: Ledger) -> TextTable:
     columns = (
-        Column("ranks"), Column("how many", right=True), Column("forward", right=True), Column("backward", right=True),
-        Column("parameters", right=True), Column("state", right=True), Column("activations", right=True),
+        TableColumn("ranks"), TableColumn("how many", right=True), TableColumn("forward", right=True),
+        TableColumn("backward", right=True), TableColumn("parameters", right=True), TableColumn("state", right=True),
+        TableColumn("activations", right=True),
     )  # fmt: skip
     rows = [
         [
@@ -161,7 +162,8 @@ def _ranks(ledger: Ledger) -> TextTable:
 
 def _collectives(ledger: Ledger) -> TextTable:
     columns = (
-        Column("ranks"), Column("collective"), Column("over"), Column("calls", right=True), Column("bytes", right=True),
+        TableColumn("ranks"), TableColumn("collective"), TableColumn("over"), TableColumn("calls", right=True),
+        TableColumn("bytes", right=True),
     )  # fmt: skip
     rows = [
         [_name(ledger, places), call.kind, f"{call.group} ({call.size})", f"{call.calls:,}", f"{call.nbytes:,}"]

@@ -11,7 +11,7 @@ from analysis.operators.registry import registration
 from cleaning.accounts.explain import PHASES
 from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, unexplained
-from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
+from reports.shared.layout import WIDTH, Cell, Part, Styled, TableColumn, TextTable, page, strong
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
 from results.records.answers import Account, AccountCause
 
@@ -29,10 +29,10 @@ def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detai
     """The table of one model; with `detail` every counter's causes."""
     parts: list[Part] = [*map(strong, heading(answer))]
     if answer.accounts:
-        numbers = (Column("its own number", right=True), Column("× exact", right=True))
-        why = Column("why", right=False, wraps=True, least=20)
-        left = Column("unexplained", right=True, rank=1)
-        columns = (Column("counter", right=False), Column("pass"), *numbers, why, left)
+        numbers = (TableColumn("its own number", right=True), TableColumn("× exact", right=True))
+        why = TableColumn("why", right=False, wraps=True, least=20)
+        left = TableColumn("unexplained", right=True, rank=1)
+        columns = (TableColumn("counter", right=False), TableColumn("pass"), *numbers, why, left)
         rows = [row for counter in answer.counters for row in _rows_of(answer, counter)]
         parts.append(TextTable(columns, rows, rule=False))
     parts += [*closing(answer), *answer.notes]
@@ -189,8 +189,13 @@ def _detail(answer: ModelCounts, account: Account) -> list[Part]:
         rows.append([_signed(sum((sums[key] for key in rest), Fraction(0))), f"{len(rest)} smaller causes", "", ""])
     left = account.unexplained_flop or 0
     rows.append([_signed(left), Styled("unexplained", "bold red" if left else ""), "", ""])
-    cause_column = Column("cause", right=False, wraps=True, least=24)
-    columns = (Column("FLOP", right=True), cause_column, Column("kind", rank=2), Column("most in", wraps=True, rank=1))
+    cause_column = TableColumn("cause", right=False, wraps=True, least=24)
+    columns = (
+        TableColumn("FLOP", right=True),
+        cause_column,
+        TableColumn("kind", rank=2),
+        TableColumn("most in", wraps=True, rank=1),
+    )
     title = f"{account.counter}, {account.phase}: {account.exact_flop:,} exact → {account.native_value:,} as it says"
     return ["", title, TextTable(columns, rows, rule=False)]
 

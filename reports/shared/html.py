@@ -70,7 +70,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """One table of a page. The first column names its row; `words` are the columns of text, the others of numbers.
 
     dim: indices of rows that stand back (cells that were not measured). anchor: its id, where it needs one of its own.
@@ -87,7 +87,7 @@ class Table:
     kind: ClassVar[str] = "table"
 
 
-def page_table(table: TextTable, caption: str, anchor: str = "") -> Table | None:
+def page_table(table: TextTable, caption: str, anchor: str = "") -> PageTable | None:
     """A table of the terminal as one of the page, None without rows. A column in which nothing is known is left out;
     one in which something is no number is of words, unless it is aligned right."""
     texts = ([str(row[at]) for row in table.rows] for at in range(len(table.columns)))
@@ -101,7 +101,7 @@ def page_table(table: TextTable, caption: str, anchor: str = "") -> Table | None
         and (not any(map(sort_value, own)) or not all(sort_value(text) or text == DASH for text in own))
     }
     rows = tuple(zip(*(own for _, own in known), strict=True))
-    return Table(caption, tuple(name for name, _ in known), rows, frozenset(words), anchor=anchor) if rows else None
+    return PageTable(caption, tuple(name for name, _ in known), rows, frozenset(words), anchor=anchor) if rows else None
 
 
 class Names:
@@ -287,7 +287,7 @@ MOST_ROWS = 1_000
 
 
 @dataclass(frozen=True)
-class Block:
+class PageBlock:
     """A text that is shown as it is, and what it is."""
 
     label: str
@@ -295,7 +295,7 @@ class Block:
     kind: ClassVar[str] = "block"
 
 
-Part = str | tuple[str, ...] | Table | Picture | Block
+Part = str | tuple[str, ...] | PageTable | Picture | PageBlock
 """What a section shows: a sentence, the items of a list, or one of these; what is empty is left out."""
 
 
@@ -351,7 +351,7 @@ def document(
 
 def _at_most(part: Part) -> Part:
     """A table of `MOST_ROWS` rows; the caption of a longer one says how many are left out. A tree is whole."""
-    if not isinstance(part, Table) or part.branches or len(part.rows) <= MOST_ROWS:
+    if not isinstance(part, PageTable) or part.branches or len(part.rows) <= MOST_ROWS:
         return part
     caption = f"{part.caption} (the first {MOST_ROWS:,} of {len(part.rows):,} rows)"
     return replace(part, caption=caption, rows=part.rows[:MOST_ROWS])

@@ -66,7 +66,7 @@ Spans = list[Styled]
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table. right: its texts are aligned right; None: where all of them are numbers. rank: the higher
     the sooner it leaves, never the first column. wraps: its texts may go on below. least: letters it then keeps."""
 
@@ -81,7 +81,7 @@ class Column:
 class TextTable:
     """Rows under named columns. rule: a line below the headings. styles: one a row, "" for none."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Cell]]
     rule: bool = True
     heads: bool = True
@@ -172,7 +172,7 @@ def table_of(rows: Sequence[Sequence[Cell]], words: Collection[int] = (), wraps:
     left out first."""
     heads, *rest = rows
     columns = [
-        Column(name if isinstance(name, str) else name.text, at not in words, max(0, at - 1), at in wraps)
+        TableColumn(name if isinstance(name, str) else name.text, at not in words, max(0, at - 1), at in wraps)
         for at, name in enumerate(heads)
     ]
     return TextTable(columns, rest, rule=False)
@@ -231,7 +231,7 @@ def _longest(text: str) -> int:
     return max(map(letters, text.splitlines()), default=0)
 
 
-def _least(column: Column, head: str, texts: Sequence[str], widest: int) -> int:
+def _least(column: TableColumn, head: str, texts: Sequence[str], widest: int) -> int:
     """Letters that a column needs: for the words of its heading, and for its texts, or their words where they wrap."""
     whole = max(map(_longest, texts))
     own = [min(whole, column.least), *map(least_width, texts)] if column.wraps else [whole]

@@ -14,13 +14,13 @@ from analysis.utilization.numerators import PROFILER
 from cleaning.reconcile.variants import Built, View, devices_sentence
 from reports.shared.html import (
     MOST_ROWS,
-    Block,
     Cells,
     Names,
+    PageBlock,
+    PageTable,
     PageVerdict,
     Part,
     Section,
-    Table,
     document,
     grouped,
     in_order,
@@ -74,7 +74,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     how = (
         "Machine and versions of each session are in sittings.csv.",
         f"Measured by flopledger {version}." if version else "",
-        Block("Measured by", commands) if commands else None,
+        PageBlock("Measured by", commands) if commands else None,
     )
     first = (
         Section("cells", "Cells", _cells(built)),
@@ -149,7 +149,7 @@ Said = tuple[str, str, str]
 _MOST_CALLS = 4
 
 
-def measured_cells(views: Sequence[View]) -> Table:
+def measured_cells(views: Sequence[View]) -> PageTable:
     """The table of the end of a sweep with each cell's peak and FLOP per byte, `used` beside the model: a telephone
     shows two columns."""
     ordered = in_order(views)
@@ -168,16 +168,16 @@ def measured_cells(views: Sequence[View]) -> Table:
     dim = frozenset(index for index, row in enumerate(table.styles) if row)
     caption = "Time, rate and utilization of each cell's training step"
     words = frozenset(("model", "precision", "why not more"))
-    return Table(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)
+    return PageTable(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)
 
 
-def reasons(built: Built, names: Names) -> Table | None:
+def reasons(built: Built, names: Names) -> PageTable | None:
     """Why a number is not there, or why a counter's is not ours."""
     texts = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
     return told_once("Numbers that are missing, and counters that differ", ("what", "reason"), texts, names)
 
 
-def warnings(views: Sequence[View], names: Names) -> Table | None:
+def warnings(views: Sequence[View], names: Names) -> PageTable | None:
     """Every warning, by its code."""
     texts = []
     for view in in_order(views):
@@ -191,7 +191,7 @@ def warnings(views: Sequence[View], names: Names) -> Table | None:
     return told_once("What to know before using these numbers", ("code", "warning"), texts, names)
 
 
-def told_once(caption: str, heads: Cells, texts: Iterable[Said], names: Names) -> Table | None:
+def told_once(caption: str, heads: Cells, texts: Iterable[Said], names: Names) -> PageTable | None:
     """A row for each text with its cells at the end; texts that differ in their numbers alone are one."""
     rows_of = grouped(dict.fromkeys(texts), lambda text: (text[0], skeleton(text[1])))
     rows = tuple(
@@ -199,7 +199,7 @@ def told_once(caption: str, heads: Cells, texts: Iterable[Said], names: Names) -
         for (what, _), same in rows_of.items()
     )
     columns = (*heads, "cells")
-    return Table(caption, columns, rows, frozenset(columns)) if rows else None
+    return PageTable(caption, columns, rows, frozenset(columns)) if rows else None
 
 
 def failures(views: Iterable[View]) -> Iterator[Said]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from analysis.utilization import windows
 from cleaning.reconcile.variants import Variant, View
-from reports.shared.layout import Column, Part, TextTable, strong
+from reports.shared.layout import Part, TableColumn, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, source_name
 from results.records.answers import ParallelStep, Utilization
 from results.records.rows import MEASURED, changed
@@ -150,7 +150,9 @@ def variant_table(variants: Sequence[Variant]) -> TextTable:
         interval = DASH if low is None or high is None else f"{digits(low)} to {digits(high)}"
         speed = "first" if row.first else digits(row.ratio)
         rows.append([row.model, str(row.batch_size), row.name, speed, interval])
-    return TextTable([Column(name, right=name not in WORDS, wraps=name in WORDS, least=14) for name in NAMES], rows)
+    return TextTable(
+        [TableColumn(name, right=name not in WORDS, wraps=name in WORDS, least=14) for name in NAMES], rows
+    )
 
 
 RANKS_HEADING = "On several ranks: shares of a recorded step, and each rank's items/s against the fewest ranks'."
@@ -164,16 +166,16 @@ def parallel_parts(steps: Sequence[ParallelStep], views: Sequence[View]) -> list
         return []
     lines = [line for step in shown for line in (pipeline_line(step), late_line(step)) if line]
     columns = (
-        Column("model", right=False, wraps=True, least=14),
-        Column("batch", right=True),
-        Column("plan", right=False),
-        Column("step ms", right=True),
-        Column("computes", right=True, rank=2),
-        Column("exposed", right=True),
-        Column("hidden", right=True),
-        Column("imbalance", right=True, rank=3),
-        Column("strong", right=True, rank=1),
-        Column("weak", right=True, rank=1),
+        TableColumn("model", right=False, wraps=True, least=14),
+        TableColumn("batch", right=True),
+        TableColumn("plan", right=False),
+        TableColumn("step ms", right=True),
+        TableColumn("computes", right=True, rank=2),
+        TableColumn("exposed", right=True),
+        TableColumn("hidden", right=True),
+        TableColumn("imbalance", right=True, rank=3),
+        TableColumn("strong", right=True, rank=1),
+        TableColumn("weak", right=True, rank=1),
     )
     cells = []
     for step in shown:

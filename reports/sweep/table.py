@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from cleaning.reconcile.variants import RECORDED_METHODS, Built, View, devices_sentence
 from reports.shared.html import span
-from reports.shared.layout import WIDTH, Column, Hanging, Part, Styled, TextTable, page, strong
+from reports.shared.layout import WIDTH, Hanging, Part, Styled, TableColumn, TextTable, page, strong
 from reports.shared.numbers import (
     DASH,
     MARK_WORDS,
@@ -124,12 +124,12 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
     """
     columns = (
         *_start_columns(),
-        Column("used", right=True),
-        Column("±", right=True, rank=1),
-        Column("step ms", right=True, rank=3),
-        Column(unit, right=True, rank=4),
-        Column("items/s", right=True, rank=5),
-        Column("why not more", right=False),
+        TableColumn("used", right=True),
+        TableColumn("±", right=True, rank=1),
+        TableColumn("step ms", right=True, rank=3),
+        TableColumn(unit, right=True, rank=4),
+        TableColumn("items/s", right=True, rank=5),
+        TableColumn("why not more", right=False),
     )
     shared = shared_variant(views)
     rows = [_cells(view, own_lines(view, shared), scale) for view in views]
@@ -151,8 +151,8 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
     methods = [method for method in METHODS if any(method in view.run.methods for view in views)]
     epochs = {key_of(row): row for row in times if row.work == "epoch"}
     heads = {"images": 4, "takes": 1, "profiled": 3, "whole": 3} if epochs else {}
-    columns = [*_start_columns(), *(Column(name, right=True) for name in methods)]
-    columns += [Column(name, right=True, rank=rank) for name, rank in heads.items()]
+    columns = [*_start_columns(), *(TableColumn(name, right=True) for name in methods)]
+    columns += [TableColumn(name, right=True, rank=rank) for name, rank in heads.items()]
     shared, rows = shared_variant(views), []
     for view in views:
         below = own_lines(view, shared)
@@ -163,10 +163,10 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
     return TextTable(columns, rows)
 
 
-def _start_columns() -> list[Column]:
+def _start_columns() -> list[TableColumn]:
     """Columns of the model's name, the batch and the precision."""
-    name = Column("model", right=False, wraps=True, least=_NAME_LETTERS)
-    return [name, Column("batch", right=True), Column("precision", right=False, rank=2)]
+    name = TableColumn("model", right=False, wraps=True, least=_NAME_LETTERS)
+    return [name, TableColumn("batch", right=True), TableColumn("precision", right=False, rank=2)]
 
 
 def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:

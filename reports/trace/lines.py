@@ -9,7 +9,7 @@ from analysis.operators.registry import PRODUCTS
 from cleaning.trace.totals import WITHOUT_COUNT
 from reports.shared.numbers import fitting, percent, si, si_time
 from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, rates, time_ratios, utilization
-from reports.trace.timeline import Timeline, Trace, kernel_counts
+from reports.trace.timeline import Timeline, TraceView, kernel_counts
 from results.records.counts import OperationInstance
 from results.text_files import counted
 
@@ -25,7 +25,7 @@ OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
 """What products belong to that are in no phase's total → how it is said."""
 
 
-def completeness(trace: Trace) -> str:
+def completeness(trace: TraceView) -> str:
     """What the totals are of, and whether calls that were taken out of the recording would be noticed."""
     if trace.cleaned.missing:
         return "of the calls recorded; some are missing"
@@ -35,7 +35,7 @@ def completeness(trace: Trace) -> str:
     return f"of the calls recorded; they are numbered, and none is missing up to the last one{after}"
 
 
-def partial_lines(trace: Trace) -> list[str]:
+def partial_lines(trace: TraceView) -> list[str]:
     """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
     lines: dict[str, None] = {}
     for sign in trace.cleaned.missing:
@@ -59,7 +59,7 @@ def partial_lines(trace: Trace) -> list[str]:
     return [*lines, *sentences.values(), *assumed]
 
 
-def outside_lines(trace: Trace) -> list[str]:
+def outside_lines(trace: TraceView) -> list[str]:
     """Products that are in no phase's total: how many, what they count, how long they ran."""
     lines = []
     for name, outside in trace.cleaned.outside_phases.items():
@@ -79,7 +79,7 @@ def without_count(instance: OperationInstance) -> bool:
     return is_product and instance.repaired_flop is None
 
 
-def unexplained_lines(trace: Trace) -> list[str]:
+def unexplained_lines(trace: TraceView) -> list[str]:
     """The share of time that nothing explains, what is not counted, and what no call or name tells anything of."""
     cleaned = trace.cleaned
     ratio = cleaned.unexplained_time_ratio
@@ -102,7 +102,7 @@ def unexplained_lines(trace: Trace) -> list[str]:
     return lines
 
 
-def names_without_count(trace: Trace) -> list[str]:
+def names_without_count(trace: TraceView) -> list[str]:
     """The name of each operation that has no count and may be a product."""
     cleaned = trace.cleaned
     return [
@@ -111,7 +111,7 @@ def names_without_count(trace: Trace) -> list[str]:
     ]
 
 
-def verdict(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
+def verdict(trace: TraceView, device: Device | None, shown: Timeline | None) -> str:
     """What a step needs, how long the device worked, how fast its products ran, and the step's utilization."""
     parts = []
     if shown is not None:
@@ -135,7 +135,7 @@ def verdict(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def utilization_line(trace: Trace, device: Device | None, shown: Timeline | None) -> str:
+def utilization_line(trace: TraceView, device: Device | None, shown: Timeline | None) -> str:
     """The utilization of the step that is shown, or why there is none."""
     used = utilization(trace, device, shown)
     if used.ratio is None:
@@ -145,7 +145,7 @@ def utilization_line(trace: Trace, device: Device | None, shown: Timeline | None
     return f"utilization {percent(used.ratio)}: {needs} {of}; as recorded, and a profiler slows the host"
 
 
-def rate_lines(trace: Trace, device: Device | None) -> list[str]:
+def rate_lines(trace: TraceView, device: Device | None) -> list[str]:
     """How fast the products ran that have a count, of which share of the time that is, and what cannot be so fast."""
     if device is None:
         return []
@@ -166,7 +166,7 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     ]
 
 
-def impossible(trace: Trace, device: Device | None) -> list[str]:
+def impossible(trace: TraceView, device: Device | None) -> list[str]:
     """A line for each tensor unit whose products ran faster than its dense peak.
 
     None where kernels found no operation: some of these products' time may be theirs.

@@ -8,7 +8,7 @@ on; the page's policy admits the script that sorts tables, and without it everyt
 from pathlib import Path
 
 from analysis.devices.peaks import Device
-from reports.shared.html import PageVerdict, Section, Table, TableCell, document, page_table
+from reports.shared.html import PageTable, PageVerdict, Section, TableCell, document, page_table
 from reports.shared.numbers import percent, si_time
 from reports.trace.lines import (
     completeness,
@@ -29,7 +29,7 @@ from reports.trace.text import (
     time_tables,
     totals_table,
 )
-from reports.trace.timeline import Timeline, Trace, kernel_words, sentence, timeline
+from reports.trace.timeline import Timeline, TraceView, kernel_words, sentence, timeline
 
 MOST = 40
 """Rows of kernels and of modules; all of them are in the JSON document and in kernels.csv.gz."""
@@ -46,7 +46,7 @@ _LETTERS = 160
 _WORDS = frozenset(("after", "before", "the host", "begins at"))
 
 
-def to_html(trace: Trace, device: Device | None = None) -> str:
+def to_html(trace: TraceView, device: Device | None = None) -> str:
     """The whole document. device: whose peaks the rates are divided by; None: none are known."""
     shown = timeline(trace)
     named, holds = heading(trace)
@@ -91,7 +91,7 @@ def to_html(trace: Trace, device: Device | None = None) -> str:
     return document(title, PageVerdict(verdict(trace, device, shown), "", rests_on), sections, dense=True)
 
 
-def _gaps_table(shown: Timeline) -> Table:
+def _gaps_table(shown: Timeline) -> PageTable:
     rows = tuple(
         (
             si_time((gap.start_ns - shown.begin_ns) / 1e9),
@@ -108,4 +108,4 @@ def _gaps_table(shown: Timeline) -> Table:
         "host meanwhile."
     )
     columns = ("begins at", "lasts", "share", "after", "before", "the host")
-    return Table(caption, columns, rows, _WORDS, anchor="gaps-table")
+    return PageTable(caption, columns, rows, _WORDS, anchor="gaps-table")

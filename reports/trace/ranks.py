@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from analysis.rank_report import CollectiveTotal, RankRow, RanksReport
+from analysis.rank_report import CollectiveTotal, RanksReport, RankSummary
 from reports.shared.html import PageVerdict, Section, document, page_table
-from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 
 MOST_RANKS = 16
@@ -91,16 +91,20 @@ def headings(report: RanksReport) -> list[str]:
     return lines
 
 
-def ranks_table(rows: Sequence[RankRow], most: int = MOST_RANKS) -> TextTable:
+def ranks_table(rows: Sequence[RankSummary], most: int = MOST_RANKS) -> TextTable:
     """A row a rank, of a step on average; of more than `most` those that compute and idle longest."""
-    columns = [Column(name, right=True) for name in ("rank", "step", "compute", "exposed", "overlapped")]
-    columns += [Column("copies", right=True, rank=3), Column("idle", right=True)]
-    columns += [Column("GFLOP", right=True, rank=2), Column("GFLOP/s", right=True, rank=1), Column("used", right=True)]
+    columns = [TableColumn(name, right=True) for name in ("rank", "step", "compute", "exposed", "overlapped")]
+    columns += [TableColumn("copies", right=True, rank=3), TableColumn("idle", right=True)]
+    columns += [
+        TableColumn("GFLOP", right=True, rank=2),
+        TableColumn("GFLOP/s", right=True, rank=1),
+        TableColumn("used", right=True),
+    ]
     latest = sorted(rows, key=lambda row: row.time.exposed_s)[:most]
     return TextTable(columns, [_cells(row) for row in sorted(latest, key=lambda row: row.timeline.rank)])
 
 
-def _cells(row: RankRow) -> list[str]:
+def _cells(row: RankSummary) -> list[str]:
     time = row.time
     parts = (time.compute_s, time.exposed_s, time.overlapped_s, time.memory_s, time.idle_s)
     rate, used = row.flop_per_s, row.utilization_ratio
@@ -121,7 +125,7 @@ def waits_table(report: RanksReport, most: int | None = MOST_ROWS) -> TextTable:
         for wait in report.waits[:most]
         if wait.wait_s
     ]
-    return TextTable([Column(name, right=True) for name in ("rank", "waits for", "time", "collectives")], rows)
+    return TextTable([TableColumn(name, right=True) for name in ("rank", "waits for", "time", "collectives")], rows)
 
 
 def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
@@ -142,7 +146,10 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
                 si_time(sum(total.time_s for total in same) / count),
             ]
         )
-    columns = [Column("kind", right=False), *(Column(name, right=True) for name in ("ranks", "calls", "bytes", "time"))]
+    columns = [
+        TableColumn("kind", right=False),
+        *(TableColumn(name, right=True) for name in ("ranks", "calls", "bytes", "time")),
+    ]
     return TextTable(columns, rows)
 
 

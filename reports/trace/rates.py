@@ -30,7 +30,7 @@ from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.trace.calls import named
 from analysis.trace.kernel_names import makes_products
 from analysis.trace.operations import torch_dtype
-from reports.trace.timeline import NO_STEP_TIME, Trace
+from reports.trace.timeline import NO_STEP_TIME, TraceView
 
 if TYPE_CHECKING:
     from cleaning.trace.clean import CleanedTrace
@@ -121,7 +121,7 @@ def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | N
 
 
 @dataclass(frozen=True)
-class Utilization:
+class TraceUtilization:
     """Utilization of the step that is shown, or of the recording where no step is marked.
 
     reason: why there is no ratio. peak_flop_per_s: of all devices; of products of several units Σ FLOP ÷ Σ (FLOP ÷ peak
@@ -144,18 +144,18 @@ class Utilization:
         return self.flop_per_s / self.peak_flop_per_s if self.flop_per_s and self.peak_flop_per_s else None
 
 
-def utilization(trace: Trace, device: Device | None, shown: Timeline | None) -> Utilization:
+def utilization(trace: TraceView, device: Device | None, shown: Timeline | None) -> TraceUtilization:
     """The utilization of the step that is shown, or as much as is known, with the reason."""
     cleaned, kernels = trace.cleaned, trace.cleaned.kernels
     if shown is None or not shown.length_ns:
-        return Utilization("no step has a known time")
+        return TraceUtilization("no step has a known time")
     time_s = shown.length_ns * 1e-9
     totals = [cleaned.phase_totals["repaired"][f"{phase}_flop"] for phase in ("forward", "backward")]
     if cleaned.missing or any(total.unknown_calls for total in totals):
-        return Utilization("the FLOP of a step are not all known", None, time_s)
+        return TraceUtilization("the FLOP of a step are not all known", None, time_s)
     within = kernels["start_ns"].between(shown.begin_ns, shown.end_ns, inclusive="left") & (kernels["what"] == "kernel")
     if any(map(makes_products, kernels.loc[within & (kernels["call"] < 0) & (kernels["instance"] < 0), "name"])):
-        return Utilization("kernels that make products found no call", None, time_s)
+        return TraceUtilization("kernels that make products found no call", None, time_s)
     products = [
         instance
         for instance in cleaned.instances
@@ -163,17 +163,17 @@ def utilization(trace: Trace, device: Device | None, shown: Timeline | None) -> 
     ]
     flop = sum(instance.repaired_flop or 0 for instance in products)
     if not flop:
-        return Utilization("no product was recorded", None, time_s)
+        return TraceUtilization("no product was recorded", None, time_s)
     if device is None:
         lacks = f"analysis/devices/peaks.csv has no {trace.device_name}" if trace.device_name else "no device is named"
-        return Utilization(f"{lacks}; --device NAME or --peak-tflops N gives a peak", flop, time_s)
+        return TraceUtilization(f"{lacks}; --device NAME or --peak-tflops N gives a peak", flop, time_s)
     rounded = _rounded(kernels) if "tf32" in device.peaks else set()
     units = [_unit(instance, rounded) for instance in products]
     if unknown := [unit or "a dtype that is not known" for unit in units if unit not in device.peaks]:
-        return Utilization(f"{device.name} has no peak of {unknown[0]}", flop, time_s)
+        return TraceUtilization(f"{device.name} has no peak of {unknown[0]}", flop, time_s)
     ideal_s = sum((i.repaired_flop or 0) / device.peaks[unit] for i, unit in zip(products, units, strict=True))
     peak = device.peaks[units[0]] if len({*units}) == 1 else flop / ideal_s
-    return Utilization("", flop, time_s, peak * (1 + sum(map(bool, shown.others.values()))))
+    return TraceUtilization("", flop, time_s, peak * (1 + sum(map(bool, shown.others.values()))))
 
 
 def _unit(instance: OperationInstance, rounded: set[int]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.counts import whole_sum
-from reports.shared.layout import WIDTH, Column, Part, TextTable, csv_text, page, strong
+from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, csv_text, page, strong
 from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
 from reports.trace.lines import (
     completeness,
@@ -31,7 +31,7 @@ from reports.trace.lines import (
 )
 from reports.trace.lines import impossible as impossible
 from reports.trace.rates import GROUPS, rates, time_ratios, time_shares, utilization
-from reports.trace.timeline import Trace, has_states, kernel_counts, kernel_words, sentence, timeline
+from reports.trace.timeline import TraceView, has_states, kernel_counts, kernel_words, sentence, timeline
 from results.records import rows as records_rows
 from results.records.counts import Kernel, OperationInstance
 from results.records.rows import header
@@ -91,7 +91,7 @@ _NAME_LETTERS = 26
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-def document(trace: Trace, device: Device | None = None) -> dict[str, Any]:
+def document(trace: TraceView, device: Device | None = None) -> dict[str, Any]:
     """The JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as of `to_text`."""
     cleaned, shown = trace.cleaned, timeline(trace)
     used = utilization(trace, device, shown)
@@ -180,7 +180,7 @@ def _outside(outside: Outside) -> dict[str, Any]:
     return {"calls": outside.calls, **by_state, "time_s": outside.time_s}
 
 
-def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
+def _by_phase(trace: TraceView, what: str) -> dict[str, dict[str, Any]]:
     """State → phase → one field of its total: the shape of the totals."""
     totals = trace.cleaned.phase_totals
     return {
@@ -188,7 +188,7 @@ def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def kernels_csv(trace: Trace) -> str:
+def kernels_csv(trace: TraceView) -> str:
     """The table of kernels as CSV, made column by column: a recording may hold millions.
 
     Starts are since the recording's, times are in seconds; unknown is empty.
@@ -207,14 +207,14 @@ def _known(column: pd.Series[Any]) -> list[Any]:
     return [None if gap else value for gap, value in zip(unknown.tolist(), column.tolist(), strict=True)]
 
 
-def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
+def _total(trace: TraceView, state: str, phase: str) -> PhaseTotal:
     return trace.cleaned.phase_totals[state][f"{phase}_flop"]
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
+def to_text(trace: TraceView, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown. device: whose peaks the rates are divided by; None: none are known."""
     parts: list[Part] = [strong(line) for line in heading(trace)]
     parts += [
@@ -246,7 +246,7 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
     return page(parts, width, colour)
 
 
-def heading(trace: Trace) -> list[str]:
+def heading(trace: TraceView) -> list[str]:
     """What was recorded, on what, how long."""
     counts = kernel_counts(trace.cleaned.kernels)
     kernels = trace.cleaned.kernels
@@ -262,14 +262,18 @@ def heading(trace: Trace) -> list[str]:
     ]
 
 
-def totals_table(trace: Trace) -> TextTable:
+def totals_table(trace: TraceView) -> TextTable:
     """FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of it has no count."""
     of = "a step" if trace.steps else "in all"
     again = _total(trace, "repaired", "recompute")
     shown = [phase for phase in PHASES if phase != "recompute" or again.flop or again.unknown_calls]
     numbers = (*shown, "backward ÷ forward")
     of += "" if trace.numbered else ", recorded calls"
-    columns = [Column(f"FLOP {of}"), Column("", wraps=True, rank=1), *(Column(name, right=True) for name in numbers)]
+    columns = [
+        TableColumn(f"FLOP {of}"),
+        TableColumn("", wraps=True, rank=1),
+        *(TableColumn(name, right=True) for name in numbers),
+    ]
     rows = []
     states = STATES if has_states(trace) else {"repaired": COUNTED}
     if not has_states(trace):
@@ -283,21 +287,25 @@ def totals_table(trace: Trace) -> TextTable:
     return TextTable(columns, rows)
 
 
-def ratios_table(trace: Trace) -> TextTable:
+def ratios_table(trace: TraceView) -> TextTable:
     """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
 
     A ratio of which a side has a call without a count, or lacks calls, is unknown.
     """
     heads = {"raw": "found", "repaired": "cleaned"} if has_states(trace) else {"repaired": "counted"}
-    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, (*heads.values(), "rule")))
+    numbers = (
+        TableColumn("forward", rank=1),
+        TableColumn("backward", rank=1),
+        *map(TableColumn, (*heads.values(), "rule")),
+    )
     rows = []
     for kind in kind_ratios(trace):
         ratios = [DASH if (ratio := kind[f"{state}_ratio"]) is None else digits(ratio, 4) for state in heads]
         rows.append([kind["kind"], str(kind["forward"]), str(kind["backward"]), *ratios, "2"])
-    return TextTable([Column("backward ÷ forward"), *numbers], rows)
+    return TextTable([TableColumn("backward ÷ forward"), *numbers], rows)
 
 
-def kind_ratios(trace: Trace) -> Iterator[dict[str, Any]]:
+def kind_ratios(trace: TraceView) -> Iterator[dict[str, Any]]:
     """Each kind of operation with a backward pass, the largest first: its forward and backward calls, backward ÷
     forward FLOP by state. Calls that may be products and have no count are of a kind, too."""
     kinds: dict[str, list[OperationInstance]] = {}
@@ -316,47 +324,56 @@ def kind_ratios(trace: Trace) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def faults_words(trace: Trace) -> str:
+def faults_words(trace: TraceView) -> str:
     """What stands above the table of faults."""
     if has_states(trace):
         return "Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."
     return "What the recording lacks or has twice, in the whole of it."
 
 
-def faults_table(trace: Trace) -> TextTable:
+def faults_table(trace: TraceView) -> TextTable:
     """One line a reason: how many operations, how many FLOP, and what it is."""
     rows = [
         [reason, str(operations), _flop(flop, None, signed=True), REASONS.get(reason, "")]
         for reason, operations, flop in trace.cleaned.faults
     ]
-    columns = [Column("reason"), Column("operations"), Column("FLOP", right=True), Column("what it is", wraps=True)]
+    columns = [
+        TableColumn("reason"),
+        TableColumn("operations"),
+        TableColumn("FLOP", right=True),
+        TableColumn("what it is", wraps=True),
+    ]
     if has_states(trace):
         return TextTable(columns, rows)
     of_recording = [[*row[:2], row[3]] for row in rows if row[0] in OF_THE_RECORDING]
     return TextTable([*columns[:2], columns[3]], of_recording)
 
 
-def largest_words(trace: Trace) -> str:
+def largest_words(trace: TraceView) -> str:
     """What stands above the table of the largest operations."""
     if has_states(trace):
         return "The largest operations; found: how often each of its products was counted, 1 is right."
     return "The largest operations, equal ones on one line; FLOP of one."
 
 
-def largest_table(trace: Trace, most: int = _LARGEST, rated: bool = False, device: Device | None = None) -> TextTable:
+def largest_table(
+    trace: TraceView, most: int = _LARGEST, rated: bool = False, device: Device | None = None
+) -> TextTable:
     """The operations with the most FLOP, found or true, equal ones on one line with their number.
 
     rated: equal ones whose longest kernel is the same, with it, its FLOP/s and share of the peak.
     """
-    numbers = [Column("times", rank=1), Column("FLOP", right=True)]
-    sized = Column("sizes", wraps=True, rank=2, right=False)
-    columns = [Column("operation", wraps=True), Column("phase"), sized, *numbers]
+    numbers = [TableColumn("times", rank=1), TableColumn("FLOP", right=True)]
+    sized = TableColumn("sizes", wraps=True, rank=2, right=False)
+    columns = [TableColumn("operation", wraps=True), TableColumn("phase"), sized, *numbers]
     if has_states(trace):
-        columns += [Column("found", right=True), Column("reason", rank=3)]
+        columns += [TableColumn("found", right=True), TableColumn("reason", rank=3)]
     kernels = trace.cleaned.kernels
     longest = kernels.sort_values("time_ns").drop_duplicates("instance", keep="last") if rated else kernels[:0]
     kernel_of = dict(zip(longest["instance"].tolist(), longest["name"].tolist(), strict=True))
-    columns += [Column(name, right=True) for name in ("time", "FLOP/s", "of peak", "longest kernel")] if rated else []
+    columns += (
+        [TableColumn(name, right=True) for name in ("time", "FLOP/s", "of peak", "longest kernel")] if rated else []
+    )
     rows = []
     for alike in largest(trace.cleaned.instances, has_states(trace), kernel_of)[:most]:
         first = alike[0]
@@ -379,7 +396,7 @@ def largest_table(trace: Trace, most: int = _LARGEST, rated: bool = False, devic
     return TextTable(columns, rows)
 
 
-def time_tables(trace: Trace, most: int = _LONGEST, letters: int = _KERNEL_LETTERS) -> dict[str, TextTable]:
+def time_tables(trace: TraceView, most: int = _LONGEST, letters: int = _KERNEL_LETTERS) -> dict[str, TextTable]:
     """Where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest first."""
     heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
     if trace.cleaned.kernels["what"].isin(("memcpy", "memset")).any():
@@ -389,8 +406,8 @@ def time_tables(trace: Trace, most: int = _LONGEST, letters: int = _KERNEL_LETTE
         rows = time_shares(trace.cleaned.kernels, GROUPS[key])
         if not rows or (key == "modules_by_time" and not any(row["name"] for row in rows)):
             continue
-        columns = [Column(head, wraps=True, right=False, least=24), Column("phase")]
-        columns += [Column("count"), Column("time", right=True), Column("share", right=True)]
+        columns = [TableColumn(head, wraps=True, right=False, least=24), TableColumn("phase")]
+        columns += [TableColumn("count"), TableColumn("time", right=True), TableColumn("share", right=True)]
         lines = []
         for row in rows[:most]:
             name = kernel_words(row["name"], letters) if key == "kernels_by_time" else row["name"]

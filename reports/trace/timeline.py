@@ -8,7 +8,7 @@ twice, or tried out before a choice, are left out.
 Not claimed: why nothing ran; of the host it is told what was recorded meanwhile. A gap of a recording without a device
 is time outside of recorded operators, and not idle time of the processor.
 
-`Trace` is one recording, cleaned, as the text, the document and the page of `python -m runners.trace` take it.
+`TraceView` is one recording, cleaned, as the text, the document and the page of `python -m runners.trace` take it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_STEP_TIME = ("duplicate_launch", "autotune")
 
 
 @dataclass(frozen=True)
-class Trace:
+class TraceView:
     """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day.
 
     pyprof_rule: show what PyProf's rule gives each kernel, too, where the recording has no FLOP of its own.
@@ -62,7 +62,7 @@ def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
     return {"read": len(rows), "attributed": attributed, "unattributed": len(rows) - attributed}
 
 
-def has_states(trace: Trace) -> bool:
+def has_states(trace: TraceView) -> bool:
     """Whether there is something to compare the count with: FLOP that the recording itself gives its kernels, or those
     of PyProf's rule where they are asked for."""
     return trace.pyprof_rule or trace.source == "pyprof"
@@ -133,7 +133,7 @@ class Timeline:
         return self.end_ns - self.begin_ns
 
 
-def timeline(trace: Trace) -> Timeline | None:
+def timeline(trace: TraceView) -> Timeline | None:
     """The middle one of the steps all of whose kernels have a usable duration; None where there is none, or where no
     kernel has a time of day."""
     kernels = trace.cleaned.kernels

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.rank_report import StepFlop, match_collectives, report_of, shifted, straggler_of, waits_of
-from analysis.rank_timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, breakdown_of, by_rank, length, union
+from analysis.rank_timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, RankTimeline, breakdown_of, by_rank, length, union
 
 MS = 1_000_000
 
@@ -25,7 +25,7 @@ def array(intervals: list[Call]) -> np.ndarray:
 
 def timeline(
     rank: int, compute: list[Call], calls: list[Call], steps: list[Call] | None = None, **more: object
-) -> Timeline:
+) -> RankTimeline:
     """Of a rank that computes, and takes part in an all_reduce of 8 bytes for each of `calls`; in ms."""
     steps = [(0, 100)] if steps is None else steps
     number = [next((n for n, (begin, end) in enumerate(steps) if begin <= start < end), -1) for start, _ in calls]
@@ -33,7 +33,7 @@ def timeline(
         (start * MS, end * MS, "all_reduce", "0", 2, "", 8, step)
         for (start, end), step in zip(calls, number, strict=True)
     ]
-    found = Timeline(
+    found = RankTimeline(
         rank=rank,
         path=f"rank{rank}.json",
         host="host",
@@ -81,7 +81,7 @@ def test_a_breakdown_is_the_ticks_of_each_kind(compute: list[Call], calls: list[
     }
 
 
-def pair() -> dict[int, Timeline]:
+def pair() -> dict[int, RankTimeline]:
     """Rank 1 computes 30 ms longer before each of two all_reduces; both leave them together.
 
     Rank 0: computes 0-20, reduces 20-55 (30 of them waiting), computes 55-60, reduces 60-75 (10 waiting).
@@ -126,7 +126,7 @@ def test_one_host_has_one_clock_unless_that_cannot_be() -> None:
 
 
 def test_a_rank_that_shares_no_group_with_the_first_is_reached_over_another() -> None:
-    def of_group(rank: int, group: str, off: int, more: tuple[str, int] | None = None) -> Timeline:
+    def of_group(rank: int, group: str, off: int, more: tuple[str, int] | None = None) -> RankTimeline:
         made = timeline(rank, [], [(10, 20), (30, 40)] if more else [(10, 20)], host=f"host{rank}")
         groups = [group, more[0]] if more else [group]
         rows = made.collectives.assign(group=groups)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import flopledger
-from analysis.parallel.ledger import Ledger, Recording, ledger_of
+from analysis.parallel.ledger import Ledger, RankRecording, ledger_of
 from analysis.parallel.rank_grid import RankGrid
 from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
 
@@ -21,7 +21,7 @@ def traced_ledger(
     with torch.device("meta"):
         count = flopledger.count(build(), whole.inputs)
     return ledger_of(
-        Recording(
+        RankRecording(
             [trace_rank(micro, grid.sizes, place) for place in range(grid.tp)],
             trace_single(micro),
             trace_single(whole),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reports.shared.html import TEMPLATES, PageVerdict, Section, Table, document, sort_value, visible_text
+from reports.shared.html import TEMPLATES, PageTable, PageVerdict, Section, document, sort_value, visible_text
 
 # --- tables --------------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ def test_what_turns_the_text_after_it_or_cannot_be_seen_is_written_by_its_number
     assert visible_text("שלום\tlines\nstay") == "שלום\tlines\nstay"
     assert visible_text(7) == 7
     assert "990000 characters" in visible_text("n" * 1_000_000)
-    table = Table("\u2067c", ("name",), (("\u202ea",),), frozenset(("name",)))
+    table = PageTable("\u2067c", ("name",), (("\u202ea",),), frozenset(("name",)))
     whole = document("\u202dt", PageVerdict("s\u2066"), [Section("x", "X", ("\u2068", table, ("\u202b",)))])
     assert not set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") & set(whole)
 

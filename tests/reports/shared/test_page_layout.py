@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reports.shared.layout import Column, Hanging, Styled, TextTable, csv_of, page, strong
+from reports.shared.layout import Hanging, Styled, TableColumn, TextTable, csv_of, page, strong
 from results.errors import one_line
 from results.printable import pieces
 from results.text_files import hashed
@@ -23,11 +23,11 @@ def table(seed: int) -> TextTable:
     """Three columns of numbers, two of words."""
     chosen = random.Random(seed)
     columns = [
-        Column("model name", wraps=True),
-        Column("used"),
-        Column("step time", rank=1),
-        Column("items/s", rank=2),
-        Column("what bounds it", wraps=True),
+        TableColumn("model name", wraps=True),
+        TableColumn("used"),
+        TableColumn("step time", rank=1),
+        TableColumn("items/s", rank=2),
+        TableColumn("what bounds it", wraps=True),
     ]
     rows = [
         [f"net_{chosen.randrange(10**6)}_v{each}", f"{chosen.random() * 100:.1f} %", f"{chosen.randrange(9999)} ms",

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.variants import Built, View
-from reports.shared.html import Names, Table, page_table
-from reports.shared.layout import Column, TextTable
+from reports.shared.html import Names, PageTable, page_table
+from reports.shared.layout import TableColumn, TextTable
 from reports.shared.numbers import merged, skeleton
 from reports.sweep.page import measured_cells, page, reasons
 from reports.sweep.table import warning_lines
@@ -48,7 +48,7 @@ def whole(built: Built) -> str:
     return page(built, {"utilization_by_model": SVG, "a_new_one": SVG}, manifest=manifest)
 
 
-def row_of(table: Table | None, *start: str) -> dict[str, str]:
+def row_of(table: PageTable | None, *start: str) -> dict[str, str]:
     """The row that begins with these cells: column → text."""
     assert table is not None
     (row,) = [row for row in table.rows if row[: len(start)] == start]
@@ -92,7 +92,9 @@ def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(wh
 
 
 def test_two_columns_of_one_name_stay_two() -> None:
-    table = page_table(TextTable([Column("batch"), Column("batch"), Column("")], [["8", "24 %", "–"]]), "methods")
+    table = page_table(
+        TextTable([TableColumn("batch"), TableColumn("batch"), TableColumn("")], [["8", "24 %", "–"]]), "methods"
+    )
     assert table is not None
     assert (table.columns, table.rows) == (("batch", "batch"), (("8", "24 %"),))
 

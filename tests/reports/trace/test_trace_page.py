@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.devices import peaks
 from reports.trace import timeline as trace_timeline
 from reports.trace.page import to_html
-from reports.trace.timeline import Trace
+from reports.trace.timeline import TraceView
 from tests.support.made_up import made_up_trace
 
 
@@ -68,7 +68,7 @@ def kernel(start: int, length: int, instance: int = -1, **more: Any) -> dict[str
     return {**row, **rest, **more}
 
 
-def trace_of(*kernels: dict[str, Any], steps: tuple[int | None, ...] = ()) -> Trace:
+def trace_of(*kernels: dict[str, Any], steps: tuple[int | None, ...] = ()) -> TraceView:
     """steps: of the instances 0, 1, …"""
     made = tuple(made_up_trace.instance(at, "forward", 1, 1, step=step) for at, step in enumerate(steps))
     cleaned = SimpleNamespace(**{**vars(made_up_trace.trace().cleaned), "instances": made})

@@ -12,7 +12,7 @@ from analysis.devices import peaks
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.rates import GROUPS, rates
-from reports.trace.timeline import Trace
+from reports.trace.timeline import TraceView
 from results.records.counts import Kernel
 from results.records.rows import header
 from tests.support.made_up import made_up_trace
@@ -164,7 +164,7 @@ def test_kernels_become_rows_that_read_back_as_their_records() -> None:
 # --- what has no total -----------------------------------------------------------------------------------------------
 
 
-def partial() -> Trace:
+def partial() -> TraceView:
     """The recording with a convolution of unknown sizes in its forward pass: 9 ms of 12 + 22 + 9."""
     lost = made_up_trace.instance(12, "forward", None, 1, kernel_time_s=9e-3, module="lost")
     trace = made_up_trace.trace((*made_up_trace.instances(), lost))

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cleaning.trace.totals import PhaseTotal, Unnamed
 from reports.trace.text import PHASES, STATES
-from reports.trace.timeline import Trace
+from reports.trace.timeline import TraceView
 from results.records.counts import CleaningLog, OperationInstance
 
 G = 10**9
@@ -98,7 +98,7 @@ def kernels(made: tuple[OperationInstance, ...]) -> pd.DataFrame:
     return frame
 
 
-def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Trace:
+def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> TraceView:
     """A whole recording of these operations."""
     made = instances() if made is None else made
     totals = {
@@ -149,4 +149,4 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         "numbered": True,
         "after_last_s": 5e-5,
     }
-    return Trace(**{**fields, **more})
+    return TraceView(**{**fields, **more})
