@@ -8,14 +8,14 @@ a ratio are not drawn, and the table has their reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis.stats.comparison import SESSIONS
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import PageBlock, PageTable, PageVerdict, Part, Section, document, natural, picture, span
-from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, percent
+from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, parts, percent
 from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text
 from results.store.reading import RunData
@@ -183,7 +183,11 @@ Dot = tuple[str, Comparison]
 
 def ratios(rows: Sequence[Comparison]) -> dict[str, Figure]:
     """File name → figure, those that take longest in B on top; {} without any ratio. Draw inside `style.theme()`."""
-    named: list[Dot] = list(zip(cell_names(rows), rows, strict=True))
+    shared = (
+        [part for part in parts(rows[0].variant) if all(part in parts(row.variant) for row in rows)] if rows else []
+    )
+    own = [replace(row, variant=", ".join(p for p in parts(row.variant) if p not in shared)) for row in rows]
+    named: list[Dot] = list(zip(cell_names(own), rows, strict=True))
     known = sorted((dot for dot in named if dot[1].ratio is not None), key=lambda dot: -(dot[1].ratio or 0.0))
     return figure_panels.paged(NAME, known, MOST, _figure)
 
