@@ -36,20 +36,23 @@ def publish(source: Path, target: Path) -> None:
     another schema version, or is a published one."""
     data = _whole(source)
     check_vacant(target)
-    for file in (*layout.RECORDS, SELF_TEST_FILE, *KEPT):
-        if file != layout.RUNS and (source / file).exists():
-            (target / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / file, target / file)
+    for original in (layout.path_of(source, file) for file in (*layout.RECORDS, SELF_TEST_FILE, *KEPT)):
+        copy = target / original.relative_to(source)
+        if original.name != layout.RUNS and original.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(original, copy)
     if (source / layout.PROFILES).exists():
         shutil.copytree(source / layout.PROFILES, target / layout.PROFILES)
     traces = sorted({file for run in data.all_runs for file in run.committed if _is_trace(file)})
-    seals = {}
+    entries = {}
     for record, packed in layout.PACKED.items():
         rows, content = _packed(source, record, traces)
         (target / packed).write_bytes(content)
-        seals[packed] = layout.seal(rows, content)
-    block = layout.encode([_committing(run, seals) for run in data.all_runs])
-    (target / layout.RUNS).write_bytes(layout.head_of(layout.RUNS) + layout.seal_lines(layout.RUNS, block, b"")[0])
+        entries[packed] = layout.count_and_checksum(rows, content)
+    block = layout.encode([_committing(run, entries) for run in data.all_runs])
+    (target / layout.RUNS).write_bytes(
+        layout.head_of(layout.RUNS) + layout.add_checksums(layout.head_of(layout.RUNS), block, b"")[0]
+    )
     commands = tuple(
         re.sub(r"(?<=\s)/\S+", f"results/runs/{data.manifest.name}", each) for each in data.manifest.commands
     )
@@ -87,10 +90,10 @@ def _packed(source: Path, record: type[Record], traces: Iterable[str]) -> tuple[
     return len(rows), layout.compress(top + b"".join(rows))
 
 
-def _committing(run: Run, seals: dict[str, list[Any]]) -> Run:
+def _committing(run: Run, entries: dict[str, list[Any]]) -> Run:
     """The run with the files of all traces in place of those of its own."""
-    kept = {file: seal for file, seal in run.committed.items() if not _is_trace(file)}
-    return replace(run, committed=kept if len(kept) == len(run.committed) else {**kept, **seals})
+    kept = {file: entry for file, entry in run.committed.items() if not _is_trace(file)}
+    return replace(run, committed=kept if len(kept) == len(run.committed) else {**kept, **entries})
 
 
 def main() -> int:

@@ -127,7 +127,7 @@ def _search(worker: Any, options: argparse.Namespace) -> tuple[CeilingAnswer, bo
 
     probed = devices.probed_device(worker, options.device)
     precisions, threads = _precisions(options, probed), _threads(options, probed)
-    blank = Ceiling(sitting="", device=probed.device, precision="", unit="", operation="", shape="")
+    blank = Ceiling(session="", device=probed.device, precision="", unit="", operation="", shape="")
     rows: list[Ceiling] = []
     interrupted = False
     try:

@@ -202,8 +202,8 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     """What was derived, with its faults among the problems; the faults."""
     data = _read(path)
-    if data.unsealed:
-        say(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen")
+    if data.unchecked:
+        say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")
     built = _built(data)
     for file, content in derived_tables(built):
         put((out or path) / file, content, KEPT)

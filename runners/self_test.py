@@ -198,7 +198,7 @@ def rate(kind: str, precision: str) -> Check:
                 image_flop = Trial("convolution", (1, CHANNELS, SIDE), kernel=1).flop
                 images = min(max(1, int(probed * CALL_S / image_flop)), MOST_IMAGES)
                 trials = [Trial("convolution", (images, CHANNELS, SIDE), layout, kernel=1) for layout in LAYOUTS]
-            blank = Ceiling(sitting="", device=tested.device, precision=precision, unit="", operation="", shape="")
+            blank = Ceiling(session="", device=tested.device, precision=precision, unit="", operation="", shape="")
             bench.deadline_s = bench.clock.wall_s() + RATE_S
             rows = [bench.row(titled(blank, t, policy), t, len(trials) - i) for i, t in enumerate(trials)]
         best, peak = max(row.flop_per_s or 0.0 for row in rows), known.peaks[unit]

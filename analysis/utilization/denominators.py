@@ -18,7 +18,7 @@ from analysis.devices.ceilings import best
 from analysis.devices.precisions import UNITS
 from results.errors import Unavailable
 from results.records.answers import Utilization
-from results.records.cell import Ceiling, Run, Sitting
+from results.records.cell import Ceiling, Run, SessionRow
 from results.records.rows import changed
 
 
@@ -65,8 +65,8 @@ class Denominator:
 
 def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
     """Those of the session, device and allocator of a run."""
-    of_run = run.sitting, run.device, run.malloc
-    return [row for row in ceilings if (row.sitting, row.device, row.malloc) == of_run]
+    of_run = run.session, run.device, run.malloc
+    return [row for row in ceilings if (row.session, row.device, row.malloc) == of_run]
 
 
 def denominators(peaks: Sequence[Denominator], clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
@@ -158,7 +158,7 @@ def ceiling_of(
         how = ", measured back to back here" if sustained else ", measured here"
         sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + how
     # The gate `rebuilt` compares this text with utilization.csv of earlier runs, so its words stay.
-    reason = "" if values or refused else "no ceiling was measured on this device in this sitting"
+    reason = "" if values or refused else "no ceiling was measured on this device in this session"
     return Denominator("sustained" if sustained else "ceiling", values, sources, reason, refused=refused)
 
 
@@ -195,12 +195,12 @@ def loaded(row: Ceiling) -> str:
     return ""
 
 
-def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
+def doubts(ceilings: Sequence[Ceiling], session: SessionRow | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
     fastest = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
     causes = [*_untimed(here, run), *map(loaded, fastest)]
-    return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
+    return tuple(dict.fromkeys(filter(None, (*causes, _load(session)))))[:SHOWN]
 
 
 def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:
@@ -216,23 +216,23 @@ SHOWN = 2
 """Doubts that one row is marked with."""
 
 
-def _load(sitting: Sitting | None) -> str:
-    facts: Mapping[str, Any] = sitting.preflight if sitting is not None else {}
+def _load(session: SessionRow | None) -> str:
+    facts: Mapping[str, Any] = session.preflight if session is not None else {}
     load, processors = facts.get("load_1min"), facts.get("cpu_usable")
     if not isinstance(load, (int, float)) or not isinstance(processors, (int, float)) or not processors:
         return ""
     loaded = load >= LOADED * processors
-    return f"a load of {load:.2g} on {processors} processors when its sitting began" if loaded else ""
+    return f"a load of {load:.2g} on {processors} processors when its session began" if loaded else ""
 
 
 def marked(
     rows: Sequence[Utilization],
     runs: Mapping[tuple[str, int], Run],
     ceilings: Sequence[Ceiling],
-    sittings: Iterable[Sitting],
+    sessions: Iterable[SessionRow],
 ) -> Iterator[Utilization]:
     """The rows, those of a ceiling with a mark where it is doubtful. runs: attempt → its row."""
-    known = {sitting.sitting: sitting for sitting in sittings}
+    known = {session.session: session for session in sessions}
     beaten, reasons = _beaten(rows, runs), dict[tuple[str, ...], tuple[str, ...]]()
     for row in rows:
         run = runs.get((row.cell_id, row.attempt)) if row.denominator == "ceiling" else None
@@ -240,11 +240,11 @@ def marked(
             yield row
             continue
         units = run.convolution_unit, run.matmul_unit
-        key = run.sitting, run.device, run.malloc, run.precision, *units  # all that doubts look at
+        key = run.session, run.device, run.malloc, run.precision, *units  # all that doubts look at
         if key not in reasons:
-            reasons[key] = doubts(ceilings, known.get(run.sitting), run)
+            reasons[key] = doubts(ceilings, known.get(run.session), run)
         why = list(reasons[key])
-        above = beaten.get((run.sitting, run.device, row.peak_flop_per_s))
+        above = beaten.get((run.session, run.device, row.peak_flop_per_s))
         if above is not None and (row.utilization_ratio or 0.0) <= 1:
             why.append(f"another cell reaches {above:.3g} × of it")
         yield changed(row, {"warnings": (*row.warnings, f"{CODE}: {'; '.join(why)}")}) if why else row
@@ -259,6 +259,6 @@ def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) ->
             continue
         run = runs.get((row.cell_id, row.attempt))
         if run is not None:
-            key = (run.sitting, run.device, row.peak_flop_per_s or 0.0)
+            key = (run.session, run.device, row.peak_flop_per_s or 0.0)
             beaten[key] = max(ratio, beaten.get(key, 0.0))
     return beaten

@@ -117,7 +117,7 @@ def _model_name(path: Path) -> None:
     parse(tables.text_of(path))
 
 
-_RUN_FILES = ("manifest.json", "runs.csv", "sittings.csv", "ceilings.csv", "samples.csv", "flop_counts.csv")
+_RUN_FILES = ("manifest.json", "runs.csv", "sessions.csv", "ceilings.csv", "samples.csv", "flop_counts.csv")
 
 
 def _small_run() -> Path:
@@ -135,14 +135,14 @@ _MADE: list[Path] = []
 
 
 def _run(path: Path) -> None:
-    """The first line names the file of a run that the rest is put into; what that rests on is sealed anew."""
-    from tests.support.made_up.seals import reseal
+    """The first line names the file of a run that the rest is put into; what that rests on gets its checksum anew."""
+    from tests.support.made_up.checksums import recompute_checksums
     from tests.support.made_up.small_run import rebuilt
 
     run = tables.edited(path, _small_run(), _RUN_FILES)
     try:
         with contextlib.suppress(Exception):  # a file that no longer has rows is left as it is
-            reseal(run)
+            recompute_checksums(run)
         rebuilt(run)
     finally:
         shutil.rmtree(run)
@@ -151,12 +151,12 @@ def _run(path: Path) -> None:
 def _gate(path: Path) -> None:
     """A run through the gate of pull requests: what it is compared with is the same run without the edit."""
     from runners.report import main
-    from tests.support.made_up.seals import reseal
+    from tests.support.made_up.checksums import recompute_checksums
 
     run = tables.edited(path, _small_run(), _RUN_FILES)
     try:
         with contextlib.suppress(Exception):
-            reseal(run)
+            recompute_checksums(run)
         tables.command_refuses(main, [str(_small_run()), str(run), "--fail-if", "slower:2%,flop:0"], (0, 2, 5))
     finally:
         shutil.rmtree(run)

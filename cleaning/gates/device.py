@@ -37,19 +37,19 @@ _DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp
 
 def hardware(evidence: Evidence) -> Iterator[Finding]:
     """Each session's device: none that stands in for another, by its name, its own word or its ceilings' name."""
-    for sitting in evidence.data.sittings:
-        names = {sitting.device_name, str(sitting.environment.get("name") or "")}
-        names |= {row.device_name for row in evidence.data.ceilings if row.sitting == sitting.sitting}
-        marked = sorted(filter(is_stand_in, names)) or (["stand_in"] if sitting.environment.get("stand_in") else [])
-        words = f"{sitting.sitting}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
+    for session in evidence.data.sessions:
+        names = {session.device_name, str(session.environment.get("name") or "")}
+        names |= {row.device_name for row in evidence.data.ceilings if row.session == session.session}
+        marked = sorted(filter(is_stand_in, names)) or (["stand_in"] if session.environment.get("stand_in") else [])
+        words = f"{session.session}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
         yield finding(RUN, not marked, words)
 
 
 def self_test(evidence: Evidence) -> Iterator[Finding]:
     """The run's self-test: passed, with every check that a GPU can answer, on the device and by the software of it."""
-    used = {run.sitting for run in evidence.data.runs}
-    sittings = (sitting for sitting in evidence.data.sittings if sitting.sitting in used)
-    homes = [sitting for sitting in sittings if sitting.device.startswith("cuda")]
+    used = {run.session for run in evidence.data.runs}
+    sessions = (session for session in evidence.data.sessions if session.session in used)
+    homes = [session for session in sessions if session.device.startswith("cuda")]
     test = evidence.self_test
     if not homes or test is None:
         return
@@ -59,8 +59,8 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
         own = {"device": test.device, "driver": test.driver, "torch": test.torch_version}
         own["harness_version"] = test.harness_version
         runs = [
-            (sitting.device_name, sitting.driver, sitting.torch_version, sitting.environment.get("harness_version"))
-            for sitting in homes
+            (session.device_name, session.driver, session.torch_version, session.environment.get("harness_version"))
+            for session in homes
         ]
         pairs = zip(own.items(), zip(*runs, strict=True), strict=True)
         elsewhere = [f"of {name} {text!r}, the run of {of[0]!r}" for (name, text), of in pairs if text not in of]
@@ -113,11 +113,11 @@ def _dtypes(evidence: Evidence) -> Iterator[Finding]:
 
 def other_processes(evidence: Evidence) -> Iterator[Finding]:
     """Other processes on the GPU before the first cell of a session and since, and on the host's processors."""
-    used = {run.sitting for run in evidence.measured_cells}
-    for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
-        others = sitting.preflight.get("other_processes")
+    used = {run.session for run in evidence.measured_cells}
+    for session in (session for session in evidence.data.sessions if session.session in used):
+        others = session.preflight.get("other_processes")
         if isinstance(others, int):
-            words = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
+            words = f"{session.session}: {others} other process{'es' * (others != 1)} on the GPU"
             yield finding(RUN, others == 0, words)
     for run in evidence.measured_cells:
         yield from (Finding(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
@@ -177,8 +177,8 @@ def _energy_faults(
         yield f"no energy in its row, {again.joules:.4g} J by its polls"
     if "counter says" in again.reason:
         yield again.reason
-    sitting = evidence.sitting(run)
-    limit_w = sitting.preflight.get("power_limit_w") if sitting else None
+    session = evidence.session(run)
+    limit_w = session.preflight.get("power_limit_w") if session else None
     mean_w = run.energy_j / (window[1] - window[0]) if run.energy_j is not None else None
     if isinstance(limit_w, (int, float)) and mean_w is not None and mean_w > ABOVE_LIMIT * limit_w:
         yield f"a mean of {mean_w:.4g} W, the limit is {limit_w:.4g} W"
@@ -191,10 +191,10 @@ def _window(run: Run) -> tuple[float, float] | None:
 
 def _highest_hz(evidence: Evidence, run: Run) -> float | None:
     """The device's highest SM clock, as NVML reported it before the first cell, else as torch does."""
-    sitting = evidence.sitting(run)
-    if sitting is None:
+    session = evidence.session(run)
+    if session is None:
         return None
-    value = sitting.preflight.get("sm_clock_max_hz") or sitting.environment.get("clock_hz")
+    value = session.preflight.get("sm_clock_max_hz") or session.environment.get("clock_hz")
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -221,15 +221,15 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
 
 def one_machine(evidence: Evidence) -> Iterator[Finding]:
     """Sessions that could not have been collected into one run, and code that nobody can look up."""
-    used = {run.sitting for run in evidence.data.runs}
-    sittings = [sitting for sitting in evidence.data.sittings if sitting.sitting in used]
-    for first, second in itertools.pairwise(sittings):
+    used = {run.session for run in evidence.data.runs}
+    sessions = [session for session in evidence.data.sessions if session.session in used]
+    for first, second in itertools.pairwise(sessions):
         words = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
-        yield finding(RUN, not words, f"{first.sitting} and {second.sitting} differ in {words}")
-    for sitting in sittings:
-        version = str(sitting.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
-        known = "+g" in version or not sitting.device.startswith("cuda")
-        words = f"{sitting.sitting} was measured by {version or 'unknown code'}"
+        yield finding(RUN, not words, f"{first.session} and {second.session} differ in {words}")
+    for session in sessions:
+        version = str(session.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
+        known = "+g" in version or not session.device.startswith("cuda")
+        words = f"{session.session} was measured by {version or 'unknown code'}"
         yield Finding(RUN, known and not version.endswith(DIRTY), words if known else f"{words}, of no known commit")
 
 
@@ -242,8 +242,8 @@ def peak(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _of_row(evidence: Evidence, run: Run, denominator: str, value: float) -> Iterator[Finding]:
-    sitting = evidence.sitting(run)
-    environment, name = (sitting.environment, sitting.device_name) if sitting else ({}, "")
+    session = evidence.session(run)
+    environment, name = (session.environment, session.device_name) if session else ({}, "")
     count = environment.get("multiprocessors")
     if denominator == "datasheet":
         known = peaks.lookup(name, count if isinstance(count, int) else None)

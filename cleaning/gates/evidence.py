@@ -19,7 +19,7 @@ from analysis.utilization.numerators import input_dtype
 from cleaning.profile import FORWARD
 from results.errors import Inconsistent
 from results.records.answers import Utilization
-from results.records.cell import Run, Sitting
+from results.records.cell import Run, SessionRow
 from results.records.counts import Agreement, BatchLaw, Operation, ProfileCount, Storage
 from results.records.rows import MEASURED, R
 from results.store.layout import Key, by_cell, key_of
@@ -95,9 +95,9 @@ class Evidence:
         """The cells that have a time."""
         return [run for run in self.data.runs if run.status in MEASURED]
 
-    def sitting(self, run: Run) -> Sitting | None:
+    def session(self, run: Run) -> SessionRow | None:
         """Where and when a cell was measured."""
-        return next((sitting for sitting in self.data.sittings if sitting.sitting == run.sitting), None)
+        return next((session for session in self.data.sessions if session.session == run.session), None)
 
     @functools.cached_property
     def fractions(self) -> Mapping[Key, Sequence[Utilization]]:

@@ -187,7 +187,7 @@ GATES: tuple[Gate, ...] = (
 
 def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
     """One verdict a gate, in their order."""
-    kind = "cuda" if any(sitting.device.startswith("cuda") for sitting in evidence.data.sittings) else "cpu"
+    kind = "cuda" if any(session.device.startswith("cuda") for session in evidence.data.sessions) else "cpu"
     failed: dict[str, set[str]] = {}
     verdicts = []
     for gate in gates:

@@ -97,11 +97,11 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
 
 def _highest(evidence: Evidence, run: Run) -> float | None:
     """FLOP/s of the cell's fastest unit at the device's highest clock; None for a device without datasheet peak."""
-    sitting = evidence.sitting(run)
-    known = peaks.lookup(sitting.device_name) if sitting is not None else None
-    if known is None or sitting is None:
+    session = evidence.session(run)
+    known = peaks.lookup(session.device_name) if session is not None else None
+    if known is None or session is None:
         return None
-    clock_hz = float(sitting.preflight.get("sm_clock_max_hz") or known.boost_hz or 0.0)
+    clock_hz = float(session.preflight.get("sm_clock_max_hz") or known.boost_hz or 0.0)
     rates = [(unit, known.at_clock(unit, clock_hz)) for unit in units_of(run)]
     fast = [rate * (1.0 if unit in TENSOR_UNITS else FAST_ALGORITHM) for unit, rate in rates if rate is not None]
     return max(fast, default=None)
@@ -146,13 +146,13 @@ def _product_ceilings(evidence: Evidence) -> list[Ceiling]:
 
 
 def _name(row: Ceiling) -> str:
-    return f"{row.sitting} {row.precision} {row.operation} {row.shape} {row.layout}".rstrip()
+    return f"{row.session} {row.precision} {row.operation} {row.shape} {row.layout}".rstrip()
 
 
 def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
     """Each row is FLOP ÷ median, and within the sheet's rate at the highest clock. Above it is only who names the fast
     algorithm of its kernels."""
-    sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
+    sessions = {session.session: session for session in evidence.data.sessions}
     for row in _product_ceilings(evidence):
         if row.flop is None or not row.median_s or row.flop_per_s is None:
             yield Finding(RUN, False, f"{_name(row)}: ok without a time, a count or a rate")
@@ -160,7 +160,7 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
         rate = row.flop / row.median_s
         words = f"{_name(row)}: {row.flop_per_s:.6g} FLOP/s, {row.flop} FLOP in {row.median_s:.6g} s are {rate:.6g}"
         yield finding(RUN, math.isclose(row.flop_per_s, rate, rel_tol=SAME), words)
-        home = sittings.get(row.sitting)
+        home = sessions.get(row.session)
         known = peaks.lookup(home.device_name) if home is not None and not home.device.startswith("cpu") else None
         if known is None or home is None:
             continue
@@ -179,10 +179,10 @@ def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
 
     Left out are those of a session in which no cell of the precision has its last attempt.
     """
-    used = {(run.sitting, run.device, run.precision, run.malloc) for run in evidence.data.runs}
+    used = {(run.session, run.device, run.precision, run.malloc) for run in evidence.data.runs}
     groups: dict[tuple[str, ...], list[Ceiling]] = {}
     for row in _product_ceilings(evidence):
-        home = row.sitting, row.device, row.precision, row.malloc
+        home = row.session, row.device, row.precision, row.malloc
         if home in used:
             groups.setdefault((*home, row.unit), []).append(row)
     for (*_, unit), rows in groups.items():

@@ -126,24 +126,24 @@ class _Raw:
         self.read_recording = read_recording
         self.counts = by_cell(counts)
         self.problems: list[str] = []
-        self._sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
+        self._sessions = {session.session: session for session in reversed(data.sessions)}
         self._devices: dict[tuple[str, str, str], tuple[Peaks, float | None]] = {}
 
     def device(self, run: Run) -> tuple[Peaks, float | None]:
         """The peaks of a run's device in its session, and bytes a second of its memory: measured, else the sheet's."""
-        key = run.sitting, run.device, run.malloc
+        key = run.session, run.device, run.malloc
         if key not in self._devices:
-            sitting = self._sittings.get(run.sitting)
-            name = sitting.device_name if sitting else ""
-            count = sitting.environment.get("multiprocessors") if sitting else None
-            clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
+            session = self._sessions.get(run.session)
+            name = session.device_name if session else ""
+            count = session.environment.get("multiprocessors") if session else None
+            clock_hz = session.preflight.get("sm_clock_max_hz") if session else None
             given: Any = self.data.manifest.options.get("peak_tflops")
             here = ceilings_of(run, self.data.ceilings)
             sheet = datasheet(name, run.device, count if isinstance(count, int) else None)
             highest_hz = float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None
             single, sustained = (ceiling_of(here, sheet.device, highest_hz, kind) for kind in (False, True))
             peaks = sheet, single, user(float(given) if type(given) in (int, float) else None), sustained
-            machine = machine_of((row for row in self.data.ceilings if row.sitting == run.sitting), run.device, name)
+            machine = machine_of((row for row in self.data.ceilings if row.session == run.session), run.device, name)
             self._devices[key] = peaks, machine.bytes_per_s or machine.datasheet_bytes_per_s
         return self._devices[key]
 
@@ -201,8 +201,8 @@ def _join_cells(
         name: tuple(itertools.chain.from_iterable(of_cell[name] for _, of_cell in cells)) for name in TABLES
     }
     runs = {key_of(run): run for run in data.runs}
-    divided = kept_apart([row for view, _ in cells for row in view.fractions], runs, data.sittings)
-    utilization = windows.widened(tuple(marked(divided, runs, data.ceilings, data.sittings)))
+    divided = kept_apart([row for view, _ in cells for row in view.fractions], runs, data.sessions)
+    utilization = windows.widened(tuple(marked(divided, runs, data.ceilings, data.sessions)))
     fractions = by_cell(utilization)
     views = [replace(view, fractions=tuple(fractions.get(key_of(view.run), ()))) for view, _ in cells]
     samples = data.by_cell(Sample)
@@ -215,13 +215,13 @@ def _join_cells(
     return Built(
         utilization=utilization,
         views=_with_small_batches(views),
-        sittings=tuple(data.sittings),
+        sessions=tuple(data.sessions),
         problems=(*data.problems, *raw.problems),
         flop_counts=tuple(counts),
         log=(*log, *tables.pop("log")),
-        post2021=windows.widened(kept_apart(tables.pop("post2021"), runs, data.sittings)),
+        post2021=windows.widened(kept_apart(tables.pop("post2021"), runs, data.sessions)),
         parallel_steps=steps,
-        variants=variants(data.runs, samples, data.sittings, data.manifest.options),
+        variants=variants(data.runs, samples, data.sessions, data.manifest.options),
         **tables,
     )
 

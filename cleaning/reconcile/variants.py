@@ -15,7 +15,7 @@ from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
 from analysis.utilization.numerators import TableCount
 from analysis.utilization.step_times import block_means_s, whole_steps
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
-from results.records.cell import Run, Sample, Sitting
+from results.records.cell import Run, Sample, SessionRow
 from results.records.counts import (
     Agreement,
     BatchLaw,
@@ -53,11 +53,11 @@ class Variant:
 def variants(
     runs: Iterable[Run],
     samples: Mapping[Key, Sequence[Sample]],
-    sittings: Iterable[Sitting],
+    sessions: Iterable[SessionRow],
     options: Mapping[str, Any],
 ) -> tuple[Variant, ...]:
     """The variants of each step that was measured in several on one device. options: of the run's manifest."""
-    devices = {sitting.sitting: (sitting.host, sitting.device_uuid) for sitting in sittings}
+    devices = {session.session: (session.host, session.device_uuid) for session in sessions}
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Times]] = {}
     steps: dict[tuple[Any, ...], Run] = {}
     for run in runs:
@@ -65,7 +65,7 @@ def variants(
             continue
         means_s = tuple(block_means_s(blocks))
         if all(0 < mean_s < math.inf for mean_s in means_s):
-            step = (devices.get(run.sitting), *conditions(run, *OPTIONS))
+            step = (devices.get(run.session), *conditions(run, *OPTIONS))
             values = tuple(getattr(run, name) for name in OPTIONS)
             groups.setdefault(step, {}).setdefault(values, []).append(means_s)
             steps.setdefault(step, run)
@@ -103,18 +103,18 @@ DEVICE = "device="
 
 
 def kept_apart(
-    rows: Sequence[Utilization], runs: Mapping[Key, Run], sittings: Sequence[Sitting]
+    rows: Sequence[Utilization], runs: Mapping[Key, Run], sessions: Sequence[SessionRow]
 ) -> tuple[Utilization, ...]:
     """The rows in their order, those of repeats on several devices with the device in their variant: its host where
     that tells it from the others, else the first letters of its hash, too (of its name where it has none)."""
-    places = {sitting.sitting: (sitting.host, sitting.device_uuid or sitting.device) for sitting in sittings}
+    places = {session.session: (session.host, session.device_uuid or session.device) for session in sessions}
     if len({*places.values()}) < 2:
         return tuple(rows)
     alike: dict[tuple[object, ...], set[tuple[str, str]]] = {}  # what repeats have in common → where they were measured
     points = []
     for row in rows:
         run = runs.get(key_of(row))
-        place = None if run is None else places.get(run.sitting)
+        place = None if run is None else places.get(run.session)
         point = row.model, row.batch_size, row.precision, row.device.partition(":")[0], row.variant
         points.append((row, point, place))
         if place is not None:
@@ -239,7 +239,7 @@ class Built:
     utilization: tuple[Utilization, ...]
     step_times: tuple[StepTime, ...]
     views: tuple[View, ...]
-    sittings: tuple[Sitting, ...]
+    sessions: tuple[SessionRow, ...]
     problems: tuple[str, ...] = ()
     work_times: tuple[WorkTime, ...] = ()
     cleaned_operations: tuple[CleanedOperation, ...] = ()

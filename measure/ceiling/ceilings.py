@@ -88,12 +88,12 @@ def ceilings_by_precision(device: str, precisions: Sequence[str], clock: Clock, 
         try:
             rows += measure_ceilings("", device, PRECISIONS[name], clock, budget_s / len(precisions))
         except Unavailable as reason:
-            blank = Ceiling(sitting="", device=device, precision=name, unit="", operation="matmul", shape="")
+            blank = Ceiling(session="", device=device, precision=name, unit="", operation="matmul", shape="")
             rows.append(replace(blank, status="unavailable", reason=str(reason)))
     return rows
 
 
-def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
+def measure_ceilings(session: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
     """One row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the best.
 
     device: "cpu", "cuda", "cuda:1"; it is what the rows carry. budget_s: for all kernels, from when the device and its
@@ -105,7 +105,7 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         raise ValueError(f"expected a budget above 0 s, got {budget_s}")
     apply_precision.supported(precision, device)
     with apply_precision.session(precision, device) as flags, torch.no_grad():
-        blank = Ceiling(sitting=sitting, device=device, precision=precision.name, unit="", operation="", shape="")
+        blank = Ceiling(session=session, device=device, precision=precision.name, unit="", operation="", shape="")
         if disagreements := apply_precision.check(flags, precision, device):
             invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
             return [titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]

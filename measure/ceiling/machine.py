@@ -139,7 +139,7 @@ def copies_and_launches(device: str, budget_s: float) -> list[Ceiling]:
     """A copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the budget."""
     copies, views = copies_and_views(device)
     beyond = [move for move in copies if move.family == MEMORY][:COPIES]
-    blank = Ceiling(sitting="", device=device, precision="", unit="", operation="", shape="")
+    blank = Ceiling(session="", device=device, precision="", unit="", operation="", shape="")
     with bench_of(device, PRECISIONS[ALWAYS], None, budget_s * PARTS_OF_BUDGET["copies"]) as bench:
         rows = [move_row(bench, blank, move, len(beyond) - i) for i, move in enumerate(beyond)]
         bench.deadline_s = bench.clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]

@@ -33,7 +33,7 @@ from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page
 from reports.shared.numbers import DASH, digits, percent, si_time
 from results.errors import Unavailable
 from results.records.answers import ALONE, FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
-from results.records.cell import Run, Sample, Sitting
+from results.records.cell import Run, Sample, SessionRow
 from results.records.rows import MEASURED, to_text
 from results.store.layout import key_of
 from results.store.manifest import driver_branch
@@ -131,7 +131,7 @@ def _group(
         times.append(means_s)
         paired = paired_ceiling(timed, run.interval_rule) if same_kernels else None
         if paired is not None and (window := _relative(run, paired)) is not None:
-            sessions.setdefault(run.sitting, []).append(window)
+            sessions.setdefault(run.session, []).append(window)
             kernels.update(paired.kernels.values())
     complete = sum(map(len, sessions.values())) == len(times)
     return Group(tuple(runs), tuple(times), tuple(sessions.values()) if complete else (), frozenset(kernels))
@@ -220,14 +220,14 @@ def _blank(group: Group, verdict: str) -> Comparison:
 
 
 def _machines(data: RunData) -> dict[str, set[str]]:
-    used = {run.sitting for run in data.runs}
-    sittings: list[Sitting] = [sitting for sitting in data.sittings if sitting.sitting in used]
+    used = {run.session for run in data.runs}
+    sessions: list[SessionRow] = [session for session in data.sessions if session.session in used]
     return {
-        "device_name": {sitting.device_name for sitting in sittings},
-        "driver_branch": {driver_branch(sitting.driver) for sitting in sittings},
-        "torch_version": {sitting.torch_version for sitting in sittings},
-        "torch_threads": {to_text(sitting.environment.get("torch_threads")) for sitting in sittings},
-        "power_limit_w": {to_text(sitting.preflight.get("power_limit_w")) for sitting in sittings},
+        "device_name": {session.device_name for session in sessions},
+        "driver_branch": {driver_branch(session.driver) for session in sessions},
+        "torch_version": {session.torch_version for session in sessions},
+        "torch_threads": {to_text(session.environment.get("torch_threads")) for session in sessions},
+        "power_limit_w": {to_text(session.preflight.get("power_limit_w")) for session in sessions},
     }
 
 

@@ -50,10 +50,10 @@ class Side:
     @property
     def line(self) -> str:
         """What it is, in one line."""
-        sittings = self.data.sittings
-        devices = dict.fromkeys(sitting.device_name or sitting.device for sitting in sittings)
-        torch = dict.fromkeys(f"torch {sitting.torch_version}" for sitting in sittings if sitting.torch_version)
-        days = dict.fromkeys(sitting.started_at[:10] for sitting in sittings if sitting.started_at)
+        sessions = self.data.sessions
+        devices = dict.fromkeys(session.device_name or session.device for session in sessions)
+        torch = dict.fromkeys(f"torch {session.torch_version}" for session in sessions if session.torch_version)
+        days = dict.fromkeys(session.started_at[:10] for session in sessions if session.started_at)
         return " · ".join((self.name, *devices, *torch, *days))
 
 
@@ -158,10 +158,10 @@ def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
 def _facts(side: Side) -> dict[str, str]:
     """What the sessions of a run say of their machine, by name: each text once."""
     texts: dict[str, dict[str, None]] = {}
-    for sitting in side.data.sittings:
-        own = {"device": sitting.device_name, "driver": sitting.driver, "torch": sitting.torch_version}
-        before = {f"before the run: {name}": value for name, value in sitting.preflight.items()}
-        for name, value in {**sitting.environment, **own, **before}.items():
+    for session in side.data.sessions:
+        own = {"device": session.device_name, "driver": session.driver, "torch": session.torch_version}
+        before = {f"before the run: {name}": value for name, value in session.preflight.items()}
+        for name, value in {**session.environment, **own, **before}.items():
             texts.setdefault(name, {})[to_text(value)] = None
     return {name: "; ".join(filter(None, values)) for name, values in texts.items()}
 

@@ -231,7 +231,7 @@ def _single(view: View) -> str:
 @collector_off()
 def headline_rows(built: Built) -> list[Headline]:
     """A row for each cell, repeats pooled, in the order of the table: by model, batch and precision."""
-    devices = {sitting.sitting: sitting.device_name for sitting in built.sittings}
+    devices = {session.session: session.device_name for session in built.sessions}
     views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
     together = repeats_by_cell(views, views)
     rows = []
@@ -246,7 +246,7 @@ def headline_rows(built: Built) -> list[Headline]:
                 layout=run.layout,
                 compile=run.compile,
                 variant=", ".join(part for part in parts(view.variant) if not part.startswith(_OWN_COLUMNS)),
-                device_name=devices.get(run.sitting, ""),
+                device_name=devices.get(run.session, ""),
                 repeats=len(repeats.views) if repeats else int(headline is not None),
                 step_time_s=view.step.time_s if view.step else None,
                 items_per_s=row.items_per_s if row else None,

@@ -72,7 +72,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
     changes = len(built.log)
     version, commands = (manifest.harness_version, "\n".join(manifest.commands)) if manifest else ("", "")
     how = (
-        "Machine and versions of each session are in sittings.csv.",
+        "Machine and versions of each session are in sessions.csv.",
         f"Measured by flopledger {version}." if version else "",
         PageBlock("Measured by", commands) if commands else None,
     )
@@ -87,7 +87,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
         Section("cleaning", "Cleaning", (CLEANED.format(changes) if changes else "Nothing had to be changed.",)),
         Section("environment", "Environment", how),
     )
-    devices = ", ".join(dict.fromkeys(sitting.device_name or sitting.device for sitting in built.sittings))
+    devices = ", ".join(dict.fromkeys(session.device_name or session.device for session in built.sessions))
     title = " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))
     rest = [
         Section("problems", "Problems of files", problems if built.problems else ()),

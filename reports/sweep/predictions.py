@@ -51,10 +51,10 @@ def read_predictions(path: Path) -> Predictions:
 
 def compared(built: Built, predictions: Predictions) -> list[dict[str, Any]]:
     """A row for each measured cell that has a prediction, in the order of the run. Raises ValueError for none."""
-    devices = {session.sitting: session.device_name for session in built.sittings}
+    devices = {session.session: session.device_name for session in built.sessions}
     rows = []
     for view in built.views:
-        key = (devices.get(view.run.sitting, ""), *(cell_text(getattr(view.run, name)) for name in KEY[1:]))
+        key = (devices.get(view.run.session, ""), *(cell_text(getattr(view.run, name)) for name in KEY[1:]))
         is_plain = all(getattr(view.run, name) == getattr(Cell, name) for name in NOT_PREDICTED)
         if view.measured and view.step is not None and is_plain and key in predictions:
             rows.append(_row(view, view.step.time_s, predictions[key]))

@@ -100,10 +100,10 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
 
 def heading(built: Built) -> str:
     """What was measured on: each device name, driver and torch version once; and what all cells have in common."""
-    sittings = built.sittings
-    names = dict.fromkeys(sitting.device_name or sitting.device for sitting in sittings)
-    torch = dict.fromkeys(f"torch {sitting.torch_version}" for sitting in sittings if sitting.torch_version)
-    drivers = dict.fromkeys(f"driver {sitting.driver}" for sitting in sittings if sitting.driver)
+    sessions = built.sessions
+    names = dict.fromkeys(session.device_name or session.device for session in sessions)
+    torch = dict.fromkeys(f"torch {session.torch_version}" for session in sessions if session.torch_version)
+    drivers = dict.fromkeys(f"driver {session.driver}" for session in sessions if session.driver)
     shared = [variant] if (variant := shared_variant(built.views)) else []
     return " · ".join((*names, *torch, *drivers, *shared)) or "unknown device"
 

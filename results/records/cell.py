@@ -91,7 +91,7 @@ class Run(Parameters):
 
     cell_id: str
     attempt: int
-    sitting: str
+    session: str
     status: str
     reason: str = ""
     warnings: tuple[str, ...] = ()
@@ -136,10 +136,10 @@ class Run(Parameters):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sitting(Record):
-    """sittings.csv: one stretch of collecting on one machine."""
+class SessionRow(Record):
+    """sessions.csv: one stretch of collecting on one machine."""
 
-    sitting: str
+    session: str
     started_at: str
     host: str
     device: str
@@ -209,7 +209,7 @@ class Telemetry(OfAttempt):
 class Ceiling(Record):
     """ceilings.csv: what one kernel (or copy, or launch) reached on this device in this session."""
 
-    sitting: str
+    session: str
     device: str
     precision: str
     unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16; empty: none

@@ -125,14 +125,15 @@ class Record:
 def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[R]:
     """The records of rows of text whose columns are `names`.
 
-    Columns that this version does not know are left out; a missing column takes the field's default. Equal texts of a
+    A column with a name of an older version is read as the one it became; columns that this version does not know are
+    left out; a missing column takes the field's default. Equal texts of a
     column are read once, and their records share the value: it is not to be changed. Raises ValueError, naming the
     column, for a field without default that is missing, for text that a field cannot hold and for a number outside its
     range.
     """
     if not rows:
         return []
-    texts = dict(zip(names, zip(*rows, strict=True), strict=True))
+    texts = dict(zip(map(current_name, names), zip(*rows, strict=True), strict=True))
     first: dict[str, Any] = {}
     differing: dict[str, list[Any]] = {}
     for name, column in columns_of(record).items():
@@ -145,6 +146,15 @@ def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str
             raise ValueError(f"column {name} is missing")
     begun, owns = record(**first), zip(*differing.values(), strict=True) if differing else [()] * len(rows)
     return [changed(begun, dict(zip(differing, own, strict=True))) for own in owns]
+
+
+def current_name(name: str) -> str:
+    """The name that a column or a file has in this version of the schema."""
+    return _FORMER.get(name, name)
+
+
+_FORMER = {"sitting": "session", "seal": "checksum", "sittings.csv": "sessions.csv"}
+"""Former name, of a column or a file, → the name since version 9."""
 
 
 def changed(row: R, values: Mapping[str, Any]) -> R:
@@ -389,7 +399,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t]")
 _ONE_LINE = {ord(character): " " for character in "\r\n\0"}
 
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """A column that a later version added has a default that means what rows did before it (docs/schema.md: history)."""
 
 STATUSES = (

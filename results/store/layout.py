@@ -2,15 +2,17 @@
 
 A cell's rows begin with `cell_id` and `attempt`; that is how the bytes that one attempt wrote are found again without
 reading the CSV, and the checksum in runs.csv is over the header and exactly those bytes. Rows that stand for
-themselves (`SEALED`) end with a checksum over the header, the row and the checksum before it, so that a row that was
-changed, moved or lost is seen at it or after it; how many ceilings and sessions there were, the rows of runs.csv say.
+themselves (`CHECKSUMMED`) end with a checksum over the header, the row and the checksum before it, so that a row that
+was changed, moved or lost is seen at it or after it; how many ceilings and sessions there were, the rows of runs.csv
+say.
 
 In a pandas table exact integers never pass through a float: they become `Int64` with gaps, or Python integers (dtype
 object) where one is beyond 64 bits. Floats are float64 with NaN for unknown, booleans `boolean`, text `str` with "" for
 empty. A field that may be an integer or a float stays Python numbers (dtype object). Nested values are compact JSON
 text, "" for unknown: `json.loads` opens them. pandas is imported only where somebody asks for such a table.
 
-Reading changes no file. A run of an older schema version that is resumed gets the columns of this version first.
+Reading changes no file. A run of an older schema version that is resumed gets the columns that it lacks first; files
+and columns keep the names that they have (`path_of`, `column_names`).
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from results.records.cell import (
     RankTelemetry,
     Run,
     Sample,
-    Sitting,
+    SessionRow,
     Telemetry,
 )
 from results.records.counts import FlopCount, Operation, Storage
-from results.records.rows import Column, R, Record, columns_of, header, read_rows, to_text, to_values
+from results.records.rows import Column, R, Record, columns_of, current_name, header, read_rows, to_text, to_values
 from results.store.disk import Disk, read, replace
 from results.text_files import csv_table, csv_written, read_text
 
@@ -59,7 +61,7 @@ CELL_FILES: dict[str, type[Record]] = {
 }
 """File → record, of the rows that belong to an attempt at a cell. The first two fields are cell_id and attempt."""
 
-RUNS, SITTINGS, CEILINGS, OPERATIONS = "runs.csv", "sittings.csv", "ceilings.csv", "operations"
+RUNS, SESSIONS, CEILINGS, OPERATIONS = "runs.csv", "sessions.csv", "ceilings.csv", "operations"
 PROFILES = "profiles"
 
 PACKED: dict[type[Record], str] = {Operation: "operations.csv.gz", Storage: "storages.csv.gz"}
@@ -71,17 +73,19 @@ RECORDING_ENDINGS = {"kineto": "json.gz", "nsys": "sqlite.gz"}
 COMMAND = "command.txt"
 """How the file of the command that made a recording ends, where a command did."""
 
-RECORDS: dict[str, type[Record]] = {RUNS: Run, SITTINGS: Sitting, CEILINGS: Ceiling, **CELL_FILES}
+RECORDS: dict[str, type[Record]] = {RUNS: Run, SESSIONS: SessionRow, CEILINGS: Ceiling, **CELL_FILES}
 
-SEALED = (RUNS, SITTINGS, CEILINGS)
-"""Files whose rows each end with a checksum, in the column `SEAL`."""
+CHECKSUMMED = (RUNS, SESSIONS, CEILINGS)
+"""Files whose rows each end with a checksum, in the column `CHECKSUM`."""
 
-COUNTED = (SITTINGS, CEILINGS)
+COUNTED = (SESSIONS, CEILINGS)
 """Those of which an attempt commits how many rows there were before it, with their checksum."""
 
+CHECKSUM = "checksum"
 SEAL = "seal"
+"""What `CHECKSUM` was called before version 9."""
 SINCE = 4
-"""The version of the schema since which rows and headers are sealed."""
+"""The version of the schema since which rows and headers have checksums."""
 
 QUICK = 6
 """Level for what may be large: seen, half the time of the best one for 3 % more bytes."""
@@ -145,13 +149,25 @@ def is_committed_name(file: object) -> bool:
 
 
 def head(record: type[Record]) -> bytes:
-    """The header line of a record's rows, as they are before they are sealed."""
+    """The header line of a record's rows, as they are before checksums are added."""
     return csv_written([header(record)]).encode()
 
 
 def columns(file: str) -> tuple[str, ...]:
     """The column names of one of the files of `RECORDS`, in order."""
-    return header(RECORDS[file]) + ((SEAL,) if file in SEALED else ())
+    return header(RECORDS[file]) + ((CHECKSUM,) if file in CHECKSUMMED else ())
+
+
+def path_of(run: Path, file: str) -> Path:
+    """Where a run directory has one of its files: `sessions.csv` was `sittings.csv` before version 9."""
+    former = run / "sittings.csv"
+    return former if file == SESSIONS and former.exists() else run / file
+
+
+def column_names(top: bytes) -> list[str]:
+    """The columns of a header line, with the names of this version. Raises ValueError as `decode` does."""
+    (names,) = decode([top])
+    return list(map(current_name, names))
 
 
 def head_of(file: str) -> bytes:
@@ -159,18 +175,18 @@ def head_of(file: str) -> bytes:
     return csv_written([columns(file)]).encode()
 
 
-def seal_row(head_line: bytes, row: bytes, before: bytes) -> bytes:
+def row_checksum(head_line: bytes, row: bytes, before: bytes) -> bytes:
     """The checksum of one row: of the header line, the row's bytes without its own, and the checksum before it."""
     return checksum(b"\n".join((before, head_line, row))).encode()
 
 
-def seal_lines(file: str, block: bytes, before: bytes) -> tuple[bytes, bytes]:
+def add_checksums(head_line: bytes, block: bytes, before: bytes) -> tuple[bytes, bytes]:
     """Whole lines with a checksum at the end of each, and the last checksum. before: that of the file's last row."""
-    sealed, top = [], head_of(file).rstrip(b"\n")
+    checked, top = [], head_line.rstrip(b"\n")
     for line in lines_of(block):
-        before = seal_row(top, line, before)
-        sealed.append(line + b"," + before + b"\n")
-    return b"".join(sealed), before
+        before = row_checksum(top, line, before)
+        checked.append(line + b"," + before + b"\n")
+    return b"".join(checked), before
 
 
 def encode(rows: Iterable[Record]) -> bytes:
@@ -200,7 +216,7 @@ def checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def seal(rows: int, data: bytes) -> list[Any]:
+def count_and_checksum(rows: int, data: bytes) -> list[Any]:
     """What `Run.committed` holds for one file: how many rows, and the checksum of their bytes."""
     return [rows, checksum(data)]
 
@@ -274,19 +290,19 @@ def add_columns(path: Path, disk: Disk) -> None:
     resumed. Raises ValueError for other columns, OSError if the file cannot be replaced.
     """
     top, end, body = (read(path / RUNS) or b"").partition(b"\n")
-    if not end or top + b"\n" == head_of(RUNS):
+    if not end or column_names(top) == [*columns(RUNS)]:
         return
-    (names,) = decode([top])
+    names = column_names(top)
     if not {*names} <= {*columns(RUNS)}:
         raise ValueError(f"{path / RUNS} was written with other columns: start a new run")
     new_top = head_of(RUNS).rstrip(b"\n")
     rows, before, new_before = [new_top], b"", b""
     for line in lines_of(body):
-        row, _, seal = line.rpartition(b",")
-        intact, before = seal == seal_row(top, row, before), seal
+        row, _, written = line.rpartition(b",")
+        intact, before = written == row_checksum(top, row, before), written
         if intact:
             (run,) = read_rows(Run, names, decode([line]))
             row = encode([run]).rstrip(b"\n")
-        new_before = seal_row(new_top, row, new_before) if intact else seal
+        new_before = row_checksum(new_top, row, new_before) if intact else written
         rows.append(row + b"," + new_before)
     replace(disk, path / RUNS, b"\n".join([*rows, b""]))

@@ -1,7 +1,7 @@
 """manifest.json: what a run is, and whether two sessions may be collected into one run.
 
 Says how the run was asked for (name, commands, options), by which version of this program, and which peak row its
-utilization refers to. What the machine was is in sittings.csv, one row a session. A run is a run because this file is
+utilization refers to. What the machine was is in sessions.csv, one row a session. A run is a run because this file is
 there: it is written first, and always replaced whole.
 
 Which commit is the code that runs here, git says where there is git; on a machine without it the variable
@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from results.records.cell import Sitting
+from results.records.cell import SessionRow
 from results.records.rows import SCHEMA_VERSION, Json, digest, json_default
 from results.store.disk import DISK, Disk, faults, read, replace
-from results.store.layout import SEAL, SINCE
+from results.store.layout import CHECKSUM, SEAL, SINCE
 from results.version import VERSION
 
 MANIFEST = "manifest.json"
@@ -56,13 +56,13 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "notes": (list,),
     "schema_version": (int,),
 }
-"""Field → what its value may be; `seal` is of the file alone."""
+"""Field → what its value may be; `checksum` is of the file alone."""
 
 
 def write_manifest(path: Path, manifest: Manifest, disk: Disk = DISK) -> None:
     """Puts the manifest into the run directory `path`, at once. Raises StoreFault."""
     document = {f.name: getattr(manifest, f.name) for f in dataclasses.fields(manifest)}
-    document[SEAL] = _seal(json.loads(json.dumps(document, default=json_default)))
+    document[CHECKSUM] = _checksum_of(json.loads(json.dumps(document, default=json_default)))
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, default=json_default) + "\n"
     with faults(path / MANIFEST):
         replace(disk, path / MANIFEST, text.encode("utf-8", "backslashreplace"))
@@ -105,17 +105,18 @@ def read_manifest(path: Path) -> Manifest:
         raise ValueError(f"{file} is no manifest: {fault}") from fault
 
 
-def _seal(document: Mapping[str, Any]) -> str:
+def _checksum_of(document: Mapping[str, Any]) -> str:
     """The checksum of a manifest: of its sorted compact JSON without the checksum."""
-    return digest({name: value for name, value in document.items() if name != SEAL})
+    return digest({name: value for name, value in document.items() if name not in (CHECKSUM, SEAL)})
 
 
-def seal_problem(path: Path) -> str:
+def checksum_problem(path: Path) -> str:
     """Why the manifest of the run directory `path`, which could be read, is not the one that was written; "" if it is,
     or is of a version without a checksum."""
     document = json.loads(read(path / MANIFEST) or b"{}")
-    is_old = SEAL not in document and document.get("schema_version", 0) < SINCE
-    if is_old or document.get(SEAL) == _seal(document):
+    written = document.get(CHECKSUM, document.get(SEAL))
+    is_old = written is None and document.get("schema_version", 0) < SINCE
+    if is_old or written == _checksum_of(document):
         return ""
     return f"{MANIFEST}: not as it was written: its checksum does not match"
 
@@ -130,7 +131,7 @@ def driver_branch(driver: str) -> str:
     return driver.split(".")[0]
 
 
-def differing(a: Sitting, b: Sitting) -> list[tuple[str, str, str]]:
+def differing(a: SessionRow, b: SessionRow) -> list[tuple[str, str, str]]:
     """(field, its value in a, in b) of what forbids to collect two sessions into one run; empty: they belong together.
 
     Device name, driver branch, torch version and peak row must be equal. The card and the host need not be.
@@ -144,7 +145,7 @@ def differing(a: Sitting, b: Sitting) -> list[tuple[str, str, str]]:
     return [(name, of_a, of_b) for name, of_a, of_b in values if of_a != of_b]
 
 
-def check_comparable(run: Sitting, here: Sitting) -> None:
+def check_comparable(run: SessionRow, here: SessionRow) -> None:
     """Raises ValueError, naming each differing field and both values, if `here` must not be added to the run."""
     words = [f"{name} is {of_here!r} here and {of_run!r} in the run" for name, of_run, of_here in differing(run, here)]
     if words:

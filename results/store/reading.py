@@ -19,27 +19,27 @@ from typing import TYPE_CHECKING, Any
 
 from results.errors import Inconsistent
 from results.process import collector_off
-from results.records.cell import Ceiling, Run, Sample, Sitting, Telemetry
+from results.records.cell import Ceiling, Run, Sample, SessionRow, Telemetry
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
-from results.records.rows import SCHEMA_VERSION, R
+from results.records.rows import SCHEMA_VERSION, R, current_name
 from results.store import layout
 from results.store.disk import check_links, read
 from results.store.layout import (
     CEILINGS,
     CELL_FILES,
+    CHECKSUM,
     COUNTED,
     RUNS,
-    SEAL,
+    SESSIONS,
     SINCE,
-    SITTINGS,
     Key,
     key_of,
     read_block,
     records,
-    seal_row,
+    row_checksum,
     table,
 )
-from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
+from results.store.manifest import MANIFEST, Manifest, checksum_problem, read_manifest
 from results.text_files import unpack
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class RunData:
 
     runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
     can be read, older and damaged attempts too. rows: file → the records of `runs`. problems: what was left out and
-    why, a line each. damaged: profiles and recordings that are not what was committed. unsealed: files that a number
+    why, a line each. damaged: profiles and recordings that are not what was committed. unchecked: files that a number
     comes from without a checksum in them, as runs of older versions have. attempts: cell → the last attempt that a file
     has a row of, committed or not.
 
@@ -64,12 +64,12 @@ class RunData:
     manifest: Manifest
     runs: list[Run]
     all_runs: list[Run]
-    sittings: list[Sitting]
+    sessions: list[SessionRow]
     ceilings: list[Ceiling]
     rows: Mapping[str, Sequence[Any]]
     problems: list[str]
     damaged: frozenset[str] = frozenset()
-    unsealed: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
     attempts: Mapping[str, int] = field(default_factory=dict)
     _by_cell: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -111,8 +111,8 @@ class _Files:
     def __init__(self, path: Path) -> None:
         self.path, self.version = path, read_manifest(path).schema_version
         check_links(path)
-        self.problems = list(filter(None, [seal_problem(path)]))
-        self.unsealed = [MANIFEST] if self.version < SINCE else []
+        self.problems = list(filter(None, [checksum_problem(path)]))
+        self.unchecked = [MANIFEST] if self.version < SINCE else []
         self.tops: dict[str, bytes] = {}
         self.names: dict[str, list[str]] = {}
         self.counted: dict[str, dict[int, str]] = {file: {} for file in COUNTED}
@@ -121,7 +121,7 @@ class _Files:
     def body(self, file: str) -> bytes:
         """A file without its header; a torn last line is dropped and reported. Within one schema version each
         difference of the header from the record is a problem, too."""
-        data = read(self.path / file) or b""
+        data = read(layout.path_of(self.path, file)) or b""
         end, start = data.rfind(b"\n") + 1, data.find(b"\n") + 1
         if end < len(data):
             self.problems.append(f"{file}: a torn last line was dropped")
@@ -129,7 +129,7 @@ class _Files:
             return b""
         top = data[: start - 1]
         try:
-            (names,) = layout.decode([top])
+            names = layout.column_names(top)
         except ValueError as fault:
             raise ValueError(f"{self.path / file} has no readable header: {fault}") from fault
         self.tops[file], self.names[file] = top, names
@@ -144,20 +144,20 @@ class _Files:
         """Rows that stand for themselves; one that cannot be read is reported with its line number."""
         lines, rows = layout.lines_of(self.body(file)), list[R]()
         names, top, before = self.names.get(file, [""]), self.tops.get(file, b""), b""
-        if lines and names[-1] != SEAL:
-            self.unsealed.append(file)
+        if lines and names[-1] != CHECKSUM:
+            self.unchecked.append(file)
         whole = hashlib.sha256(top + b"\n")
         for number, line in enumerate(lines, start=1):
-            row, _, seal = line.rpartition(b",")
+            row, _, written = line.rpartition(b",")
             try:
-                if names[-1] == SEAL and seal != seal_row(top, row, before):
+                if names[-1] == CHECKSUM and written != row_checksum(top, row, before):
                     raise ValueError(
                         "not as it was written: its checksum does not match, or rows before it are gone or moved"
                     )
                 rows += read_block(record, names, line + b"\n")
             except ValueError as fault:
                 self.problems.append(f"{file}, line {number + 1}: left out, {fault}")
-            before = seal
+            before = written
             if file in COUNTED:
                 whole.update(line + b"\n")
                 self.counted[file][number] = whole.copy().hexdigest()[:16]
@@ -177,23 +177,24 @@ class _Files:
     def intact(self, runs: Sequence[Run]) -> dict[Key, list[str]]:
         """Compares what each attempt committed with what is there, and names each that differs: intact attempt → its
         profiles and recordings that do. Those cost what rests on them; anything else the whole attempt."""
-        names = {file for run in runs for file in run.committed}
+        names = {current_name(file) for run in runs for file in run.committed}
         of_files = {file: self.checksum(file) for file in names if file not in (*CELL_FILES, *COUNTED)}
         intact = {}
         for run in runs:
             of_cell, lost, damaged = f"attempt {run.attempt} of cell {run.cell_id}", list[str](), list[str]()
-            for file, sealed in run.committed.items():
+            for file, entry in run.committed.items():
+                file = current_name(file)
                 if file in CELL_FILES:
                     block = self.blocks[file].get(key_of(run), b"")
                     top = self.tops.get(file, b"") + b"\n" if self.version >= SINCE else b""
-                    if sealed != layout.seal(block.count(b"\n"), top + block):
+                    if entry != layout.count_and_checksum(block.count(b"\n"), top + block):
                         lost.append(file)
-                elif not isinstance(sealed, list) or len(sealed) != 2:
+                elif not isinstance(entry, list) or len(entry) != 2:
                     lost.append(file)
                 elif file in COUNTED:
-                    if self.counted[file].get(sealed[0]) != sealed[1]:
+                    if self.counted[file].get(entry[0]) != entry[1]:
                         self.problems.append(f"{file}: rows that were there at {of_cell} are gone or changed")
-                elif sealed[1] != of_files[file]:
+                elif entry[1] != of_files[file]:
                     (damaged if file.startswith(f"{layout.PROFILES}/") else lost).append(file)
             if lost:
                 self.problems.append(f"{of_cell} left out: not what was committed in {', '.join(lost)}")
@@ -227,16 +228,16 @@ def read_run(path: Path | str) -> RunData:
             problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
     for file in CELL_FILES:
         files.sort_by_attempt(file)
-    sittings, ceilings = files.rows(SITTINGS, Sitting), files.rows(CEILINGS, Ceiling)
+    sessions, ceilings = files.rows(SESSIONS, SessionRow), files.rows(CEILINGS, Ceiling)
     all_runs = list(attempts_at.values())
     intact = files.intact(all_runs)
     for file, blocks in files.blocks.items():
         committed = {key for key, run in attempts_at.items() if file in run.committed}
         if left_out := sum(block.count(b"\n") for key, block in blocks.items() if key not in committed):
             problems.append(f"{file}: {left_out} rows are not committed, left out")
-    known = {sitting.sitting for sitting in sittings}
-    for name in sorted({run.sitting for run in all_runs} - known):
-        problems.append(f"{RUNS}: {SITTINGS} does not have the session {name}")
+    known = {session.session for session in sessions}
+    for name in sorted({run.session for run in all_runs} - known):
+        problems.append(f"{RUNS}: {SESSIONS} does not have the session {name}")
     last = dict(sorted(attempts_at))  # cell → its last attempt
     runs, rows = list[Run](), {file: list[Any]() for file in CELL_FILES}
     faults = list[ValueError]()
@@ -260,12 +261,12 @@ def read_run(path: Path | str) -> RunData:
         manifest=read_manifest(files.path),
         runs=runs,
         all_runs=all_runs,
-        sittings=sittings,
+        sessions=sessions,
         ceilings=ceilings,
         rows=rows,
         problems=problems,
         damaged=frozenset().union(*intact.values()),
-        unsealed=tuple(files.unsealed),
+        unchecked=tuple(files.unchecked),
         attempts=dict(sorted((*attempts_at, *(key for blocks in files.blocks.values() for key in blocks)))),
     )
 

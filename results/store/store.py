@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from results.errors import Inconsistent
-from results.records.cell import Ceiling, Run, Sitting
+from results.records.cell import Ceiling, Run, SessionRow
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.records.rows import SCHEMA_VERSION, Record
 from results.store import disk as store_disk
@@ -24,14 +24,14 @@ from results.store import layout
 from results.store.disk import DISK, Disk, faults
 from results.store.layout import (
     CEILINGS,
+    CHECKSUMMED,
     COUNTED,
     FLOP_COUNTS,
     OPERATIONS,
     PROFILES,
     RESUMABLE,
     RUNS,
-    SEALED,
-    SITTINGS,
+    SESSIONS,
     add_columns,
     head_of,
 )
@@ -65,7 +65,7 @@ class Store:
     def __init__(self, path: Path, manifest: Manifest, disk: Disk, held: int) -> None:
         self.path = path
         self.manifest = manifest
-        self.sittings: list[Sitting] = []
+        self.sessions: list[SessionRow] = []
         self._disk = disk
         self._held: int | None = held
         self._attempts: dict[str, int] = {}
@@ -73,8 +73,9 @@ class Store:
         self.incomplete_cells: set[str] = set()
         """The cells of which a work has no time, no profile or no recording, or whose trace or a counter failed, though
         it was asked for."""
-        self._seals: dict[str, bytes] = {}
-        self._counted = {file: head_of(file) for file in COUNTED}
+        self._last_checksums: dict[str, bytes] = {}
+        self._heads = {file: head_of(file) for file in layout.RECORDS}
+        self._counted = {file: self._heads[file] for file in COUNTED}
 
     @classmethod
     def create(cls, path: Path | str, manifest: Manifest, disk: Disk = DISK) -> Store:
@@ -121,19 +122,22 @@ class Store:
                 add_columns(path, disk)
             data = read_run(path)
             for file in layout.RECORDS:
-                lines = (store_disk.read(path / file) or b"").split(b"\n")[:-1]
-                if lines and lines[0] + b"\n" != head_of(file):
+                lines = (store_disk.read(layout.path_of(path, file)) or b"").split(b"\n")[:-1]
+                if not lines:
+                    continue
+                store._heads[file] = lines[0] + b"\n"
+                if layout.column_names(lines[0]) != [*layout.columns(file)]:
                     raise ValueError(f"{path / file} was written with other columns: start a new run")
-                if file in SEALED and lines[1:]:
-                    store._seals[file] = lines[-1].rpartition(b",")[2]
+                if file in CHECKSUMMED and lines[1:]:
+                    store._last_checksums[file] = lines[-1].rpartition(b",")[2]
                 if file in COUNTED:
-                    store._counted[file] += b"".join(line + b"\n" for line in lines[1:])
+                    store._counted[file] = b"".join(line + b"\n" for line in lines)
             if store.manifest.schema_version < SCHEMA_VERSION:
                 store.replace_manifest(dataclasses.replace(store.manifest, schema_version=SCHEMA_VERSION))
         except BaseException:
             store.close()
             raise
-        store.sittings = data.sittings
+        store.sessions = data.sessions
         store._attempts = dict(data.attempts)
         for run in data.runs:
             files = {file for file in run.committed if file.startswith(f"{PROFILES}/")}
@@ -184,11 +188,14 @@ class Store:
         """
         self._check_attempt(run.cell_id, run.attempt)
         blocks = {file: layout.encode(records) for file, records in rows.items() if records}
-        seals = {file: layout.seal(len(rows[file]), head_of(file) + block) for file, block in blocks.items()}
+        entries = {
+            file: layout.count_and_checksum(len(rows[file]), self._heads[file] + block)
+            for file, block in blocks.items()
+        }
         for file, content in self._counted.items():
             if count := content.count(b"\n") - 1:
-                seals[file] = layout.seal(count, content)
-        committed = {**run.committed, **self._seals_of(run.trace_id), **seals}
+                entries[file] = layout.count_and_checksum(count, content)
+        committed = {**run.committed, **self._committed_of(run.trace_id), **entries}
         line = layout.encode([dataclasses.replace(run, committed=committed)])
         self._attempts[run.cell_id] = run.attempt
         for file, block in blocks.items():
@@ -217,7 +224,7 @@ class Store:
             if not before:
                 with faults(path):
                     store_disk.replace(self._disk, path, layout.compress(content))
-        return self._seals_of(trace_id)
+        return self._committed_of(trace_id)
 
     def has_operations(self, trace_id: str) -> bool:
         """Whether the operation table of a trace is there, and whole. It is read."""
@@ -257,23 +264,23 @@ class Store:
             with faults(self.path / file):
                 store_disk.make_directory(self._disk, self.path / PROFILES)
                 store_disk.replace(self._disk, self.path / file, content)
-        return {file: layout.seal(rows, content) for file, (rows, content) in files.items()}
+        return {file: layout.count_and_checksum(rows, content) for file, (rows, content) in files.items()}
 
     def _check_attempt(self, cell_id: str, attempt: int) -> None:
         if attempt < (free := self.next_attempt(cell_id)):
             raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {free}")
 
-    def append_sitting(self, sitting: Sitting) -> None:
+    def append_session(self, session: SessionRow) -> None:
         """Keeps what machine the following rows come from.
 
         Raises ValueError if the name is taken, or if the machine may not go on with this run (`manifest.differing`).
         """
-        if any(sitting.sitting == other.sitting for other in self.sittings):
-            raise ValueError(f"expected a new session, got {sitting.sitting!r}, which the run has")
-        for other in self.sittings:
-            check_comparable(other, sitting)
-        self._append(SITTINGS, layout.encode([sitting]))
-        self.sittings.append(sitting)
+        if any(session.session == other.session for other in self.sessions):
+            raise ValueError(f"expected a new session, got {session.session!r}, which the run has")
+        for other in self.sessions:
+            check_comparable(other, session)
+        self._append(SESSIONS, layout.encode([session]))
+        self.sessions.append(session)
 
     def append_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
         """Keeps ceilings; each row stands for itself."""
@@ -295,24 +302,24 @@ class Store:
         (self.incomplete_cells.add if lacks else self.incomplete_cells.discard)(run.cell_id)
 
     def _append(self, file: str, block: bytes) -> None:
-        seal = b""
-        if file in SEALED:
-            block, seal = layout.seal_lines(file, block, self._seals.get(file, b""))
+        last = b""
+        if file in CHECKSUMMED:
+            block, last = layout.add_checksums(self._heads[file], block, self._last_checksums.get(file, b""))
         with faults(self.path / file):
-            store_disk.append(self._disk, self.path / file, head_of(file), block)
-        self._seals[file] = seal
+            store_disk.append(self._disk, layout.path_of(self.path, file), self._heads[file], block)
+        self._last_checksums[file] = last
         if file in COUNTED:
             self._counted[file] += block
 
-    def _seals_of(self, trace_id: str) -> dict[str, list[Any]]:
+    def _committed_of(self, trace_id: str) -> dict[str, list[Any]]:
         """What the files of a trace hold, written in this session or an earlier one; nothing for no trace."""
-        seals = {}
+        entries = {}
         for file in layout.operation_files(trace_id) if trace_id else ():
             packed = store_disk.read(self.path / file)
             if packed is None:
                 raise ValueError(f"expected a trace that was written, got {trace_id!r}: there is no {file}")
-            seals[file] = layout.seal(unpack(packed).count(b"\n") - 1, packed)
-        return seals
+            entries[file] = layout.count_and_checksum(unpack(packed).count(b"\n") - 1, packed)
+        return entries
 
 
 def check_vacant(path: Path) -> None:

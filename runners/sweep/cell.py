@@ -73,7 +73,7 @@ _LEFT: list[passes.MeasuredCell] = []
 
 
 def ceilings(
-    sitting: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
+    session: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
     """What single kernels and its memory reach on this device in this precision.
 
@@ -81,8 +81,8 @@ def ceilings(
     """
     set_malloc(malloc)
     memory = copies_and_launches(device, MEMORY_RATIO * budget_s)  # first: it warms the device up
-    rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
-    rows += [replace(row, sitting=sitting, precision=precision) for row in memory]
+    rows = measure_ceilings(session, device, PRECISIONS[precision], clock_for(device), budget_s)
+    rows += [replace(row, session=session, precision=precision) for row in memory]
     return [replace(row, malloc=malloc) for row in rows]
 
 

@@ -31,7 +31,7 @@ from runners.cli.output import Progress, say
 from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings, keep, order_of
 from runners.sweep.plan import SPARE_RATIO, planned_s, protocol_s
 from runners.sweep.session import Session
-from runners.workers.devices import ProbeResult, sitting_of
+from runners.workers.devices import ProbeResult, session_of
 from runners.workers.pool import Stopwatch, prepare, uninterrupted
 
 MOST_LOSSES = 2
@@ -81,7 +81,7 @@ class Executor:
     def __init__(self, slots: Any) -> None:
         self.slots, self.unmeasured = slots, 0
         self._facts: dict[str, SlotFacts] = {}
-        self._sittings: dict[str, str] = {}  # slot → its session in the run
+        self._sessions: dict[str, str] = {}  # slot → its session in the run
         self._why = ""  # the last loss, to follow what it led to
         self._waiting: deque[Cell] = deque()
         self._orders: dict[str, Order] = {}  # slot → what it measures now
@@ -108,7 +108,7 @@ class Executor:
     def begin_session(self, store: Store, version: str) -> str:
         """Begins the session of the first slot; why it has no telemetry, "" if it has. version: of this program. Raises
         ValueError if its machine may not go on with the run."""
-        for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
+        for other in {str(session.environment.get("harness_version")) for session in store.sessions} - {version}:
             say(f"note: earlier sessions of this run were collected by version {other}, this is {version}")
         self._version = version
         slot, facts = next(iter(self._facts.items()))
@@ -117,15 +117,15 @@ class Executor:
 
     def _begin(self, store: Store, slot: str) -> None:
         """A slot's session in the run. Raises ValueError if its machine may not go on with it."""
-        facts, name = self._facts[slot], f"s{len(store.sittings)}"
+        facts, name = self._facts[slot], f"s{len(store.sessions)}"
         known = {"harness_version": self._version, **({} if slot == HERE else {"executor": "ray", "slot": slot})}
-        store.append_sitting(sitting_of(name, utc_now(), facts.host, facts.probed, facts.preflight, known))
-        self._sittings[slot] = name
+        store.append_session(session_of(name, utc_now(), facts.host, facts.probed, facts.preflight, known))
+        self._sessions[slot] = name
 
     def _lose(self, slot: str, reason: str) -> str:
         """Forgets a slot; the line that says so."""
         facts = self._facts.pop(slot, None)
-        self._sittings.pop(slot, None)
+        self._sessions.pop(slot, None)
         line = f"{' on '.join(filter(None, (slot, facts.host if facts else '')))}: {reason}"
         self._why = f" ({line})"
         return line
@@ -164,7 +164,7 @@ class Executor:
     def _announce(self, store: Store, slot: str, progress: Progress) -> None:
         """Says which device a slot is, and begins its session; one that may not go on with the run is given back."""
         facts = self._facts[slot]
-        if slot not in self._sittings:
+        if slot not in self._sessions:
             try:
                 self._begin(store, slot)
             except ValueError as fault:
@@ -178,14 +178,14 @@ class Executor:
     def _hand_out(self, store: Store, left_s: float, longest_s: float, progress: Progress) -> None:
         """A cell for every idle slot; none any more that would not end in the time budget, if it takes its least or as
         long as the longest so far, and a fifth more."""
-        for slot in [slot for slot in self._sittings if slot not in self._orders][: len(self._waiting)]:
+        for slot in [slot for slot in self._sessions if slot not in self._orders][: len(self._waiting)]:
             cell, left = self._waiting[0], len(self._waiting)
             if left_s < SPARE_RATIO * max(protocol_s(cell), longest_s):
                 progress.say(f"time budget: {left} of {self._total} cells not started; --resume goes on")
                 self._waiting.clear()
                 return
             torch_version = str(self._facts[slot].probed.environment.get("torch"))
-            order = order_of(store, self._waiting.popleft(), self._sittings[slot], torch_version)
+            order = order_of(store, self._waiting.popleft(), self._sessions[slot], torch_version)
             self._orders[slot] = order = replace(order, left_s=left_s, sharing=left)
             self._begun[slot] = Stopwatch()
             progress.stage(cell, f"on {self._facts[slot].host}")

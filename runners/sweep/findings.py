@@ -31,7 +31,7 @@ Rows = Mapping[str, Sequence[Record]]
 OF_SESSION = (
     "cell_id",
     "attempt",
-    "sitting",
+    "session",
     "started_at",
     "duration_s",
     "trace_id",
@@ -44,7 +44,7 @@ FOUND = tuple(name for name in header(Run) if name not in (*header(Parameters), 
 
 def blank_run(cell: Cell, status: str = "", **known: Any) -> Run:
     """The row of a cell of which nothing else is known. known: more of its fields."""
-    return Run(**vars(cell), **{"cell_id": cell.cell_id, "attempt": 0, "sitting": "", "status": status, **known})
+    return Run(**vars(cell), **{"cell_id": cell.cell_id, "attempt": 0, "session": "", "status": status, **known})
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Order:
 
     cell: Cell
     attempt: int
-    sitting: str
+    session: str
     torch_version: str
     began_at: str
     traced: bool = False
@@ -147,15 +147,15 @@ class Order:
         """The attempt's row before anything is measured, with the units of its policy on this device."""
         policy = PRECISIONS[self.cell.precision]
         unit = unit_of(policy.autocast or "float32", policy, self.cell.device)
-        own = {"attempt": self.attempt, "sitting": self.sitting, "started_at": self.began_at}
+        own = {"attempt": self.attempt, "session": self.session, "started_at": self.began_at}
         return blank_run(self.cell, status, **own, convolution_unit=unit, matmul_unit=unit, **known)
 
 
-def order_of(store: Store, cell: Cell, sitting: str, torch_version: str) -> Order:
+def order_of(store: Store, cell: Cell, session: str, torch_version: str) -> Order:
     """The next attempt at a cell. torch_version: where the cell will be measured."""
     is_traceable = "exact" in cell.methods and not reason_against(cell)
     traced = is_traceable and store.has_operations(trace_id(cell, torch_version))
-    return Order(cell, store.next_attempt(cell.cell_id), sitting, torch_version, utc_now(), traced)
+    return Order(cell, store.next_attempt(cell.cell_id), session, torch_version, utc_now(), traced)
 
 
 def trace_id(cell: Cell, torch_version: str) -> str:

@@ -90,8 +90,8 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
 
 def rank_ceilings(order: RankOrder, _place: Place, device: str, _number: int) -> list[Ceiling]:
     """What single kernels reach on this rank's device while all ranks run them."""
-    sitting, precision, budget_s, malloc = order.arguments
-    return sweep_cell.ceilings(sitting, device, precision, budget_s, malloc)
+    session, precision, budget_s, malloc = order.arguments
+    return sweep_cell.ceilings(session, device, precision, budget_s, malloc)
 
 
 def _stage(

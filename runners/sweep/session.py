@@ -231,7 +231,7 @@ class Session:
         cell = order.cell
         ceilings: list[Ceiling] | WorkerFault = self.measurer.call(
             "runners.sweep.cell:ceilings",
-            order.sitting,
+            order.session,
             cell.device,
             cell.precision,
             budget_s,

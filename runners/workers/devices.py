@@ -26,7 +26,7 @@ from measure.device.environment import Facts, host_state
 from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 from measure.timing.disturbance import absent
 from results.errors import DeviceLost, Unavailable
-from results.records.cell import Cell, Sitting, Telemetry
+from results.records.cell import Cell, SessionRow, Telemetry
 from runners.cli.exits import Mistake
 from runners.cli.output import passing, say
 from runners.workers.pool import Worker, WorkerFault, prepare
@@ -140,14 +140,14 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
     return Place(**numbers, address=(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])))
 
 
-def sitting_of(
+def session_of(
     name: str, began_at: str, host: str, probed: ProbeResult, preflight: Mapping[str, Any], facts: Mapping[str, Any]
-) -> Sitting:
+) -> SessionRow:
     """A session on a device. began_at: UTC, by the clock of the process that writes the run. facts: what its
     environment says beside what was probed."""
     environment, row = probed.environment, peak_row(probed)
-    return Sitting(
-        sitting=name,
+    return SessionRow(
+        session=name,
         started_at=began_at,
         host=host,
         device=probed.device,

@@ -38,7 +38,7 @@ def test_a_published_run_has_the_rows_and_tables_of_the_run(run: Path, tmp_path:
     before, after = read_run(run), read_run(tmp_path / "published")
     assert after.problems == []
     assert {file: list(rows) for file, rows in after.rows.items()} == {f: list(r) for f, r in before.rows.items()}
-    assert (after.sittings, after.ceilings) == (before.sittings, before.ceilings)
+    assert (after.sessions, after.ceilings) == (before.sessions, before.ceilings)
     assert [run.attempt for run in after.all_runs] == [1, 2, 1, 1]
     for trace_id in ("t1", "t2"):
         assert read_operations(tmp_path / "published", trace_id) == read_operations(run, trace_id)

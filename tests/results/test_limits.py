@@ -103,7 +103,7 @@ def test_no_other_file_is_opened(tmp_path, file, monkeypatch):
     assert all(each.is_relative_to(path.resolve()) for each in opened)
 
 
-@pytest.mark.parametrize("file", ["runs.csv", "samples.csv", "manifest.json", "sittings.csv"])
+@pytest.mark.parametrize("file", ["runs.csv", "samples.csv", "manifest.json", "sessions.csv"])
 def test_a_pipe_or_a_device_in_a_run_is_refused(tmp_path, file):
     path = tmp_path / "run"
     with new_store(path) as store:

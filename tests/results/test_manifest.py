@@ -19,7 +19,7 @@ from results.store.manifest import (
     write_manifest,
 )
 from results.version import VERSION
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Failing
+from tests.support.made_up.made_up_runs import MANIFEST, SESSION, Failing
 
 json_value = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
@@ -76,7 +76,7 @@ def test_a_failed_write_leaves_the_old_manifest(tmp_path, call):
         ('{"schema_version": 1, "name": 5, "created_at": ""}', "name is 5, expected str"),
         ('{"schema_version": 1, "name": "", "created_at": "", "commands": "x"}', 'commands is "x", expected list'),
         ('{"schema_version": 1, "name": "", "created_at": "", "peak_row": []}', r"peak_row is \[\], expected dict"),
-        ('{"schema_version": 9, "what": 1}', "has schema version 9, this program reads up to 8"),
+        ('{"schema_version": 10, "what": 1}', "has schema version 10, this program reads up to 9"),
         ('{"schema_version": -1}', "is no manifest"),
     ],
 )
@@ -109,10 +109,10 @@ def test_the_branch_of_a_driver(driver, branch):
     ],
 )
 def test_what_forbids_to_go_on_with_a_run(field, value, named, said):
-    here = dataclasses.replace(SITTING, sitting="s2", **{field: value})
-    assert [name for name, *_ in differing(SITTING, here)] == [name for name, *_ in differing(here, SITTING)] == [named]
+    here = dataclasses.replace(SESSION, session="s2", **{field: value})
+    assert [name for name, *_ in differing(SESSION, here)] == [name for name, *_ in differing(here, SESSION)] == [named]
     with pytest.raises(ValueError, match=f"this machine cannot go on with the run: {said}$"):
-        check_comparable(SITTING, here)
+        check_comparable(SESSION, here)
 
 
 # The version of the program

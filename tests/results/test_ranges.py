@@ -16,11 +16,11 @@ from results.store import layout
 from results.store.layout import read_records
 from results.store.manifest import MANIFEST, read_manifest
 from results.store.reading import read_run
-from tests.support.made_up.seals import reseal
+from tests.support.made_up.checksums import recompute_checksums
 from tests.support.made_up.small_run import rebuilt, small_run
 
 SAMPLE = Sample(part="measure", steps=1, start_s=0.0, wall_s=0.1)
-CEILING = Ceiling(sitting="s", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="")
+CEILING = Ceiling(session="s", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="")
 COUNT = FlopCount(counter="c", workload="w", batch_size=1, phase="forward")
 POLL = Telemetry(cell_id="c", attempt=1, time_s=0.0)
 
@@ -58,14 +58,14 @@ def run(source, tmp_path):
 
 
 def change(run, file, column, value):
-    """One field of the first row, sealed again as somebody does who knows how."""
+    """One field of the first row, with checksums anew, as somebody does who knows how."""
     top, first, *rest = (run / file).read_bytes().split(b"\n")
     (names,), (fields,) = layout.decode([top]), layout.decode([first])
     fields[names.index(column)] = value
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     (run / file).write_bytes(b"\n".join([top, text.getvalue().encode(), *rest]))
-    reseal(run)
+    recompute_checksums(run)
 
 
 @pytest.mark.parametrize(("file", "column"), [("samples.csv", "wall_s"), ("flop_counts.csv", "flop")])
@@ -100,7 +100,7 @@ def test_a_cell_of_no_known_precision_is_left_out_and_named(tmp_path):
     lines = (run / "runs.csv").read_text().splitlines()
     lines[1] = lines[1].replace(",fp32,", ",fp33,", 1)
     (run / "runs.csv").write_text("\n".join(lines) + "\n")
-    reseal(run)
+    recompute_checksums(run)
     built = rebuilt(run)
     assert len(built.views) == 1
     (problem,) = [line for line in built.problems if "was left out: expected a precision" in line]
@@ -143,6 +143,6 @@ def test_a_peak_below_zero_is_refused(run):
     document = json.loads((run / MANIFEST).read_text())
     document["options"]["peak_tflops"] = -1
     (run / MANIFEST).write_text(json.dumps(document))
-    reseal(run)
+    recompute_checksums(run)
     with pytest.raises(ValueError, match="peak_tflops: expected a finite number above 0, got -1"):
         read_manifest(run)

@@ -159,7 +159,7 @@ def test_what_could_not_be_read_back_is_refused(field, value):
         "device": "cpu",
         "cell_id": "c",
         "attempt": 1,
-        "sitting": "s",
+        "session": "s",
         "status": "ok",
     }
     run = Run(**{**given, field: value})

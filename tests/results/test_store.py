@@ -14,7 +14,7 @@ from results.records.rows import header
 from results.store.store import FAILED, Store, read_run
 from tests.support.made_up.made_up_runs import (
     MANIFEST,
-    SITTING,
+    SESSION,
     Failing,
     Unsynced,
     a_run,
@@ -32,7 +32,7 @@ def test_what_is_committed_is_read_back(tmp_path):
     data = read_run(run_of(tmp_path / "run"))
     assert [(run.cell_id, run.attempt, run.status) for run in data.runs] == [("a", 1, "ok"), ("b", 1, "ok")]
     assert data.problems == []
-    assert data.sittings == [SITTING]
+    assert data.sessions == [SESSION]
     assert data.manifest == MANIFEST
     assert list(data.samples.columns) == list(header(samples("a")[0].__class__))
     expected = [row.wall_s for row in samples("a") + samples("b")]
@@ -51,7 +51,7 @@ def test_committed_holds_rows_and_the_checksum_of_their_bytes(tmp_path):
         "samples.csv",
         "telemetry.csv",
         "flop_counts.csv",
-        "sittings.csv",  # those that there were
+        "sessions.csv",  # those that there were
     }
 
 

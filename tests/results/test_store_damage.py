@@ -11,8 +11,8 @@ from results.records.rows import SCHEMA_VERSION
 from results.store.layout import decode
 from results.store.manifest import read_manifest
 from results.store.store import Store, read_run
-from tests.support.made_up.made_up_runs import a_run, new_store, rows_of, run_of, samples
-from tests.support.made_up.seals import reseal
+from tests.support.made_up.checksums import recompute_checksums
+from tests.support.made_up.made_up_runs import SESSION, a_run, ceiling, new_store, rows_of, run_of, samples
 
 
 def corrupt(path: Path, old: bytes, new: bytes) -> None:
@@ -92,7 +92,7 @@ def test_a_commit_that_is_there_twice_counts_once(tmp_path):
     data = read_run(path)
     assert (len(data.runs), len(data.all_runs)) == (1, 1)
     assert [problem.split(",")[:2] for problem in data.problems] == [["runs.csv", " line 3: left out"]]
-    reseal(path)
+    recompute_checksums(path)
     data = read_run(path)
     assert (len(data.runs), len(data.all_runs)) == (1, 1)
     assert data.problems == ["runs.csv: attempt 1 of cell a again, left out"]
@@ -101,32 +101,50 @@ def test_a_commit_that_is_there_twice_counts_once(tmp_path):
 # Versions of the schema
 
 
-def as_version_6(path: Path) -> None:
-    """The run as version 6 wrote it: runs.csv without the columns that came with versions 7 and 8."""
+def as_older(path: Path, version: int) -> None:
+    """The run as version 6 or 8 wrote it: with the names of then, in 6 without the columns that came later."""
     document = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**document, "schema_version": 6}))
+    del document["checksum"]
+    (path / "manifest.json").write_text(json.dumps({**document, "schema_version": version}))
+    (path / "sessions.csv").rename(path / "sittings.csv")
+    for file in ("runs.csv", "sittings.csv", "ceilings.csv"):
+        header, _, body = (path / file).read_bytes().partition(b"\n")
+        older = header.replace(b"session", b"sitting").replace(b"checksum", b"seal")
+        (path / file).write_bytes(older + b"\n" + body.replace(b"sessions.csv", b"sittings.csv"))
+    later = {"threads", "wait_policy", "first_step_s"} if version == 6 else set()
     rows = decode((path / "runs.csv").read_bytes().splitlines())
-    later = {"threads", "wait_policy", "first_step_s"}
-    kept = [place for place, name in enumerate(rows[0]) if name not in later]
+    kept = [position for position, name in enumerate(rows[0]) if name not in later]
     assert len(kept) == len(rows[0]) - len(later)
     with (path / "runs.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([row[place] for place in kept] for row in rows)
-    reseal(path)
+        csv.writer(file, lineterminator="\n").writerows([row[position] for position in kept] for row in rows)
+    recompute_checksums(path)
 
 
-def test_a_run_of_version_6_is_resumed_with_what_it_has(tmp_path):
-    path = run_of(tmp_path / "run", ("a", "b"))
-    as_version_6(path)
+@pytest.mark.parametrize("version", [6, 8])
+def test_an_older_run_is_resumed_with_what_it_has(tmp_path, version):
+    path = tmp_path / "run"
+    with new_store(path) as store:
+        store.append_ceilings([ceiling(1e12)])
+        store.commit(a_run("a"), rows_of("a"))
+        store.commit(a_run("b"), rows_of("b"))
+    as_older(path, version)
     old = read_run(path)
-    assert old.problems == []
-    with Store.resume(path) as store:
-        assert store.done() == {"a": "ok", "b": "ok"}
-        store.commit(dataclasses.replace(a_run("c"), threads=2, first_step_s=0.5), rows_of("c"))
+    assert (old.problems, old.unchecked) == ([], ())
+    for name in ("s8", "s9"):  # twice: the second time its manifest is of this version
+        with Store.resume(path) as store:
+            assert store.done() == {run.cell_id: "ok" for run in read_run(path).runs}
+            store.append_session(dataclasses.replace(SESSION, session=name))
+            store.append_ceilings([ceiling(2e12)])
+            store.commit(dataclasses.replace(a_run(name), threads=2, first_step_s=0.5), rows_of(name))
     data = read_run(path)
-    assert data.problems == []
-    assert (old.manifest.schema_version, data.manifest.schema_version) == (6, SCHEMA_VERSION)
+    assert (data.problems, data.unchecked) == ([], ())
+    assert (old.manifest.schema_version, data.manifest.schema_version) == (version, SCHEMA_VERSION)
     assert data.runs[:2] == old.runs
-    assert [(run.threads, run.first_step_s) for run in data.runs] == [(None, None), (None, None), (2, 0.5)]
+    assert [(run.threads, run.first_step_s) for run in data.runs[1:]] == [(None, None), (2, 0.5), (2, 0.5)]
+    assert [row.session for row in data.sessions] == [old.sessions[0].session, "s8", "s9"]
+    assert [row.flop_per_s for row in data.ceilings] == [1e12, 2e12, 2e12]
+    corrupt(path / "sittings.csv", b"\ns8,", b"\ns7,")
+    assert read_run(path).problems[0].startswith("sessions.csv, line 3: left out, not as it was written")
 
 
 def of_version(path: Path, version: int) -> None:
@@ -148,7 +166,7 @@ def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
     """Within one version a column may be added: older files lack it."""
     path = run_of(tmp_path / "run")
     corrupt(path / "samples.csv", b",device_s,", b",of_the_future_s,")
-    reseal(path)
+    recompute_checksums(path)
     data = read_run(path)
     assert sorted(data.problems) == [
         "samples.csv: column device_s is missing, taken as its default",
@@ -164,7 +182,7 @@ def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
 def test_a_column_that_must_be_there(tmp_path):
     path = run_of(tmp_path / "run")
     corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
-    reseal(path)
+    recompute_checksums(path)
     with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
         read_run(path)
 

@@ -86,14 +86,14 @@ def can_mount() -> bool:
 FILL = """
 import resource, sys
 sys.path[:0] = sys.argv[2:]
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING, a_run, samples
+from tests.support.made_up.made_up_runs import MANIFEST, SESSION, a_run, samples
 from results.store import disk as disks
 from results.errors import StoreFault
 from results.store.store import Store, read_run
 if BYTES:
     resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, BYTES))
 store = Store.create(sys.argv[1], MANIFEST)
-store.append_sitting(SITTING)
+store.append_session(SESSION)
 kept = 0
 try:
     while kept < 1000:

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from results.store.store import Store, read_operations, read_run
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Died, Unsynced, a_run, operations, rows_of, storages
+from tests.support.made_up.made_up_runs import MANIFEST, SESSION, Died, Unsynced, a_run, operations, rows_of, storages
 
 
 class Mortal(Unsynced):
@@ -93,14 +93,14 @@ PARTS = (None, 0.3, 0.999)
 def write_run(path: Path, disk: Mortal, cells: str = "abc") -> None:
     """A sweep from nothing or from wherever the last one died."""
     with Store.resume(path, disk) if (path / "manifest.json").exists() else Store.create(path, MANIFEST, disk) as store:
-        if not store.sittings:
-            store.append_sitting(SITTING)
+        if not store.sessions:
+            store.append_session(SESSION)
         for cell in cells:
             if cell not in store.done():
                 attempt = store.next_attempt(cell)
                 store.write_operations("t", operations(), storages())
-                seals = store.write_recording(cell, attempt, "batch", "kineto", recording(cell, attempt))
-                store.commit(a_run(cell, attempt, trace_id="t", committed=seals), rows_of(cell, attempt))
+                entries = store.write_recording(cell, attempt, "batch", "kineto", recording(cell, attempt))
+                store.commit(a_run(cell, attempt, trace_id="t", committed=entries), rows_of(cell, attempt))
 
 
 def recording(cell: str, attempt: int) -> bytes:
@@ -188,15 +188,15 @@ def test_death_while_going_on_after_a_death(tmp_path, step):
 WRITER = """
 import sys
 sys.path[:0] = sys.argv[3:]
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING, a_run, operations, rows_of, samples, storages
+from tests.support.made_up.made_up_runs import MANIFEST, SESSION, a_run, operations, rows_of, samples, storages
 from results.store.store import Store
 path, cells = sys.argv[1], int(sys.argv[2])
 try:
     store = Store.create(path, MANIFEST)
 except ValueError:
     store = Store.resume(path)
-if not store.sittings:
-    store.append_sitting(SITTING)
+if not store.sessions:
+    store.append_session(SESSION)
 print("ready", flush=True)
 for cell in map("c{}".format, range(cells)):
     if cell not in store.done():

@@ -28,12 +28,12 @@ FILE = "profiles/a-1.csv.gz"
 
 def test_a_profile_is_committed_with_its_attempt_and_read_back(tmp_path):
     with new_store(tmp_path / "run") as store:
-        seals = store.write_profile("a", 1, CALLS)
-        assert seals == {FILE: [2, hashlib.sha256((store.path / FILE).read_bytes()).hexdigest()[:16]]}
-        store.commit(dataclasses.replace(a_run("a"), profiled=("one",), committed=seals), rows_of("a"))
+        entries = store.write_profile("a", 1, CALLS)
+        assert entries == {FILE: [2, hashlib.sha256((store.path / FILE).read_bytes()).hexdigest()[:16]]}
+        store.commit(dataclasses.replace(a_run("a"), profiled=("one",), committed=entries), rows_of("a"))
     data = read_run(tmp_path / "run")
     assert data.problems == []
-    assert data.runs[0].committed.items() >= seals.items()
+    assert data.runs[0].committed.items() >= entries.items()
     assert read_profile(tmp_path / "run", "a", 1) == CALLS
 
 
@@ -43,8 +43,8 @@ def test_what_a_killed_sweep_left_is_replaced_and_an_attempt_used_is_not(tmp_pat
         (store.path / "profiles" / ".b-1.csv.gz.tmp").write_bytes(b"half")
     with Store.resume(tmp_path / "run") as store:
         assert not (store.path / "profiles" / ".b-1.csv.gz.tmp").exists()
-        seals = store.write_profile("a", 1, CALLS[:1])
-        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+        entries = store.write_profile("a", 1, CALLS[:1])
+        store.commit(dataclasses.replace(a_run("a"), committed=entries), rows_of("a"))
         with pytest.raises(ValueError, match="attempt 1 of cell a is used, the next is 2"):
             store.write_profile("a", 1, CALLS)
     assert read_profile(tmp_path / "run", "a", 1) == CALLS[:1]
@@ -53,8 +53,8 @@ def test_what_a_killed_sweep_left_is_replaced_and_an_attempt_used_is_not(tmp_pat
 
 def test_a_damaged_profile_is_named_and_its_cell_is_measured_again_though_its_rows_stay(tmp_path):
     with new_store(tmp_path / "run") as store:
-        seals = store.write_profile("a", 1, CALLS)
-        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+        entries = store.write_profile("a", 1, CALLS)
+        store.commit(dataclasses.replace(a_run("a"), committed=entries), rows_of("a"))
     file = tmp_path / "run" / FILE
     file.write_bytes(file.read_bytes()[:-9])
     found = read_run(tmp_path / "run")

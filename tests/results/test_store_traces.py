@@ -12,11 +12,11 @@ from tests.support.made_up.made_up_runs import a_run, new_store, operations, row
 
 def test_a_trace_is_read_back_and_kept_once(tmp_path):
     with new_store(tmp_path / "run") as store:
-        seals = store.write_operations("t1", operations(), storages())
+        entries = store.write_operations("t1", operations(), storages())
         names = ["operations/t1.csv.gz", "operations/t1.storages.csv.gz"]
-        assert {file: rows for file, (rows, _) in seals.items()} == dict.fromkeys(names, 2)
+        assert {file: rows for file, (rows, _) in entries.items()} == dict.fromkeys(names, 2)
         before = {file: (store.path / file).stat().st_mtime_ns for file in names}
-        assert store.write_operations("t1", operations(), storages()) == seals
+        assert store.write_operations("t1", operations(), storages()) == entries
         assert {file: (store.path / file).stat().st_mtime_ns for file in names} == before
         with pytest.raises(Inconsistent, match=r"t1\.csv\.gz is there and differs: two tables"):
             store.write_operations("t1", operations(3), storages())  # header, two rows, and here a third
@@ -26,7 +26,7 @@ def test_a_trace_is_read_back_and_kept_once(tmp_path):
     data = read_run(tmp_path / "run")
     assert data.problems == []
     assert data.runs[0].committed[names[0]] == [2, checksum]
-    assert data.runs[0].committed.items() >= seals.items()
+    assert data.runs[0].committed.items() >= entries.items()
 
 
 def test_equal_traces_give_equal_bytes_at_any_time(tmp_path, monkeypatch):

@@ -104,4 +104,4 @@ def test_a_process_that_came_while_it_was_timed_is_a_mark(changed):
     _, data = changed
     (run,) = data.runs
     assert "shared_device: 1 process of others came since the session began" in run.warnings
-    assert data.sittings[0].preflight["other_processes"] == 0
+    assert data.sessions[0].preflight["other_processes"] == 0

@@ -57,13 +57,13 @@ def test_a_slice_has_no_datasheet_and_no_energy_of_its_own(shared):
     _, data, rows = shared
     assert rows["datasheet"]["status"] == "unavailable"
     assert rows["datasheet"]["reason"].startswith(f"no datasheet peak for 'Stand-in of {SLICE}'")
-    assert data.sittings[0].preflight["mig"] is True
+    assert data.sessions[0].preflight["mig"] is True
     assert "energy: of the whole GPU, a slice (MIG) of which was measured" in data.runs[0].warnings
 
 
 def test_who_was_there_before_is_refused_as_evidence(shared):
     device, data, _ = shared
-    assert data.sittings[0].preflight["other_processes"] == 1
+    assert data.sessions[0].preflight["other_processes"] == 1
     assert not [warning for warning in data.runs[0].warnings if warning.startswith("shared_device")]
     done = device.run(sys.executable, "-m", "runners.report", str(device.out), "--check", "--format", "json")
     assert done.returncode == 1, done.stderr

@@ -99,17 +99,17 @@ def test_energy_of_an_item_is_power_times_its_time(slow_clock):
 
 def test_clock_power_limit_and_throttling_are_told(slow_clock):
     _, data = slow_clock
-    (sitting,) = data.sittings
-    assert sitting.preflight["power_limit_w"] == 500
+    (session,) = data.sessions
+    assert session.preflight["power_limit_w"] == 500
     assert set(data.telemetry["sm_clock_hz"]) == {MHZ * 1e6}
     assert all("sw_power_cap" in reasons for reasons in data.telemetry["event_reasons"])
 
 
 def test_rows_say_that_no_hardware_was_measured(slow_clock):
     device, data = slow_clock
-    (sitting,) = data.sittings
-    assert sitting.device_name == "Stand-in of NVIDIA H100 80GB HBM3"
-    assert sitting.environment["stand_in"] is True
+    (session,) = data.sessions
+    assert session.device_name == "Stand-in of NVIDIA H100 80GB HBM3"
+    assert session.environment["stand_in"] is True
     assert "Stand-in of NVIDIA H100" in (device.out / "report.html").read_text()
     assert {run.warnings[0].partition(":")[0] for run in data.runs} == {"stand_in"}
-    assert data.manifest.notes == (stand_in_warning(sitting.device_name),)
+    assert data.manifest.notes == (stand_in_warning(session.device_name),)

@@ -65,7 +65,7 @@ def test_an_operation_of_no_module_counts_for_the_nearest_above() -> None:
 
 
 def row(operation: str = "matmul", unit: str = "fp32", **more: Any) -> Ceiling:
-    values: dict[str, Any] = {"sitting": "", "device": "cuda", "precision": "", "shape": "s"}
+    values: dict[str, Any] = {"session": "", "device": "cuda", "precision": "", "shape": "s"}
     return Ceiling(operation=operation, unit=unit, **{**values, **more})
 
 

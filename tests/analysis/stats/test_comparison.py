@@ -174,7 +174,7 @@ FP32, TF32 = ("fp32", 8, 0), ("tf32", 8, 0)
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     other = made_up_evidence.parts(REPEATED)
-    other.sittings = [replace(other.sittings[0], torch_version="2.14.0")]
+    other.sessions = [replace(other.sessions[0], torch_version="2.14.0")]
     return {
         "a": made_up_evidence.write(folder / "a", made=made_up_evidence.parts(REPEATED)),
         "slow": made_up_evidence.write(
@@ -218,7 +218,7 @@ def test_what_cannot_be_compared_is_refused_by_name(runs: dict[str, Path], other
 def test_runs_with_other_threads_say_how_both_get_as_many(tmp_path: Path) -> None:
     made = [made_up_evidence.parts((FP32,)) for _ in "ab"]
     for parts, threads in zip(made, (1, 2), strict=True):
-        parts.sittings = [replace(parts.sittings[0], environment={"torch_threads": threads})]
+        parts.sessions = [replace(parts.sessions[0], environment={"torch_threads": threads})]
     a, b = (
         read_run(made_up_evidence.write(tmp_path / name, made=parts)) for name, parts in zip("ab", made, strict=True)
     )
@@ -244,9 +244,9 @@ def beside_a_ceiling(steps: float, kernels: float, sessions: int = 3) -> made_up
     """Each repeat in a session of its own, with a kernel's block of 1 PFLOP beside each block. steps, kernels: times as
     long as before."""
     parts = slower(made_up_evidence.parts(THREE[:sessions]), steps)
-    parts.sittings = [made_up_evidence.sitting(name=f"s{n}") for n in range(1, sessions + 1)]
+    parts.sessions = [made_up_evidence.session(name=f"s{n}") for n in range(1, sessions + 1)]
     for n, part in enumerate(parts.cells.values(), 1):
-        part.run = replace(part.run, sitting=f"s{n}")
+        part.run = replace(part.run, session=f"s{n}")
         ceiling = {"part": "ceiling", "unit": "tf32", "kernel": "convolution", "flop": 10**15, "steps": 1}
         beside = [
             replace(s, **ceiling, index=s.index + 100, start_s=s.start_s + s.wall_s, wall_s=2.7 * kernels,

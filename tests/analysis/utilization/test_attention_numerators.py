@@ -16,7 +16,7 @@ from results.records.counts import Operation
 from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, model_of
 
 RUN = Run(
-    model="m", batch_size=BATCH, device="cpu", precision="fp32", cell_id="c", attempt=1, sitting="s1", status="ok"
+    model="m", batch_size=BATCH, device="cpu", precision="fp32", cell_id="c", attempt=1, session="s1", status="ok"
 )
 TIME_S, PEAK = 0.5, 1e9
 

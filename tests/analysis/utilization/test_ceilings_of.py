@@ -23,25 +23,25 @@ from tests.support.made_up import run_fixture
 RATES = {("s0", "cpu", "default"): 1e9, ("s0", "cpu", "retain"): 2e9, ("s1", "cpu", "default"): 4e9}
 ROWS = [
     Ceiling(
-        sitting=sitting, device=device, precision="fp32", unit="fp32", operation="matmul", shape="8x8x8", malloc=malloc,
+        session=session, device=device, precision="fp32", unit="fp32", operation="matmul", shape="8x8x8", malloc=malloc,
         flop=1024, median_s=1024 / rate, flop_per_s=rate,
     )
-    for (sitting, device, malloc), rate in RATES.items()
+    for (session, device, malloc), rate in RATES.items()
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("place", "rate"), RATES.items())
 def test_the_ceiling_is_that_of_the_cells_own_session_and_allocator(place, rate: float) -> None:
-    sitting, device, malloc = place
+    session, device, malloc = place
     run = Run(
-        model="a", batch_size=1, device=device, malloc=malloc, cell_id="c", attempt=1, sitting=sitting, status="ok"
+        model="a", batch_size=1, device=device, malloc=malloc, cell_id="c", attempt=1, session=session, status="ok"
     )
     assert [row.flop_per_s for row in ceilings_of(run, ROWS)] == [rate]
     assert ceiling_of(ceilings_of(run, ROWS)).peak_by_unit == {"fp32": rate}
 
 
 def test_there_is_none_of_another_allocator() -> None:
-    run = Run(model="a", batch_size=1, device="cpu", malloc="retain", cell_id="c", attempt=1, sitting="s1", status="ok")
+    run = Run(model="a", batch_size=1, device="cpu", malloc="retain", cell_id="c", attempt=1, session="s1", status="ok")
     assert ceilings_of(run, ROWS) == []
 
 

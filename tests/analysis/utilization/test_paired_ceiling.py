@@ -16,7 +16,7 @@ from results.records.cell import Run, Sample
 KERNEL = "matmul 64x64x64"
 FLOP = 524_288  # 2 · 64³
 RUN = Run(
-    model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok", paired_ceiling=True,
+    model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, session="s", status="ok", paired_ceiling=True,
     window_start_s=0.0, window_end_s=100.0, energy_j=500.0,
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ RUN = Run(
     methods=("theory", "exact"),
     cell_id="c",
     attempt=1,
-    sitting="s",
+    session="s",
     status="ok",
     items_per_step=8,
 )
@@ -74,7 +74,7 @@ def one_row(numerator: Numerator, *under: Denominator, **more: object) -> Utiliz
 
 
 def ceiling(unit: str, flop_per_s: float) -> Ceiling:
-    values = {"sitting": "s", "device": "cuda", "precision": "fp32", "operation": "matmul", "shape": "4096"}
+    values = {"session": "s", "device": "cuda", "precision": "fp32", "operation": "matmul", "shape": "4096"}
     return Ceiling(**values, unit=unit, flop_per_s=flop_per_s)
 
 

@@ -7,7 +7,7 @@ import pytest
 from analysis.utilization.step_times import step_times
 from results.records.cell import Run, Sample
 
-RUN = Run(model="m", batch_size=2, device="cuda", cell_id="c", attempt=1, sitting="s", status="ok")
+RUN = Run(model="m", batch_size=2, device="cuda", cell_id="c", attempt=1, session="s", status="ok")
 
 
 def sample(index: int, wall_s: float, **more: Any) -> Sample:

@@ -37,7 +37,7 @@ from results.store.store import read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 
 CELL = {"model": "resnet18", "batch_size": 8, "device": "cuda", "precision": "fp32"}
-RUN = Run(**CELL, cell_id="c", attempt=1, sitting="s1", status="ok", items_per_step=8)
+RUN = Run(**CELL, cell_id="c", attempt=1, session="s1", status="ok", items_per_step=8)
 FP32 = {"fp32": 10}
 
 
@@ -367,7 +367,7 @@ def test_what_a_meter_counted_is_a_number_or_a_reason(flop: Any) -> None:
         device="cpu",
         cell_id="c",
         attempt=1,
-        sitting="s",
+        session="s",
         status="ok",
         executed={"matmul/float32": flop},
     )
@@ -379,7 +379,7 @@ def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
     total = FlopCount(
         cell_id="c", attempt=1, counter="other", workload="m", batch_size=2, phase="forward", native_unit="mac", flop=50
     )
-    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
+    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, session="s", status="ok")
     numerator = theory([total], run, "other")
     assert numerator.flop_by_unit == {"fp32": 150}
     assert any(mark.startswith("convention") for mark in numerator.warnings)

@@ -18,7 +18,7 @@ RUN = Run(
     epoch_images=10_000,
     cell_id="c",
     attempt=1,
-    sitting="s",
+    session="s",
     status="ok",
     profiled=("one", "batch", "last"),
 )

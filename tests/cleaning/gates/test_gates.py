@@ -21,8 +21,8 @@ from runners import report as command
 from runners.report import evidence_of
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_device, made_up_evidence
+from tests.support.made_up.checksums import recompute_checksums
 from tests.support.made_up.made_up_evidence import Part, Parts
-from tests.support.made_up.seals import reseal
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"
 BF16, TF32, FP32 = ("amp-bf16", 8, 0), ("tf32", 8, 0), ("fp32", 8, 0)
@@ -62,8 +62,8 @@ def flag(key: tuple[str, int, int], name: str, value: object, when: str = "flags
 
 def preflight(**facts: object) -> Plant:
     def plant(parts: Parts) -> None:
-        first = parts.sittings[0]
-        parts.sittings[0] = replace(first, preflight={**first.preflight, **facts})
+        first = parts.sessions[0]
+        parts.sessions[0] = replace(first, preflight={**first.preflight, **facts})
 
     return plant
 
@@ -75,23 +75,23 @@ def option(name: str, value: object) -> Plant:
     return plant
 
 
-def second_sitting(parts: Parts) -> None:
-    parts.sittings.append(made_up_evidence.sitting(name="s2"))
-    parts.cells[FP32].run = replace(parts.cells[FP32].run, sitting="s2")
-    parts.ceilings += [replace(each, sitting="s2") for each in parts.ceilings]
+def second_session(parts: Parts) -> None:
+    parts.sessions.append(made_up_evidence.session(name="s2"))
+    parts.cells[FP32].run = replace(parts.cells[FP32].run, session="s2")
+    parts.ceilings += [replace(each, session="s2") for each in parts.ceilings]
 
 
 def dirty_code(parts: Parts) -> None:
-    measured_by(parts, f"{parts.sittings[0].environment['harness_version']}.dirty")
+    measured_by(parts, f"{parts.sessions[0].environment['harness_version']}.dirty")
 
 
 def code_of_no_commit(parts: Parts) -> None:
-    measured_by(parts, str(parts.sittings[0].environment["harness_version"]).partition("+")[0])
+    measured_by(parts, str(parts.sessions[0].environment["harness_version"]).partition("+")[0])
 
 
 def measured_by(parts: Parts, version: str) -> None:
-    first = parts.sittings[0]
-    parts.sittings[0] = replace(first, environment={**first.environment, "harness_version": version})
+    first = parts.sessions[0]
+    parts.sessions[0] = replace(first, environment={**first.environment, "harness_version": version})
     parts.manifest = replace(parts.manifest, harness_version=version)
     parts.self_test = parts.self_test and replace(parts.self_test, harness_version=version)
 
@@ -248,8 +248,8 @@ def of_the_fastest_ceiling(**fields: object) -> Plant:
 
 
 def stand_in(parts: Parts) -> None:
-    first = parts.sittings[0]
-    parts.sittings[0] = replace(first, environment={**first.environment, "stand_in": True})
+    first = parts.sessions[0]
+    parts.sessions[0] = replace(first, environment={**first.environment, "stand_in": True})
 
 
 PLANTS: dict[str, tuple[str, Plant]] = {
@@ -396,13 +396,13 @@ def test_a_time_edited_by_hand_is_not_what_was_committed(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("torch_version", "2.14.0"), ("device_name", "NVIDIA H200 NVL")])
-def test_sittings_that_do_not_belong_together(tmp_path: Path, field: str, value: str) -> None:
+def test_sessions_that_do_not_belong_together(tmp_path: Path, field: str, value: str) -> None:
     """As two runs thrown together by hand: the store itself would refuse the second."""
-    path = made_up_evidence.write(tmp_path / "run", second_sitting)
+    path = made_up_evidence.write(tmp_path / "run", second_session)
     assert set(failing(path)) == set()
-    edit(path / "sittings.csv", lambda row: row.update({field: value}), lambda row: row["sitting"] == "s2")
+    edit(path / "sessions.csv", lambda row: row.update({field: value}), lambda row: row["session"] == "s2")
     assert "committed" in failing(path)
-    reseal(path)
+    recompute_checksums(path)
     found = failing(path)
     assert set(found) == {"one_machine"}
     assert f"s1 and s2 differ in {field}" in found["one_machine"].found["run"]
@@ -469,16 +469,16 @@ def test_only_a_named_fast_algorithm_is_above_the_sheet(
     assert words in found[-1].words
 
 
-def kernel_of(sitting: str, median_s: float, trip_s: float | None, reason: str = "") -> Ceiling:
+def kernel_of(session: str, median_s: float, trip_s: float | None, reason: str = "") -> Ceiling:
     return Ceiling(
-        sitting=sitting, device="cpu", precision="amp-bf16", unit="bf16", operation="convolution", shape="2x512x14x14",
+        session=session, device="cpu", precision="amp-bf16", unit="bf16", operation="convolution", shape="2x512x14x14",
         median_s=median_s, best_s=median_s, flop_per_s=1e9 / median_s, core_round_trip_s=trip_s, reason=reason,
     )  # fmt: skip
 
 
 def divided_by(rows: list[Ceiling], used: list[Ceiling] | None = None) -> Any:
     """Evidence of a run with these ceilings, and a cell of the session, device and precision of each (of `used`)."""
-    names = "sitting", "device", "precision", "malloc"
+    names = "session", "device", "precision", "malloc"
     runs = [SimpleNamespace(**{name: getattr(row, name) for name in names}) for row in (used or rows)]
     return SimpleNamespace(data=SimpleNamespace(ceilings=rows, runs=runs))
 

@@ -14,7 +14,7 @@ BATCH = 8
 CELL = Cell(
     model="resnet18", batch_size=BATCH, device="cuda", counters=("flopledger", "flop_counter_mode", "fvcore", "ptflops")
 )
-RUN = Run(**vars(CELL), cell_id="c", attempt=2, sitting="s", status="ok")
+RUN = Run(**vars(CELL), cell_id="c", attempt=2, session="s", status="ok")
 TABLE = run_fixture.operations("resnet18", BATCH, "fp32")
 
 FORWARD = 2 * BATCH * (run_fixture.FIRST_MAC + run_fixture.SECOND_MAC + run_fixture.PRODUCT_MAC)

@@ -7,7 +7,7 @@ from cleaning.reconcile.agreement import batch_laws, by_counter_and_phase
 from results.records.cell import Cell, Run
 from results.records.counts import BatchLaw, FlopCount
 
-RUN = Run(model="net", batch_size=64, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
+RUN = Run(model="net", batch_size=64, device="cpu", cell_id="c", attempt=1, session="s", status="ok")
 
 
 def series(counts: dict[int, int], operator: str = "", **more: object) -> list[FlopCount]:
@@ -56,7 +56,7 @@ def test_a_miss_by_any_amount_is_seen_beyond_floats(slope: int, constant: int, o
 
 def test_groups_are_in_the_order_of_the_run_and_of_a_step() -> None:
     cell = Cell(model="net", batch_size=1, device="cpu", counters=("thop", "fvcore"))
-    run = Run(**vars(cell), cell_id="c", attempt=1, sitting="s", status="ok")
+    run = Run(**vars(cell), cell_id="c", attempt=1, session="s", status="ok")
     wanted = [("thop", "forward"), ("fvcore", "forward"), ("fvcore", "backward"), ("other", "warm_up")]
     rows = [series({1: 1}, counter=counter, phase=phase) for counter, phase in reversed(wanted)]
     strangers = [series({1: 2}, counter="thop", **more) for more in ({"cell_id": "d"}, {"attempt": 2}, {"scope": "fc"})]

@@ -150,7 +150,7 @@ def test_a_product_without_shapes_makes_its_work_unknown_not_smaller(path: Path)
 
 RUN = Run(
     model="m", batch_size=8, device="cuda", precision="amp-bf16", methods=("batch",), epoch_images=20, cell_id="c",
-    attempt=1, sitting="s", status="ok", convolution_unit="bf16", matmul_unit="tf32",
+    attempt=1, session="s", status="ok", convolution_unit="bf16", matmul_unit="tf32",
 )  # fmt: skip
 
 

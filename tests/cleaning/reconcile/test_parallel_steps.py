@@ -13,7 +13,7 @@ from results.records.cell import RankCollective, RankRow, Run, Sample
 
 def run(parallel: str, batch_size: int = 8, **more: object) -> Run:
     of = {"model": "m", "batch_size": batch_size, "device": "cpu", "parallel": parallel}
-    name = {"cell_id": f"{parallel}-{batch_size}", "attempt": 1, "sitting": "s0"}
+    name = {"cell_id": f"{parallel}-{batch_size}", "attempt": 1, "session": "s0"}
     return Run(**{**of, **name, "status": "ok", "items_per_step": batch_size, **more})
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from cleaning.reconcile.variants import kept_apart, variants
 from results.records.answers import Utilization
-from results.records.cell import Run, Sample, Sitting
+from results.records.cell import Run, Sample, SessionRow
 from results.store.layout import key_of
-from tests.support.made_up.made_up_runs import SITTING, a_run
+from tests.support.made_up.made_up_runs import SESSION, a_run
 
 OPTIONS = {"precisions": ["tf32", "fp32"], "layout": ["channels_first"], "compile": [False, True], "optimizer": "sgd"}
 
@@ -28,7 +28,7 @@ def blocks(run: Run, step_s: float, scatter: float = 0.001) -> list[Sample]:
 
 def found(*cells: tuple[Run, float], options: Any = OPTIONS, **more: Any) -> list[tuple[Any, ...]]:
     samples = {(run.cell_id, 1): blocks(run, step_s, **more) for run, step_s in cells}
-    rows = variants([run for run, _ in cells], samples, [SITTING], options)
+    rows = variants([run for run, _ in cells], samples, [SESSION], options)
     return [(row.model, row.batch_size, row.name, row.first, pytest.approx(row.ratio)) for row in rows]
 
 
@@ -53,7 +53,7 @@ def test_the_interval_is_of_both_cells() -> None:
         variants(
             [first, other],
             {("a", 1): blocks(first, 0.02), ("b", 1): blocks(other, 0.01, scatter)},
-            [SITTING],
+            [SESSION],
             {**OPTIONS, "layout": ["channels_first", "channels_last"]},
         )[1]
         for scatter in (0.001, 0.01)
@@ -65,7 +65,7 @@ def test_the_interval_is_of_both_cells() -> None:
 
 def test_repeats_are_one_variant_and_other_devices_and_failures_none() -> None:
     a, b = a_run("a"), a_run("b", repeat=1)
-    elsewhere = replace(a_run("c", optimizer="adam"), sitting="another")
+    elsewhere = replace(a_run("c", optimizer="adam"), session="another")
     failed = a_run("d", status="crashed", optimizer="adam")
     assert found((a, 0.01), (b, 0.01), (elsewhere, 0.02), (failed, 0.02)) == []
     adam = a_run("e", optimizer="adam")
@@ -77,12 +77,12 @@ def test_repeats_are_one_variant_and_other_devices_and_failures_none() -> None:
 
 def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...] = ()) -> list[str]:
     """The variants of repeats of one cell, each in a session on this host and device."""
-    sittings = [
-        Sitting(sitting=f"s{n}", started_at="", host=host, device="cuda", device_name="X", device_uuid=uuid)
+    sessions = [
+        SessionRow(session=f"s{n}", started_at="", host=host, device="cuda", device_name="X", device_uuid=uuid)
         for n, (host, uuid) in enumerate(places)
     ]
     names = [{"cell_id": f"c{n}", "attempt": 1, "model": "m", "batch_size": 8} for n in range(len(places))]
-    runs = [Run(**name, device="cuda", sitting=f"s{n}", status="ok", repeat=n) for n, name in enumerate(names)]
+    runs = [Run(**name, device="cuda", session=f"s{n}", status="ok", repeat=n) for n, name in enumerate(names)]
     rows = [
         Utilization(
             **name, precision="fp32", device=devices[n] if devices else "cuda", method="exact",
@@ -90,7 +90,7 @@ def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...
         )
         for n, name in enumerate(names)
     ]  # fmt: skip
-    found = kept_apart(rows, {key_of(run): run for run in runs}, sittings)
+    found = kept_apart(rows, {key_of(run): run for run in runs}, sessions)
     assert [row.cell_id for row in found] == [row.cell_id for row in rows]
     return [row.variant for row in found]
 

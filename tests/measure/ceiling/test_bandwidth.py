@@ -15,7 +15,7 @@ from measure.ceiling.trials import Move
 from measure.timing.clocks import Clock, CudaClock
 from results.records.cell import Ceiling
 
-BLANK = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
+BLANK = Ceiling(session="", device="cpu", precision="", unit="", operation="", shape="")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ def threads():
 
 
 def blank(precision: str = "fp32", threads: int | None = None) -> Ceiling:
-    return Ceiling(sitting="", device="cpu", precision=precision, unit="", operation="", shape="kept", threads=threads)
+    return Ceiling(session="", device="cpu", precision=precision, unit="", operation="", shape="kept", threads=threads)
 
 
 @pytest.mark.parametrize("unit", ["", "fp8"])

@@ -20,7 +20,7 @@ from results.records.cell import Ceiling
 
 def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: str = "matmul") -> Ceiling:
     return Ceiling(
-        sitting="s",
+        session="s",
         device="cpu",
         precision="fp32",
         unit=unit,
@@ -235,11 +235,11 @@ def test_a_kernel_that_cannot_run_is_a_row(monkeypatch, fault, status):
 @pytest.mark.usefixtures("small")
 def test_all_shapes_are_measured_in_the_precisions_units():
     before = read_flags()
-    rows = measure_ceilings("sitting", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
+    rows = measure_ceilings("session", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
     assert len(rows) == 4 + 8 + 2
     assert {r.status for r in rows} == {"ok"}
     assert {r.unit for r in rows} == {"fp32"}
-    assert {(r.sitting, r.device, r.precision) for r in rows} == {("sitting", "cpu", "fp32")}
+    assert {(r.session, r.device, r.precision) for r in rows} == {("session", "cpu", "fp32")}
     assert all(r.flop_per_s == pytest.approx(r.flop / r.median_s) for r in rows)
     gradients = [r for r in rows if r.shape.startswith("grad_")]
     assert [r.shape.split()[0] for r in gradients] == ["grad_input", "grad_weight"]

@@ -32,7 +32,7 @@ def test_copies_in_memory_are_beyond_the_cache_and_come_first():
 
 
 def test_rows_have_the_unit_of_their_precision():
-    blank = Ceiling(sitting="", device="cuda", precision="amp-bf16", unit="", operation="", shape="")
+    blank = Ceiling(session="", device="cuda", precision="amp-bf16", unit="", operation="", shape="")
     found = titled(blank, Trial("convolution", (1, 2, 3), "channels_last", "grad_input"), PRECISIONS["amp-bf16"])
     assert (found.unit, found.operation, found.layout) == ("bf16", "convolution", "channels_last")
     assert found.shape == "grad_input of 1x2x3x3, 2 3x3 kernels"

@@ -60,7 +60,7 @@ def test_a_counter_that_is_no_number_gives_no_energy(joules, monkeypatch):
 
 
 def _ceiling(**changed):
-    row = {"sitting": "s0", "device": "cpu", "precision": "fp32", "unit": "fp32", "operation": "matmul", "shape": "8"}
+    row = {"session": "s0", "device": "cpu", "precision": "fp32", "unit": "fp32", "operation": "matmul", "shape": "8"}
     return Ceiling(**{**row, "flop_per_s": 1e12, "status": "ok", **changed})
 
 

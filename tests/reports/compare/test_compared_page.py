@@ -49,8 +49,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A, and B: 1.1 times as slow, by another torch, with a cell more, a warning and a cell that failed."""
     folder = tmp_path_factory.mktemp("runs")
     other = slower(made_up_evidence.parts((*REPEATED, ("tf32", 16, 0), ("fp32", 32, 0))), 1.1)
-    sitting = other.sittings[0]
-    other.sittings = [replace(sitting, torch_version="2.14.0", environment={**sitting.environment, "cpu": "another"})]
+    session = other.sessions[0]
+    other.sessions = [replace(session, torch_version="2.14.0", environment={**session.environment, "cpu": "another"})]
     other.manifest = replace(other.manifest, name="second", commands=("python -m runners.sweep --b",))
     warned, lost = other.cells["tf32", 8, 0], other.cells["fp32", 32, 0]
     warned.run = replace(warned.run, warnings=("busy: others took 7 %",))

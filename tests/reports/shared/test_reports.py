@@ -16,7 +16,7 @@ from reports.sweep import utilization_figures as utilization
 from reports.sweep.headline import closing
 from reports.sweep.table import to_text
 from results.records.answers import Utilization
-from results.records.cell import Run, Sitting
+from results.records.cell import Run, SessionRow
 from results.store.layout import read_records, table
 
 BUSY = "busy: others used 21% of the processors while …"
@@ -40,7 +40,7 @@ def fraction(ratio: float | None, denominator: str = "datasheet", **more: object
 def view(*fractions: Utilization, status: str = "ok", intensity: float | None = None, **more: object) -> View:
     first = fractions[0] if fractions else fraction(None)
     shared = {name: getattr(first, name) for name in ("cell_id", "model", "batch_size", "precision", "device")}
-    run = Run(**{**shared, "attempt": 1, "sitting": "s1", "status": status, **more})
+    run = Run(**{**shared, "attempt": 1, "session": "s1", "status": status, **more})
     counted = (
         None if intensity is None else TableCount({("convolution", "float32"): int(100 * intensity)}, 0, 60, 40, {})
     )
@@ -53,8 +53,8 @@ def failed(status: str = "out_of_memory", reason: str = "tried to allocate 61 Gi
 
 
 def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
-    sitting = Sitting(
-        sitting="s1",
+    session = SessionRow(
+        session="s1",
         started_at="",
         host="h",
         device="cuda",
@@ -63,7 +63,7 @@ def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
         torch_version="2.15.0",
     )
     rows = tuple(row for each in views for row in each.fractions)
-    return Built(rows, (), views, (sitting,), problems)
+    return Built(rows, (), views, (session,), problems)
 
 
 # --- verdicts ----------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 def built(path: Path, ceilings: list[Ceiling], **preflight: object):  # type: ignore[no-untyped-def]
     """What is derived of one cell on a device without a sheet, so that the ceiling is the headline."""
     parts = made_up_evidence.parts((FP32,), device_name="NVIDIA H2000")
-    first = parts.sittings[0]
-    parts.sittings[0] = replace(first, preflight={**first.preflight, **preflight})
+    first = parts.sessions[0]
+    parts.sessions[0] = replace(first, preflight={**first.preflight, **preflight})
     parts.ceilings = ceilings
     return command.rebuild(made_up_evidence.write(path, made=parts))
 

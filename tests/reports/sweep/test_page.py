@@ -139,7 +139,7 @@ def hostile(built: Built) -> Built:
     """The same with markup in every text that comes from data."""
 
     def poisoned(record: Any) -> Any:
-        keep = {"cell_id", "status", "denominator", "device", "sitting", "precision", "level", "state", "phase", "work"}
+        keep = {"cell_id", "status", "denominator", "device", "session", "precision", "level", "state", "phase", "work"}
         texts = {
             f.name: HOSTILE + getattr(record, f.name)
             for f in dataclasses.fields(record)

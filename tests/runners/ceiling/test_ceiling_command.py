@@ -94,7 +94,7 @@ def test_faults_are_rows_and_the_search_goes_on():
     worker = Scripted(
         {"kernel": lambda w: WorkerFault("crashed", "the worker died of SIGSEGV") if w.count("kernel") == 2 else None}
     )
-    blank = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
+    blank = Ceiling(session="", device="cpu", precision="", unit="", operation="", shape="")
     failed = [row for row in search(worker, blank, ("fp32",), (None,), 60.0) if row.status != "ok"]
     assert [(row.status, row.reason, row.operation, row.unit) for row in failed] == [
         ("crashed", "the worker died of SIGSEGV", "convolution", "fp32")

@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 def run(status: str = "ok", reason: str = "", duration_s: float | None = 12.0, **more: object) -> Run:
     parameters = {**vars(CELL), **more}
-    return Run(**parameters, cell_id="c", attempt=1, sitting="s0", status=status, reason=reason, duration_s=duration_s)
+    return Run(**parameters, cell_id="c", attempt=1, session="s0", status=status, reason=reason, duration_s=duration_s)
 
 
 @pytest.fixture(autouse=True)

@@ -170,7 +170,7 @@ def test_ceilings_of_a_file_are_used(
 ) -> None:
     """No search; the peak is the file's: 30 kFLOP at it ÷ 25 ms."""
     row = Ceiling(
-        sitting="", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="64x64x64", threads=2,
+        session="", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="64x64x64", threads=2,
         median_s=1e-3, flop_per_s=6e6,
     )  # fmt: skip
     file = tmp_path / "ceilings.csv"

@@ -10,7 +10,7 @@ CELL = Cell(model="resnet18", batch_size=2, device="cpu", precision="amp-bf16")
 
 
 def test_measuring_finds_all_of_a_row_but_what_was_asked_for_and_when():
-    known = {"cell_id", "attempt", "sitting", "started_at", "duration_s", "trace_id"}
+    known = {"cell_id", "attempt", "session", "started_at", "duration_s", "trace_id"}
     known |= {"convolution_unit", "matmul_unit"}
     assert {*FOUND} == {*header(Run)} - {*header(Cell)} - known
 

@@ -90,13 +90,13 @@ def test_a_node_that_is_killed_in_the_middle_costs_no_cell(
     kept: list[str] = []
 
     def each(run: Any) -> None:
-        kept.append(run.sitting)
+        kept.append(run.session)
         if machines.nodes.keys() == {"one", "two"} and len(set(kept)) == 2:
             machines.kill("two")
 
     said = sweep(tmp_path / "run", CELLS, each=each)
     data = check_once(tmp_path / "run")
-    by = Counter(run.sitting for run in data.runs)
+    by = Counter(run.session for run in data.runs)
     assert len(by) == 2
     assert min(by.values()) < CELLS / 2, "the node was killed when it had measured a few"
     lost = [line for line in said.splitlines() if "-0 on " in line and line.endswith(("died", "any more"))]
@@ -148,7 +148,7 @@ def test_a_real_sweep_holds_the_device_for_itself(
     data = read_run(tmp_path / "run")
     assert {run.status for run in data.runs} <= set(MEASURED)
     assert len(data.runs) == 2
-    assert [sitting.environment["executor"] for sitting in data.sittings] == ["ray"]
+    assert [session.environment["executor"] for session in data.sessions] == ["ray"]
     assert {run.flags_before["num_threads"] for run in data.runs} == {1}
     assert "synthetic_matmul" in found.stdout
     assert data.ceilings

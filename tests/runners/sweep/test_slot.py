@@ -20,7 +20,7 @@ from runners.workers.pool import WorkerFault
 from tests.support.cluster.fake_slots import place
 from tests.support.fakes.commands import refused, running
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
+from tests.support.made_up.made_up_runs import MANIFEST, SESSION, Unsynced, operations
 
 BEGAN = "2026-03-04T05:06:07Z"
 
@@ -48,7 +48,7 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     made = slot_of(scene)
     results = [(one, made.attempt(one)) for one in (order(scene, each) for each in wanted)]
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
-        other.append_sitting(SITTING)
+        other.append_session(SESSION)
         kept = [keep(other, order, result) for order, result in results]
     list(scene.rows(wanted))
     here, there = read_run(scene.path), read_run(tmp_path / "other")

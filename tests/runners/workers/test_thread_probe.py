@@ -81,5 +81,5 @@ def test_the_session_has_what_was_chosen_and_keeps_it(monkeypatch, tmp_path):
     (run,) = data.runs
     assert run.threads == options["threads"] >= 2
     assert run.wait_policy == PASSIVE
-    environment = data.sittings[0].environment
+    environment = data.sessions[0].environment
     assert (environment["torch_threads"], environment["variables"][WAIT]) == (run.threads, PASSIVE)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.standin
 LOST = "telemetry: DeviceLost: NVML: GPU is lost"
 
 
-def test_a_lost_device_ends_the_sitting_and_resume_completes(standin):
+def test_a_lost_device_ends_the_session_and_resume_completes(standin):
     """Every process finds it lost: its row has the cause, the next cell is not tried, until the device is back."""
     device = standin(kernel_ns=KERNEL_NS, fault_in_training=1, fault_launch=LAUNCH, lost_in=1)
     done = device.sweep(*CELLS, "--batch-sizes", "2,3")

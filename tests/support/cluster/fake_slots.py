@@ -33,7 +33,7 @@ def result(order: Order, status: str = "ok", **fields: Any) -> CellResult:
         **vars(order.cell),
         cell_id=cell_id,
         attempt=order.attempt,
-        sitting=order.sitting,
+        session=order.session,
         status=status,
         started_at=order.began_at,
         duration_s=0.25,

@@ -25,7 +25,7 @@ from runners.sweep.findings import (
 )
 from runners.workers.devices import ProbeResult, WindowEnergy
 from runners.workers.pool import WorkerFault
-from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
+from tests.support.made_up.made_up_runs import MANIFEST, SESSION, Unsynced, operations, storages
 
 MEASURE, TRACE, CEILINGS = (
     "runners.sweep.cell:measure",
@@ -125,7 +125,7 @@ class Scene:
             MEASURE: lambda cell, protocol: measured(),
             WORK: lambda cell_id, work, profiled: WorkFindings(),
             TRACE: OperationTable(tuple(operations()), tuple(storages())),
-            CEILINGS: lambda sitting, device, precision, budget_s, malloc: [ceiling(sitting, device, precision)],
+            CEILINGS: lambda session, device, precision, budget_s, malloc: [ceiling(session, device, precision)],
         }
         self.calls: list[SimpleNamespace] = []
         self.said: list[str] = []
@@ -145,7 +145,7 @@ class Scene:
         if (self.path / "manifest.json").exists():
             return Store.resume(self.path, self.disk)
         store = Store.create(self.path, MANIFEST, self.disk)
-        store.append_sitting(SITTING)
+        store.append_session(SESSION)
         return store
 
     def reopen(self) -> None:
@@ -160,7 +160,7 @@ class Scene:
         session.watch = self.watch
         executor = Executor(LocalSlots(session))
         executor._facts = {HERE: SlotFacts("vm", ProbeResult(device="cpu", environment={"torch": "2.15.0"}), {})}
-        executor._sittings = {HERE: self.store.sittings[-1].sitting}
+        executor._sessions = {HERE: self.store.sessions[-1].session}
         yield from executor.rows(self.store, cells, time_budget_s, Progress(1, self.stream))
 
     def count(self, counter: str, workload: str, sizes: Any, batches: Sequence[int], timeout_s: float, *, factory: str):
@@ -188,9 +188,9 @@ class Scene:
         return [call.arguments for call in self.calls if call.task == task]
 
 
-def ceiling(sitting: str, device: str, precision: str) -> Ceiling:
+def ceiling(session: str, device: str, precision: str) -> Ceiling:
     return Ceiling(
-        sitting=sitting, device=device, precision=precision, unit="fp32", operation="matmul", shape="8x8x8", flop=1024
+        session=session, device=device, precision=precision, unit="fp32", operation="matmul", shape="8x8x8", flop=1024
     )
 
 

@@ -11,7 +11,7 @@ RATES = {"fp32": 50e12, "tf32": 400e12, "amp-bf16": 780e12}
 
 
 def blank(device: str, name: str, precision: str, threads: int | None) -> Ceiling:
-    values = {"sitting": "", "unit": "", "operation": "", "shape": "", "repeats": 20}
+    values = {"session": "", "unit": "", "operation": "", "shape": "", "repeats": 20}
     return Ceiling(device=device, precision=precision, threads=threads, device_name=name, **values)
 
 

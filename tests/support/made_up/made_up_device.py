@@ -92,7 +92,7 @@ def _grid(run: Run) -> dict[str, Any]:
     return grid
 
 
-def ceilings(sitting: str, rates: dict[str, float], units: dict[str, str], device_name: str) -> list[Ceiling]:
+def ceilings(session: str, rates: dict[str, float], units: dict[str, str], device_name: str) -> list[Ceiling]:
     """Two kernels a precision, the product faster than the convolution."""
     kernels = (("matmul", "8192x8192x8192", "", "square", 2 * 8192**3, 1.0),)
     images = ("convolution", "256x256x28x28, 256 3x3 kernels", "channels_last", "", 2 * 256**3 * 28**2 * 9, 0.9)
@@ -100,7 +100,7 @@ def ceilings(sitting: str, rates: dict[str, float], units: dict[str, str], devic
     for precision, rate in rates.items():
         for operation, shape, layout, family, flop, share in (*kernels, images):
             row = Ceiling(
-                sitting=sitting,
+                session=session,
                 device="cuda",
                 precision=precision,
                 unit=units[precision],

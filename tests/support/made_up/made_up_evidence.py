@@ -17,7 +17,7 @@ from typing import Any
 from analysis.devices import peaks
 from analysis.stats.summary import LAG1_RAISED
 from cleaning.gates.evidence import SELF_TEST_FILE, SelfTest, facts_of
-from results.records.cell import Ceiling, Cell, Run, Sample, Sitting, Telemetry
+from results.records.cell import Ceiling, Cell, Run, Sample, SessionRow, Telemetry
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.store.manifest import Manifest
 from results.store.store import Store
@@ -82,7 +82,7 @@ class Part:
 @dataclass
 class Parts:
     manifest: Manifest
-    sittings: list[Sitting]
+    sessions: list[SessionRow]
     ceilings: list[Ceiling]
     cells: dict[tuple[str, int, int], Part]
     self_test: SelfTest | None = None
@@ -95,7 +95,7 @@ def parts(grid: tuple[tuple[str, int, int], ...] = GRID, device_name: str = H200
     cells = {
         key: replace(part, **{name: list(getattr(part, name)) for name in lists}) for key, part in made.cells.items()
     }
-    return replace(made, sittings=list(made.sittings), ceilings=list(made.ceilings), cells=cells)
+    return replace(made, sessions=list(made.sessions), ceilings=list(made.ceilings), cells=cells)
 
 
 @functools.cache
@@ -110,7 +110,7 @@ def _parts(grid: tuple[tuple[str, int, int], ...], device_name: str) -> Parts:
         peak_row=made_up_device.peak_row(device_name),
     )
     ceilings = made_up_device.ceilings("s1", CEILING, UNIT, device_name)
-    return Parts(manifest, [sitting(device_name)], ceilings, cells, made_up_device.self_test(device_name))
+    return Parts(manifest, [session(device_name)], ceilings, cells, made_up_device.self_test(device_name))
 
 
 def renamed(parts: Parts, key: tuple[str, int, int], model: str) -> None:
@@ -144,28 +144,28 @@ def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Part
     if plant is not None:
         plant(made)
     with Store.create(path, made.manifest, Unsynced()) as store:
-        for each in made.sittings:
-            store.append_sitting(each)
+        for each in made.sessions:
+            store.append_session(each)
         store.append_ceilings(made.ceilings)
         began = datetime.datetime.fromisoformat(STARTED_AT.removesuffix("Z"))
         for number, part in enumerate(made.cells.values()):
             trace_id = f"trace-{number}"
             store.write_operations(trace_id, part.operations, part.storages)
-            sealed = store.write_profile(part.run.cell_id, 1, part.profile) if part.profile else {}
+            entry = store.write_profile(part.run.cell_id, 1, part.profile) if part.profile else {}
             samples = made_up_device.around(part.run, part.samples)
             run = made_up_device.summarised(replace(part.run, started_at=f"{began.isoformat()}Z"), samples)
             began += datetime.timedelta(seconds=int(run.duration_s or 0) + 1)
             rows = {"samples.csv": samples, "telemetry.csv": part.telemetry, "flop_counts.csv": part.counts}
-            store.commit(replace(run, trace_id=trace_id, committed=sealed), rows)
+            store.commit(replace(run, trace_id=trace_id, committed=entry), rows)
     if made.self_test is not None:
         (path / SELF_TEST_FILE).write_text(json.dumps(asdict(made.self_test)), encoding="utf-8")
     return path
 
 
-def sitting(device_name: str = H200, name: str = "s1") -> Sitting:
+def session(device_name: str = H200, name: str = "s1") -> SessionRow:
     row = peaks.lookup(device_name)
-    return Sitting(
-        sitting=name,
+    return SessionRow(
+        session=name,
         started_at=STARTED_AT,
         host="host",
         device="cuda",
@@ -271,7 +271,7 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
         **{name: getattr(cell, name) for name in cell.to_row()},
         cell_id=cell.cell_id,
         attempt=1,
-        sitting="s1",
+        session="s1",
         status="ok",
         items_per_step=batch_size,
         convolution_unit=UNIT[precision],

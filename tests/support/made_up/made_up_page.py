@@ -11,7 +11,7 @@ from typing import Any
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.variants import Built, View
 from results.records.answers import Utilization, WorkTime
-from results.records.cell import Run, Sitting
+from results.records.cell import Run, SessionRow
 from results.records.counts import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
@@ -50,10 +50,10 @@ def built(views: Sequence[View], log: Sequence[CleaningLog] = (), problems: Sequ
     )
     derived = {name: tuple(rows) for name, rows in more.items()}
     derived |= {"flop_counts": counts, "log": tuple(log)}
-    return Built(fractions, (), tuple(views), (sitting(),), tuple(problems), **derived)
+    return Built(fractions, (), tuple(views), (session(),), tuple(problems), **derived)
 
 
-def sitting(name: str = "s1", **more: Any) -> Sitting:
+def session(name: str = "s1", **more: Any) -> SessionRow:
     values: dict[str, Any] = {"started_at": "2026-01-02T03:04:05Z", "host": "host", "device": "cuda"}
     values |= {"device_name": "NVIDIA H200", "driver": "570.86.15", "torch_version": "2.15.0+cu132"}
     values["environment"] = {
@@ -66,12 +66,12 @@ def sitting(name: str = "s1", **more: Any) -> Sitting:
         "variables": {"CUDA_VISIBLE_DEVICES": "0"},
     }
     values["preflight"] = {"ecc": True, "power_limit_w": 700.0, "other_processes": []}
-    return Sitting(**{"sitting": name, **values, **more})
+    return SessionRow(**{"session": name, **values, **more})
 
 
 def run_of(model: str, batch: int, precision: str, status: str = "ok", **more: Any) -> Run:
     values: dict[str, Any] = {"model": model, "batch_size": batch, "device": "cuda", "precision": precision}
-    values |= {"cell_id": f"{model}-{batch}-{precision}", "attempt": 1, "sitting": "s1", "status": status}
+    values |= {"cell_id": f"{model}-{batch}-{precision}", "attempt": 1, "session": "s1", "status": status}
     return Run(**{**values, **more})
 
 

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from results.records.cell import Ceiling, Run, Sample, Sitting, Telemetry
+from results.records.cell import Ceiling, Run, Sample, SessionRow, Telemetry
 from results.records.counts import FlopCount, Operation, Storage
 from results.records.rows import Record
 from results.store.disk import Disk
@@ -12,8 +12,8 @@ from results.store.manifest import Manifest
 from results.store.store import Store
 
 MANIFEST = Manifest(name="made-up", created_at="2026-01-02T03:04:05Z", commands=("sweep --out here",))
-SITTING = Sitting(
-    sitting="s1",
+SESSION = SessionRow(
+    session="s1",
     started_at="2026-01-02T03:04:05Z",
     host="host",
     device="cpu",
@@ -25,7 +25,7 @@ SITTING = Sitting(
 
 
 def a_run(cell_id: str, attempt: int = 1, status: str = "ok", **more: object) -> Run:
-    parameters = {"model": "resnet18", "batch_size": 8, "device": "cpu", "sitting": "s1"}
+    parameters = {"model": "resnet18", "batch_size": 8, "device": "cpu", "session": "s1"}
     return Run(**{**parameters, "cell_id": cell_id, "attempt": attempt, "status": status, **more})
 
 
@@ -58,7 +58,7 @@ def flop_count(cell_id: str, attempt: int = 1, **more: object) -> FlopCount:
 
 def ceiling(rate: float) -> Ceiling:
     return Ceiling(
-        sitting="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="1x1", flop_per_s=rate
+        session="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="1x1", flop_per_s=rate
     )
 
 
@@ -103,7 +103,7 @@ def storages() -> list[Storage]:
 def new_store(path: Path, disk: Disk | None = None) -> Store:
     """A created run with its one session."""
     store = Store.create(path, MANIFEST, disk or Unsynced())
-    store.append_sitting(SITTING)
+    store.append_session(SESSION)
     return store
 
 

@@ -20,7 +20,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from results.records.cell import Ceiling, Cell, Run, Sample, Sitting, Telemetry
+from results.records.cell import Ceiling, Cell, Run, Sample, SessionRow, Telemetry
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
 from results.store.manifest import Manifest
 from results.store.store import Store
@@ -102,7 +102,7 @@ def write_run(path: Path, device_name: str = H100, peak_tflops: float | None = N
     manifest = Manifest(name="made-up", created_at="2026-01-02T03:04:05Z", options=options)
     with Store.create(path, manifest, Unsynced()) as store:
         for name in ("s0", "s1"):
-            store.append_sitting(_sitting(name, device_name))
+            store.append_session(_session(name, device_name))
         store.append_ceilings([_ceiling(*row) for row in CEILINGS])
         for cell in (*map(_cell, RATIO), _cell(("mobilenet_v2", 512, "fp32"))):
             _commit(store, cell)
@@ -114,7 +114,7 @@ def write_profiled_run(path: Path, peak_tflops: float | None = None) -> Path:
     options = {} if peak_tflops is None else {"peak_tflops": peak_tflops}
     manifest = Manifest(name="made-up-profiled", created_at="2026-01-02T03:04:05Z", options=options)
     with Store.create(path, manifest, Unsynced()) as store:
-        store.append_sitting(_sitting("s1", H100))
+        store.append_session(_session("s1", H100))
         store.append_ceilings([_ceiling(*row) for row in CEILINGS if row[0] == "s1"])
         for precision in PEAK:
             _commit_profiled(
@@ -137,12 +137,12 @@ def _commit_profiled(store: Store, cell: Cell) -> None:
     trace_id = f"traced-{cell.precision}"
     store.write_operations(trace_id, operations("resnet18", 8, cell.precision), [Storage(0, 4, "input", -1, None)])
     calls = [call for work in works for call in profiled_operations(work, cell.precision)]
-    sealed = store.write_profile(cell.cell_id, 1, calls)
+    entry = store.write_profile(cell.cell_id, 1, calls)
     run = dataclasses.replace(
         _run(cell, "ok", trace_id),
         profiled=works,
         unprofiled={} if "one" in works else {"one": NO_PROFILE},
-        committed=sealed,
+        committed=entry,
     )
     window_s = BLOCKS * STEPS * work_s("batch", cell.precision)
     run = dataclasses.replace(run, window_start_s=100.0, window_end_s=100.0 + window_s, energy_j=POWER_W * window_s)
@@ -233,7 +233,7 @@ def _run(cell: Cell, status: str, trace_id: str, reason: str = "") -> Run:
         **{name: getattr(cell, name) for name in cell.to_row()},
         cell_id=cell.cell_id,
         attempt=1,
-        sitting="s1",
+        session="s1",
         status=status,
         reason=reason,
         trace_id=trace_id,
@@ -312,9 +312,9 @@ def _count(cell: Cell, counter: str, operator: str, mac: int, unit: str = "mac")
     )
 
 
-def _sitting(name: str, device_name: str) -> Sitting:
-    return Sitting(
-        sitting=name,
+def _session(name: str, device_name: str) -> SessionRow:
+    return SessionRow(
+        session=name,
         started_at="2026-01-02T03:04:05Z",
         host="host",
         device="cuda",
@@ -324,9 +324,9 @@ def _sitting(name: str, device_name: str) -> Sitting:
     )
 
 
-def _ceiling(sitting: str, precision: str, unit: str, operation: str, flop_per_s: float) -> Ceiling:
+def _ceiling(session: str, precision: str, unit: str, operation: str, flop_per_s: float) -> Ceiling:
     return Ceiling(
-        sitting=sitting,
+        session=session,
         device="cuda",
         precision=precision,
         unit=unit,

@@ -20,17 +20,17 @@ def small_run(target: Path, cells: int = 2) -> Path:
     data = read_run(PUBLISHED)
     counts = {run.cell_id: sum(row.cell_id == run.cell_id for row in data.records(Sample)) for run in data.runs}
     with Store.create(target, data.manifest, Unsynced()) as store:
-        for sitting in data.sittings:
-            store.append_sitting(sitting)
+        for session in data.sessions:
+            store.append_session(session)
         store.append_ceilings(data.ceilings)
         for run in sorted(data.runs, key=lambda run: counts[run.cell_id])[:cells]:
             store.write_operations(run.trace_id, *read_operations(PUBLISHED, run.trace_id))
-            seals = store.write_profile(run.cell_id, 1, read_profile(PUBLISHED, run.cell_id, run.attempt))
+            entries = store.write_profile(run.cell_id, 1, read_profile(PUBLISHED, run.cell_id, run.attempt))
             kept = {
                 file: [replace(row, attempt=1) for row in data.rows[file] if key_of(row) == key_of(run)]
                 for file in CELL_FILES
             }
-            store.commit(replace(run, attempt=1, profile="", committed=seals), kept)
+            store.commit(replace(run, attempt=1, profile="", committed=entries), kept)
     return target
 
 

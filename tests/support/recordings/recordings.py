@@ -40,7 +40,7 @@ def mm(m: int, k: int, n: int, index: int = 0, **more: Any) -> ProfiledOperation
 
 def a_run(**more: Any) -> Run:
     """A run whose batch of 2 was profiled."""
-    fields = {"model": "net", "batch_size": 2, "device": "cpu", "sitting": "s", "status": "ok", "profiled": ("batch",)}
+    fields = {"model": "net", "batch_size": 2, "device": "cpu", "session": "s", "status": "ok", "profiled": ("batch",)}
     return Run(**{"cell_id": "c", "attempt": 1, "methods": ("batch",), **fields, **more})
 
 

@@ -116,7 +116,7 @@ def resnet(precision: str = "fp32", **more: object) -> Cell:
 
 
 def run_of(cell: Cell, measured: CellMeasurement) -> Run:
-    return dataclasses.replace(measured.run, attempt=1, sitting="s0", status="ok", reason="")
+    return dataclasses.replace(measured.run, attempt=1, session="s0", status="ok", reason="")
 
 
 @pytest.mark.parametrize("more", [{"precision": "fp32"}, {"precision": "amp-fp16", "layout": "channels_last"}])

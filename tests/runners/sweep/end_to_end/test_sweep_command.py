@@ -190,13 +190,13 @@ def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(plac
 
 def test_a_run_of_another_machine_is_refused_and_stays_as_it_was(place):
     """A session of a GPU in the run; here is none. Its manifest must not become that of this machine."""
-    from results.records.cell import Sitting
+    from results.records.cell import SessionRow
     from results.store.store import Store
 
     with Store.resume(place / "run") as store:
-        store.append_sitting(
-            Sitting(
-                sitting="s0",
+        store.append_session(
+            SessionRow(
+                session="s0",
                 started_at="2026-01-02T03:04:05Z",
                 host="far",
                 device="cuda",
@@ -207,13 +207,13 @@ def test_a_run_of_another_machine_is_refused_and_stays_as_it_was(place):
             )
         )
     (place / "run" / ".lock").unlink()
-    before = (place / "run" / "manifest.json").read_bytes(), (place / "run" / "sittings.csv").read_bytes()
+    before = (place / "run" / "manifest.json").read_bytes(), (place / "run" / "sessions.csv").read_bytes()
     done = here("--resume", "run", "--device", "cpu", cwd=place)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "this machine cannot go on with the run: device_name is" in done.stderr.splitlines()[-1]
     assert "'NVIDIA H100 80GB HBM3' in the run" in done.stderr
     assert "Traceback" not in done.stderr
-    after = (place / "run" / "manifest.json").read_bytes(), (place / "run" / "sittings.csv").read_bytes()
+    after = (place / "run" / "manifest.json").read_bytes(), (place / "run" / "sessions.csv").read_bytes()
     assert after == before
     assert json.loads(after[0])["commands"] == []

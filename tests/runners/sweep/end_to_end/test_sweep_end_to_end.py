@@ -78,7 +78,7 @@ def test_every_file_is_there(done):
     assert "arning" not in done.answer.stderr
     found = {str(file.relative_to(done.path)) for file in done.path.rglob("*") if file.is_file()}
     traces = {run.trace_id for run in done.data.runs}
-    wanted = {"manifest.json", "runs.csv", "samples.csv", "flop_counts.csv", "sittings.csv", "ceilings.csv"}
+    wanted = {"manifest.json", "runs.csv", "samples.csv", "flop_counts.csv", "sessions.csv", "ceilings.csv"}
     wanted |= {f"operations/{trace}{ending}" for trace in traces for ending in (".csv.gz", ".storages.csv.gz")}
     wanted |= {"utilization.csv", "step_times.csv", "cleaned/flop_counts.csv", "cleaned/cleaning_log.csv"}
     assert wanted <= found
@@ -92,7 +92,7 @@ def test_each_cell_is_one_whole_row(done):
     assert points == sorted((model, BATCH) for model in MODEL_FLOP)
     for run in done.data.runs:
         assert (run.status, run.reason) == ("ok", "")
-        assert (run.attempt, run.sitting, run.quick, run.seed) == (1, "s0", True, 3)
+        assert (run.attempt, run.session, run.quick, run.seed) == (1, "s0", True, 3)
         assert (run.parameters, run.items_per_step) == (PARAMETERS[run.model], BATCH)
         assert (run.convolution_unit, run.matmul_unit) == ("fp32", "fp32")
         assert run.flags_before == run.flags_after

@@ -86,8 +86,8 @@ def test_each_precision_has_a_ceiling_and_a_utilization(path, data, run):
 
 
 def test_the_state_before_the_run_is_kept(data):
-    (sitting,) = data.sittings
-    assert sitting.device == "cuda"
-    assert sitting.device_name
-    assert sitting.driver
-    assert "other_processes" in sitting.preflight
+    (session,) = data.sessions
+    assert session.device == "cuda"
+    assert session.device_name
+    assert session.driver
+    assert "other_processes" in session.preflight

@@ -33,7 +33,7 @@ def table(path: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_each_work_is_kept_as_a_whole_trace_and_sealed(path):
+def test_each_work_is_kept_as_a_whole_trace_with_its_checksum(path):
     data = read_run(path)
     (run,) = data.runs
     assert (run.profile, data.problems, run.profiled) == ("kineto", [], ("one", "batch", "last"))

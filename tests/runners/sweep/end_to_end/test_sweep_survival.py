@@ -137,7 +137,7 @@ def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhil
     after = {run.cell_id: run for run in read_run(path).runs}
     assert {cell_id: after[cell_id] for cell_id in measured} == measured, "not touched"
     assert all(after[run.cell_id].attempt == 2 for run in interrupted)
-    assert [sitting.sitting for sitting in read_run(path).sittings] == ["s0", "s1"]
+    assert [session.session for session in read_run(path).sessions] == ["s0", "s1"]
     assert done.stdout == (path / "utilization.csv").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Seals of rows, headers and the manifest: what was changed, moved or cut off is told, and no row of it is used."""
+"""Checksums of rows, headers and the manifest: what was changed, moved or cut off is told, and no row of it is used."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def lines_of(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-@pytest.mark.parametrize("file", ["runs.csv", "sittings.csv", "ceilings.csv"])
+@pytest.mark.parametrize("file", ["runs.csv", "sessions.csv", "ceilings.csv"])
 def test_a_header_that_was_changed_costs_every_row(path, file):
     text = (path / file).read_bytes()
     (path / file).write_bytes(text.replace(b"device", b"divice", 1))
@@ -47,7 +47,7 @@ def test_a_version_that_was_changed_hides_nothing(path, version):
     assert data.problems[0] == "manifest.json: not as it was written: its checksum does not match"
 
 
-def test_a_damaged_row_does_not_stop_the_next_sitting(path):
+def test_a_damaged_row_does_not_stop_the_next_session(path):
     file = path / "ceilings.csv"
     file.write_bytes(file.read_bytes().replace(b"3000000000000.0", b"9000000000000.0"))
     with Store.resume(path) as store:
