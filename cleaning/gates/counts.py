@@ -1,10 +1,14 @@
-"""Gates of counts: each operation once, the batch that the cell says, both passes, one convention. Counts are exact."""
+"""Gates of counts: each operation once, the batch and the precision that the cell says, both passes, one convention.
+
+Counts are exact.
+"""
 
 from collections.abc import Iterator
 
+from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
 from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN, differing_kinds
-from cleaning.gates.evidence import Evidence, Finding, TraceFacts, faultless, finding
+from cleaning.gates.evidence import Evidence, Finding, Gate, TraceFacts, faultless, finding
 from cleaning.reconcile.agreement import ENOUGH
 from results.records.cell import Run
 from results.records.rows import MEASURED, to_text
@@ -136,3 +140,112 @@ def sizes_of(run: Run) -> str:
     """What decides a model's counts beside the batch."""
     words = [run.inputs, run.batch_maker, run.model_digest, *run.frozen, *run.checkpoint]
     return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper), *words])
+
+
+_DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
+
+
+def precision(evidence: Evidence) -> Iterator[Finding]:
+    """Flags and units of each cell, and the dtypes of its real step, against its precision's policy."""
+    for run in evidence.measured_cells:
+        yield from _flags(run)
+        yield from _dtypes(run)
+
+
+def _flags(run: Run) -> Iterator[Finding]:
+    """Flags before and after a cell against its precision's policy, and the units that the row names."""
+    policy = PRECISIONS.get(run.precision)
+    if policy is None or not (run.flags_before or run.flags_after):
+        return
+    wrong = [
+        f"{when} it {disagreement}"
+        for when, flags in (("before", run.flags_before), ("after", run.flags_after))
+        for disagreement in disagreements(flags, policy, run.device, run.cudnn_benchmark, run.deterministic)
+    ]
+    named = unit_of(policy.autocast or "float32", policy, run.device)
+    wrong += [
+        f"{what} unit {unit}, of {run.precision} it is {named}"
+        for what, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit))
+        if unit != named
+    ]
+    if not (run.flags_before and run.flags_after):
+        wrong.append("flags were read once")
+    elif run.flags_before != run.flags_after:
+        flags = {**run.flags_before, **run.flags_after}
+        pairs = [(name, run.flags_before.get(name), run.flags_after.get(name)) for name in flags]
+        wrong += [f"{name} was {a} before and {b} after" for name, a, b in pairs if a != b]
+    yield faultless(run.cell_id, wrong)
+
+
+def _dtypes(run: Run) -> Iterator[Finding]:
+    """Model FLOP of the real step by dtype: of float32 policies all, of autocast most of it."""
+    wanted, total = _DTYPES.get(run.precision), sum(run.executed.values())
+    if wanted is None or not total:
+        return
+    share = sum(flop for name, flop in run.executed.items() if name.partition("/")[2] == wanted) / total
+    least = 1.0 if wanted == "float32" else 0.5
+    yield finding(run.cell_id, share >= least, f"{100 * share:.3g} % of model FLOP in {wanted}")
+
+
+_TABLE = ("committed", "operations_once")
+COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        "operations_once",
+        "the operation table has each call once: no gap in its numbers, no product twice",
+        operations_once,
+        "an operation table",
+        ("committed",),
+    ),
+    Gate(
+        "batch",
+        "the batch in the operation table's shapes, and the items a step, are those of the cell",
+        batch,
+        "an operation table that begins with a batch",
+        _TABLE,
+    ),
+    Gate(
+        "executed",
+        "one real step on the device ran the model FLOP of the table, by kind and dtype",
+        executed,
+        "a real step that was counted on the device",
+        (*_TABLE, "batch"),
+    ),
+    Gate(
+        "flags",
+        "flags before and after each cell, its units, and the dtypes of its products are those of its precision",
+        precision,
+        "flags that were read back, or a real step that was counted on the device",
+        ("committed", "executed"),
+    ),
+    Gate(
+        "backward_forward",
+        "backward FLOP is exactly what the forward pass of this model implies",
+        backward_forward,
+        "an operation table with weights, of convolutions and matrix products alone",
+        _TABLE,
+    ),
+    Gate(
+        "affine",
+        "exact counts are slope × batch + constant in integers, over at least three batch sizes",
+        affine,
+        "three batches of one model",
+        COUNTED,
+    ),
+    Gate(
+        "conventions",
+        "no counter's forward products are twice or half the exact count: a multiply-add is 2 FLOP",
+        conventions,
+        "a counter beside an exact count",
+        COUNTED,
+    ),
+    Gate(
+        "profiles",
+        "cleaned profiles have the exact count, forward and backward",
+        profiles,
+        "a profile beside an exact count",
+        COUNTED,
+        on=(),
+    ),
+)

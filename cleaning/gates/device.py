@@ -1,19 +1,14 @@
-"""Gates of the device and of what is kept of it: committed rows, one machine, no stand-in, dense peaks, its self-test,
-the precision it computed in, its other users, clock and energy.
-"""
+"""Gates of the device: its other users, its clock, its energy, and the peaks that it is divided by."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.devices import peaks, telemetry
-from analysis.devices.peaks import is_stand_in
-from analysis.devices.precisions import PRECISIONS, UNITS, disagreements, unit_of
+from analysis.devices.precisions import UNITS
 from analysis.utilization.utilization import limits_seen
-from cleaning.gates.evidence import RUN, SELF_TEST_FILE, Evidence, Finding, faultless, finding, self_test_faults
+from cleaning.gates.evidence import RUN, Evidence, Finding, Gate, faultless, finding
 from results.records.cell import Run, Telemetry
 from results.store.layout import key_of
-from results.store.manifest import DIRTY, differing
 
 SHARED = "shared_device"
 """How a cell's warning begins that others came to its GPU."""
@@ -31,84 +26,6 @@ OVERCLOCKED = 1.01
 
 ABOVE_LIMIT = 1.1
 """Mean power of a window ÷ the device's limit: beyond this the counter or the window is wrong."""
-
-_DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
-
-
-def hardware(evidence: Evidence) -> Iterator[Finding]:
-    """Each session's device: none that stands in for another, by its name, its own word or its ceilings' name."""
-    for session in evidence.data.sessions:
-        names = {session.device_name, str(session.environment.get("name") or "")}
-        names |= {row.device_name for row in evidence.data.ceilings if row.session == session.session}
-        marked = sorted(filter(is_stand_in, names)) or (["stand_in"] if session.environment.get("stand_in") else [])
-        words = f"{session.session}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
-        yield finding(RUN, not marked, words)
-
-
-def self_test(evidence: Evidence) -> Iterator[Finding]:
-    """The run's self-test: passed, with every check that a GPU can answer, on the device and by the software of it."""
-    used = {run.session for run in evidence.data.runs}
-    sessions = (session for session in evidence.data.sessions if session.session in used)
-    homes = [session for session in sessions if session.device.startswith("cuda")]
-    test = evidence.self_test
-    if not homes or test is None:
-        return
-    if isinstance(test, str):
-        words = [test]
-    else:
-        own = {"device": test.device, "driver": test.driver, "torch": test.torch_version}
-        own["harness_version"] = test.harness_version
-        runs = [
-            (session.device_name, session.driver, session.torch_version, session.environment.get("harness_version"))
-            for session in homes
-        ]
-        pairs = zip(own.items(), zip(*runs, strict=True), strict=True)
-        elsewhere = [f"of {name} {text!r}, the run of {of[0]!r}" for (name, text), of in pairs if text not in of]
-        words = [*self_test_faults(test), *elsewhere]
-    yield finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words)}")
-
-
-def precision(evidence: Evidence) -> Iterator[Finding]:
-    """Flags and units of each cell, and the dtypes of its real step, against its precision's policy."""
-    yield from _flags(evidence)
-    yield from _dtypes(evidence)
-
-
-def _flags(evidence: Evidence) -> Iterator[Finding]:
-    """Flags before and after each cell against its precision's policy, and the units that the row names."""
-    for run in evidence.measured_cells:
-        policy = PRECISIONS.get(run.precision)
-        if policy is None or not (run.flags_before or run.flags_after):
-            continue
-        wrong = [
-            f"{when} it {disagreement}"
-            for when, flags in (("before", run.flags_before), ("after", run.flags_after))
-            for disagreement in disagreements(flags, policy, run.device, run.cudnn_benchmark, run.deterministic)
-        ]
-        named = unit_of(policy.autocast or "float32", policy, run.device)
-        wrong += [
-            f"{what} unit {unit}, of {run.precision} it is {named}"
-            for what, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit))
-            if unit != named
-        ]
-        if not (run.flags_before and run.flags_after):
-            wrong.append("flags were read once")
-        elif run.flags_before != run.flags_after:
-            flags = {**run.flags_before, **run.flags_after}
-            pairs = [(name, run.flags_before.get(name), run.flags_after.get(name)) for name in flags]
-            wrong += [f"{name} was {a} before and {b} after" for name, a, b in pairs if a != b]
-        yield faultless(run.cell_id, wrong)
-
-
-def _dtypes(evidence: Evidence) -> Iterator[Finding]:
-    """Model FLOP of the real step by dtype: of float32 policies all, of autocast most of it."""
-    for run in evidence.measured_cells:
-        wanted, total = _DTYPES.get(run.precision), sum(run.executed.values())
-        if wanted is None or not total:
-            continue
-        share = sum(flop for name, flop in run.executed.items() if name.partition("/")[2] == wanted) / total
-        least = 1.0 if wanted == "float32" else 0.5
-        yield finding(run.cell_id, share >= least, f"{100 * share:.3g} % of model FLOP in {wanted}")
 
 
 def other_processes(evidence: Evidence) -> Iterator[Finding]:
@@ -205,34 +122,6 @@ SAME = 1e-9
 """Relative difference of two derived numbers that are the same."""
 
 
-def committed(evidence: Evidence) -> Iterator[Finding]:
-    """What the reader left out, could not match with a checksum, or could not read as values of their columns."""
-    data = evidence.data
-    ids = {run.cell_id for run in data.all_runs}
-    for problem in data.problems:
-        named = next((cell_id for cell_id in sorted(ids) if cell_id in problem), RUN)
-        yield Finding(named, False, problem)
-    for run in evidence.measured_cells:
-        yield Finding(run.cell_id, True)
-    for trace_id, facts in evidence.facts.items():
-        for run in (run for run in data.runs if run.trace_id == trace_id and facts.fault):
-            yield Finding(run.cell_id, False, facts.fault)
-
-
-def one_machine(evidence: Evidence) -> Iterator[Finding]:
-    """Sessions that could not have been collected into one run, and code that nobody can look up."""
-    used = {run.session for run in evidence.data.runs}
-    sessions = [session for session in evidence.data.sessions if session.session in used]
-    for first, second in itertools.pairwise(sessions):
-        words = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
-        yield finding(RUN, not words, f"{first.session} and {second.session} differ in {words}")
-    for session in sessions:
-        version = str(session.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
-        known = "+g" in version or not session.device.startswith("cuda")
-        words = f"{session.session} was measured by {version or 'unknown code'}"
-        yield Finding(RUN, known and not version.endswith(DIRTY), words if known else f"{words}, of no known commit")
-
-
 def peak(evidence: Evidence) -> Iterator[Finding]:
     """Each peak that was divided by, against the table of today and against what the multiprocessors could do."""
     for run in evidence.measured_cells:
@@ -272,3 +161,37 @@ def _bound(environment: Mapping[str, Any], name: str, run: Run) -> float | None:
     rates = peaks.derived_upper_bound(capability, count, float(clock_hz), "geforce" in name.casefold())
     known = [rates[unit] for unit in units_of(run) if unit in rates]
     return max(known, default=None)
+
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        "alone",
+        "no other process was on the GPU; others took less than 5 % of the processors",
+        other_processes,
+        "a count of other processes, or of their share of the processors",
+    ),
+    Gate(
+        "clock",
+        "SM clocks were polled throughout the window, are possible and not idle; what lowered them is in the warnings",
+        clock,
+        "telemetry of a GPU",
+        ("committed",),
+        on=("cuda",),
+    ),
+    Gate(
+        "energy",
+        "the energy counter moved, agrees with polled power, and stays within the power limit",
+        energy,
+        "an energy counter or polled power",
+        ("committed",),
+        on=("cuda",),
+    ),
+    Gate(
+        "peak",
+        "peaks are the table's dense ones, and no higher than multiprocessors × rate × highest clock",
+        peak,
+        "a datasheet's peak or the user's",
+        ("one_machine",),
+        on=("cuda",),
+    ),
+)

@@ -99,6 +99,12 @@ class Evidence:
         """Where and when a cell was measured."""
         return next((session for session in self.data.sessions if session.session == run.session), None)
 
+    @property
+    def used_sessions(self) -> list[SessionRow]:
+        """The sessions that some cell's last attempt is of."""
+        used = {run.session for run in self.data.runs}
+        return [session for session in self.data.sessions if session.session in used]
+
     @functools.cached_property
     def fractions(self) -> Mapping[Key, Sequence[Utilization]]:
         """Attempt → its rows of utilization.csv, rebuilt."""
@@ -190,9 +196,6 @@ def faultless(cell_id: str, faults: Iterable[str]) -> Finding:
     return Finding(cell_id, not words, words)
 
 
-Check = Callable[[Evidence], Iterable[Finding]]
-
-
 @dataclass(frozen=True)
 class Gate:
     """name; checks: what must hold, in words; check: asks it; needs: what an open gate lacks; after: the gates whose
@@ -200,7 +203,7 @@ class Gate:
 
     name: str
     checks: str
-    check: Check
+    check: Callable[[Evidence], Iterable[Finding]]
     needs: str
     after: tuple[str, ...] = ()
     on: tuple[str, ...] = ("cuda", "cpu")

@@ -13,8 +13,9 @@ from analysis.devices.ceilings import FAST_ALGORITHM, FAST_ALGORITHMS, able_to_b
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.utilization.denominators import loaded
 from analysis.utilization.step_times import whole_steps
+from cleaning.gates.counts import COUNTED
 from cleaning.gates.device import units_of
-from cleaning.gates.evidence import RUN, Evidence, Finding, finding
+from cleaning.gates.evidence import RUN, Evidence, Finding, Gate, finding
 from results.records.cell import Ceiling, Run, Sample
 from results.records.rows import LOOP
 from results.store.layout import key_of
@@ -189,3 +190,57 @@ def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
         if (fastest := best(rows, unit)) is not None:
             words = loaded(fastest)
             yield finding(RUN, not words, f"{_name(fastest)}: {words}")
+
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        "synchronised",
+        "blocks of steps and of a paired ceiling do not overlap, end after their device work and lie in the window",
+        synchronised,
+        "timed blocks",
+        ("committed",),
+    ),
+    Gate(
+        "ceiling_rate",
+        "a ceiling is its FLOP ÷ the median time of its calls; none is above the peak of its unit, except convolutions "
+        "whose kernels name a fast algorithm",
+        ceiling_rate,
+        "a ceiling",
+    ),
+    Gate(
+        "ceiling_load",
+        "the calls of a session's ceilings scatter as on an idle device",
+        ceiling_load,
+        "a ceiling",
+    ),
+    Gate(
+        "possible_time",
+        "no step is faster than its FLOP at the highest clock, nor 1.25 × the ceiling measured here; nor is a paired "
+        "ceiling above the latter",
+        possible_time,
+        "a peak at the highest clock, or a ceiling",
+        ("committed", "synchronised", "flags", *COUNTED),
+    ),
+    Gate(
+        "at_most_one",
+        "utilization of tensor units is at most 1; above 1 on others is marked",
+        at_most_one,
+        "a utilization of a datasheet's peak or the user's",
+        ("synchronised", "flags", "conventions", "possible_time", *COUNTED),
+        on=("cuda",),
+    ),
+    Gate(
+        "converged",
+        "each interval is as narrow as requested, over enough blocks",
+        converged,
+        "timed blocks",
+        ("committed", "synchronised"),
+    ),
+    Gate(
+        "losses",
+        "the loss of the last timed step is finite, and no classifier's is below 0",
+        losses,
+        "a loss",
+        ("committed",),
+    ),
+)
