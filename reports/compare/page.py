@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING
 from analysis.stats.comparison import SESSIONS
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style
-from reports.shared.html import PageBlock, PageTable, PageVerdict, Part, Section, document, natural, picture, span
+from reports.shared.html import (
+    About,
+    PageBlock,
+    PageTable,
+    PageVerdict,
+    Part,
+    Section,
+    document,
+    natural,
+    picture,
+    span,
+)
 from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, parts, percent
 from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text
@@ -62,7 +73,7 @@ def page(
 ) -> str:
     """The whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let differ."""
     title = " · ".join(("flopledger", f"{sides[1].name} against {sides[0].name}"))
-    pictures = [picture(name, svg) for name, svg in figures.items()]
+    pictures = [picture(name, svg, CAPTIONS) for name, svg in figures.items()]
     lines = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
     problems = ("What was wrong with the runs' files; rows that it names are in no number here.", lines)
     sections = (
@@ -167,6 +178,15 @@ def _facts(side: Side) -> dict[str, str]:
 
 
 NAME = "step_time_ratio"
+CAPTIONS = {
+    NAME: About(
+        "Which cells take longer in B, and by how much",
+        "comparison.csv",
+        "Dots with bars for 95 % intervals: a row for each cell of both runs, the mean step time in B ÷ that in A "
+        "across; a line at 1, a grey band for the margin within which cells are the same, a colour and mark for "
+        "each verdict.",
+    ),
+}
 
 MOST = 40
 """Cells on one figure; more go on to the next."""

@@ -17,7 +17,8 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.utilization.numerators import PROFILER
 from reports.shared import figure_style
 from reports.shared.numbers import STATUS_WORDS, fitting, variant_lines
-from results.records.rows import MEASURED
+from results.records.rows import MEASURED, Record
+from results.store.layout import table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -333,6 +334,12 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def distinct(values: pd.Series[float]) -> list[float]:
     """Ratios that are marks of their own, the smallest first: those of seven equal digits are one."""
     return sorted({float(f"{value:.7g}") for value in values.dropna()})
+
+
+def drawable(rows: Sequence[Record], record: type[Record]) -> pd.DataFrame:
+    """Rows as a table in which names of models are drawn as they stand."""
+    frame = table(record, rows)
+    return frame.assign(model=frame["model"].map(figure_style.label)) if "model" in frame else frame
 
 
 def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:

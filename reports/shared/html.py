@@ -18,7 +18,7 @@ import base64
 import hashlib
 import re
 import urllib.parse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -174,77 +174,12 @@ _AS_THEY_ARE = ' "/:;=,()!*@?$'
 
 @dataclass(frozen=True)
 class About:
-    """caption: what to see. file: what it is drawn from. shows: marks, axes and panels, for those who cannot see it."""
+    """What is said of a figure and of its other pages. caption: what to see. file: what it is drawn from. shows: marks,
+    axes and panels, for those who cannot see it."""
 
     caption: str
     file: str
     shows: str
-
-
-FIGURES: dict[str, About] = {
-    "utilization_by_model": About(
-        "Which model uses most of the peak, by batch size and precision",
-        "utilization.csv",
-        "Dots with bars for 95 % intervals: a row for each model, the best on top, utilization in percent across, a "
-        "panel for each batch size, a colour and mark for each precision.",
-    ),
-    "utilization_by_batch": About(
-        "How the utilization of each model changes with the batch size",
-        "utilization.csv",
-        "Lines: a panel for each model, batch size across, utilization in percent upwards with bars for 95 % "
-        "intervals, a colour and mark for each precision.",
-    ),
-    "utilization_by_method": About(
-        "How far the ways of counting agree on each model's utilization",
-        "utilization.csv",
-        "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method (theory of each "
-        "counter, one, batch, epoch, exact); utilization in percent across.",
-    ),
-    "utilization_by_method_post2021": About(
-        "The same in the arithmetic of the 2021 post, to compare with its 0.3 to 0.75",
-        "utilization_post2021.csv",
-        "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method, as the 2021 "
-        "post counts: a multiply-add is 1, over the fp32 peak.",
-    ),
-    "flops_per_image_by_batch": About(
-        "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
-        "cleaned/profile_counts.csv",
-        "A panel for each model: images in a step across, GFLOP an image upwards; circles are forward, squares "
-        "backward, hollow as found, filled as cleaned, with a line through the cleaned ones.",
-    ),
-    "flops_by_operation": About(
-        "Which operations the profiler counts right, too high or too low",
-        "cleaned/profiled_operations.csv.gz",
-        "Bars for each part of one model in order of execution, forward on the left, backward on the right, in "
-        "GFLOP of one image; plain bars were found right, hatched ones were added or taken out by cleaning.",
-    ),
-    "backward_forward_by_operation": About(
-        "Backward ÷ forward of each kind of operation, found and cleaned",
-        "cleaned/ratios.csv",
-        "A row for each kind of operation: its backward ÷ forward FLOP across, a mark for each value, hollow as "
-        "found, filled as cleaned, black our own count; a dashed line at 2.",
-    ),
-    "backward_forward_by_model": About(
-        "Backward ÷ forward of each model beside its exact value",
-        "cleaned/ratios.csv",
-        "A row for each model: backward ÷ forward FLOP across, hollow as found, filled as cleaned, a black stroke "
-        "for the exact value, a dashed line at 2.",
-    ),
-    "epoch_time_by_batch": About(
-        "How long an epoch takes at each batch size, profiled and not",
-        "work_times.csv",
-        "A panel for each model: batch size across, seconds an epoch upwards with bars for 95 % intervals; filled "
-        "without the profiler, hollow under it, a cross for an epoch that was run whole.",
-    ),
-    "step_time_ratio": About(
-        "Which cells take longer in B, and by how much",
-        "comparison.csv",
-        "Dots with bars for 95 % intervals: a row for each cell of both runs, the mean step time in B ÷ that in A "
-        "across; a line at 1, a grey band for the margin within which cells are the same, a colour and mark for "
-        "each verdict.",
-    ),
-}
-"""Figure → what is said of it. One of several pages takes that of its first; others have their name alone."""
 
 
 @dataclass(frozen=True)
@@ -261,14 +196,16 @@ class Picture:
     kind: ClassVar[str] = "picture"
 
 
-def picture(name: str, svg: str) -> Picture:
-    """A figure by its file's name. Its URI is for single quotes, without the SVG's prologue, which names a DTD on the
-    network."""
+def picture(name: str, svg: str, captions: Mapping[str, About]) -> Picture:
+    """A figure by its file's name. captions: by the names of figures' first pages.
+
+    Its URI is for single quotes, without the SVG's prologue, which names a DTD on the network.
+    """
     from markupsafe import Markup
 
-    base = max((base for base in FIGURES if f"{name}_".startswith(f"{base}_")), key=len, default="")
+    base = max((base for base in captions if f"{name}_".startswith(f"{base}_")), key=len, default="")
     words = name.replace("_", " ")
-    about = FIGURES.get(base, About(words, "derived files", f"{words.capitalize()}."))
+    about = captions.get(base, About(words, "derived files", f"{words.capitalize()}."))
     page = name.removeprefix(base).strip("_").replace("_", " ") if base else ""
     alt = f"{about.caption}{f' ({page})' if page else ''}. {about.shows}"
     size = _SIZE.search(svg)

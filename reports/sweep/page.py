@@ -38,6 +38,7 @@ from reports.shared.numbers import (
     session_words,
     skeleton,
 )
+from reports.sweep.figures import CAPTIONS
 from reports.sweep.headline import basis, closing
 from reports.sweep.repeats import one_a_cell, repeat_lines, variant_table
 from reports.sweep.table import cells_table, heading, methods_table, methods_text, peak_lines, rate_unit
@@ -138,7 +139,7 @@ def _methods(built: Built) -> Sequence[Part | None]:
 def _figures(built: Built, figures: Mapping[str, str]) -> Sequence[Part]:
     if not figures:
         return ("None could be drawn from these rows.",)
-    return (devices_sentence(built.utilization), *(picture(name, svg) for name, svg in figures.items()))
+    return (devices_sentence(built.utilization), *(picture(name, svg, CAPTIONS) for name, svg in figures.items()))
 
 
 NO_REASON = "no reason is given"

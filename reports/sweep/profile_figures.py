@@ -18,15 +18,47 @@ import numpy as np
 from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN
 from reports.shared import figure_panels, figure_style
+from reports.shared.html import About
 from reports.shared.numbers import digits, fitting, scaled
+from results.records.counts import CleanedOperation, ProfileCount, Ratio
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from cleaning.reconcile.variants import Built
+
 BY_BATCH = "flops_per_image_by_batch"
 BY_OPERATION = "flops_by_operation"
+CAPTIONS = {
+    "flops_per_image_by_batch": About(
+        "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
+        "cleaned/profile_counts.csv",
+        "A panel for each model: images in a step across, GFLOP an image upwards; circles are forward, squares "
+        "backward, hollow as found, filled as cleaned, with a line through the cleaned ones.",
+    ),
+    "flops_by_operation": About(
+        "Which operations the profiler counts right, too high or too low",
+        "cleaned/profiled_operations.csv.gz",
+        "Bars for each part of one model in order of execution, forward on the left, backward on the right, in "
+        "GFLOP of one image; plain bars were found right, hatched ones were added or taken out by cleaning.",
+    ),
+    "backward_forward_by_operation": About(
+        "Backward ÷ forward of each kind of operation, found and cleaned",
+        "cleaned/ratios.csv",
+        "A row for each kind of operation: its backward ÷ forward FLOP across, a mark for each value, hollow as "
+        "found, filled as cleaned, black our own count; a dashed line at 2.",
+    ),
+    "backward_forward_by_model": About(
+        "Backward ÷ forward of each model beside its exact value",
+        "cleaned/ratios.csv",
+        "A row for each model: backward ÷ forward FLOP across, hollow as found, filled as cleaned, a black stroke "
+        "for the exact value, a dashed line at 2.",
+    ),
+}
+"""Figure → what its page says of it."""
+
 PHASES = ("forward", "backward")
 WORKS = ("one", "batch", "last")
 """Works with a profile of their own; an epoch is their sum."""
@@ -37,6 +69,17 @@ _MOST_FIGURES = 3
 _BAR_IN = 0.145
 _AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersize": 6}
 """A sum that leaves products out."""
+
+
+def figures(built: Built) -> dict[str, Figure]:
+    """File name → figure, for whatever profiles there are."""
+    variants = {row.cell_id: row.variant for row in built.utilization}
+    models = {row.cell_id: figure_style.label(row.model) for row in (*built.profile_counts, *built.utilization)}
+    return (
+        by_batch(figure_panels.drawable(built.profile_counts, ProfileCount), variants)
+        | by_operation(figure_panels.drawable(built.cleaned_operations, CleanedOperation), models)
+        | ratios(figure_panels.drawable(built.ratios, Ratio))
+    )
 
 
 # --- FLOP per image by batch size ----------------------------------------------------------------------------------

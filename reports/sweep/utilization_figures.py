@@ -20,19 +20,57 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cleaning.reconcile.variants import HEADLINES, METHODS
+from cleaning.reconcile.variants import HEADLINES, METHODS, RECORDED_METHODS
 from reports.shared import figure_panels, figure_style
+from reports.shared.html import About
 from reports.shared.numbers import OF_WHAT, ceiling_name, fitting, si, variant_lines
+from results.records.answers import Utilization, WorkTime
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from cleaning.reconcile.variants import Built
+
 POINT = ("model", "variant", "precision", "batch_size")
 """What sets the points of a figure apart."""
 
 BY_METHOD = "utilization_by_method"
+CAPTIONS = {
+    "utilization_by_model": About(
+        "Which model uses most of the peak, by batch size and precision",
+        "utilization.csv",
+        "Dots with bars for 95 % intervals: a row for each model, the best on top, utilization in percent across, a "
+        "panel for each batch size, a colour and mark for each precision.",
+    ),
+    "utilization_by_batch": About(
+        "How the utilization of each model changes with the batch size",
+        "utilization.csv",
+        "Lines: a panel for each model, batch size across, utilization in percent upwards with bars for 95 % "
+        "intervals, a colour and mark for each precision.",
+    ),
+    "utilization_by_method": About(
+        "How far the ways of counting agree on each model's utilization",
+        "utilization.csv",
+        "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method (theory of each "
+        "counter, one, batch, epoch, exact); utilization in percent across.",
+    ),
+    "utilization_by_method_post2021": About(
+        "The same in the arithmetic of the 2021 post, to compare with its 0.3 to 0.75",
+        "utilization_post2021.csv",
+        "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method, as the 2021 "
+        "post counts: a multiply-add is 1, over the fp32 peak.",
+    ),
+    "epoch_time_by_batch": About(
+        "How long an epoch takes at each batch size, profiled and not",
+        "work_times.csv",
+        "A panel for each model: batch size across, seconds an epoch upwards with bars for 95 % intervals; filled "
+        "without the profiler, hollow under it, a cross for an epoch that was run whole.",
+    ),
+}
+"""Figure → what its page says of it."""
+
 LANES = ("theory, fvcore", "theory, ptflops", "one", "batch", "epoch", "exact")
 MAIN_COUNTERS = ("fvcore", "ptflops")
 
@@ -44,7 +82,15 @@ _MOST_PANELS = 20
 _MOST_LANES = 84
 
 
-def figures(frame: pd.DataFrame) -> dict[str, Figure]:
+def figures(built: Built) -> dict[str, Figure]:
+    """File name → figure, of all rows of utilization.csv and, where passes were recorded, utilization_post2021.csv."""
+    fractions = figure_panels.drawable(built.utilization, Utilization)
+    of_the_post = figure_panels.drawable(built.post2021, Utilization)
+    post2021 = by_method(of_the_post, post2021=True) if RECORDED_METHODS & set(of_the_post["method"]) else {}
+    return by_model(fractions) | by_method(fractions) | post2021
+
+
+def by_model(frame: pd.DataFrame) -> dict[str, Figure]:
     """File name → figure: utilization by model and precision, and by batch size where there are several.
 
     frame: rows of utilization.csv. Empty without cells. Draw and render inside `style.theme()`.
@@ -292,9 +338,9 @@ _DECADE = 8.0
 """A panel whose times differ more than this many times needs a logarithmic axis."""
 
 
-def epoch_times(frame: pd.DataFrame) -> dict[str, Figure]:
-    """File name → figure; {} without epochs. frame: rows of work_times.csv."""
-    rows = frame[frame["work"] == "epoch"]
+def epoch_times(works: Sequence[WorkTime]) -> dict[str, Figure]:
+    """File name → figure; {} without epochs. works: of a run."""
+    rows = figure_panels.drawable([row for row in works if row.work == "epoch"], WorkTime)
     if rows.empty:
         return {}
     points = _epoch_points(rows)

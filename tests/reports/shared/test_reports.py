@@ -245,7 +245,7 @@ def grid(models: Iterable[str], precisions: Iterable[str], batches: Iterable[int
 def drawn(tmp_path: Path, rows: list[Utilization]) -> dict[str, Any]:
     path = tmp_path / "utilization.csv"
     path.write_text(to_csv(rows, Utilization), encoding="utf-8")
-    return utilization.figures(table(Utilization, read_records(path, Utilization)))
+    return utilization.by_model(table(Utilization, read_records(path, Utilization)))
 
 
 def dots(axes: Any) -> list[tuple[float, float]]:

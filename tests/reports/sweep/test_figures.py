@@ -250,9 +250,9 @@ def epoch(time_s: float | None, profiled_s: float | None = None, real_s: float |
     return WorkTime(**{**known, "profiled_time_s": profiled_s, "real_time_s": real_s, **more})
 
 
-def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
+def test_epoch_times_profiled_and_not_and_run() -> None:
     rows = [epoch(20.0, 30.0, 21.0), epoch(12.0, 14.0, cell_id="d", batch_size=64)]
-    (figure,) = utilization_figures.epoch_times(frame(*rows)).values()
+    (figure,) = utilization_figures.epoch_times(rows).values()
     (axes,) = figure.axes
     by_marker = {
         (line.get_marker(), line.get_markerfacecolor() == "white"): list(zip(*line.get_data(), strict=True))
