@@ -136,7 +136,7 @@ OPTIONS: Options = {
     "file": {
         "type": Path,
         "metavar": "FILE|DIR",
-        "help": "trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
+        "help": "trace.json.gz, report.sqlite, PyProf's CSV or dict, …: found by content; a directory: a trace a rank",
     },
     "format": {},
     "out": {"help": "where to write trace.html, kernels, operations and log"},
@@ -188,7 +188,7 @@ def _run(options: Namespace) -> int:
         raise Mistake(f"expected a recording, got {options.file}, which does not exist{suggestion}")
     with as_mistake(Inconsistent, OSError):
         trace = replace(cleaned(read_recording(options.file)), pyprof_rule=options.pyprof)
-    from reports.trace.text import impossible
+    from reports.trace.lines import impossible
 
     if device is None and trace.device_name and (device := peaks.lookup(trace.device_name)) is not None:
         device = replace(device, name=peaks.spelling(device, trace.device_name))  # a row of the table may serve several

@@ -184,7 +184,7 @@ class Recording:
     begin_ns: Unix time at which its clock was 0; 0: that is its clock, or it does not say.
     """
 
-    source: str  # kineto, nsys, pyprof
+    source: str  # the recorder: kineto, nsys, pyprof
     path: str
     calls: pd.DataFrame
     kernels: pd.DataFrame

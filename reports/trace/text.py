@@ -29,7 +29,6 @@ from reports.trace.lines import (
     verdict,
     without_count,
 )
-from reports.trace.lines import impossible as impossible
 from reports.trace.rates import GROUPS, rates, time_ratios, time_shares, utilization
 from reports.trace.timeline import TraceView, has_states, kernel_counts, kernel_words, sentence, timeline
 from results.records import rows as records_rows
@@ -61,6 +60,7 @@ SOURCES = {
     "nsys": "Nsight Systems",
     "pyprof": "PyProf",
 }
+"""Recorder → its name in text, where that is another."""
 
 REASONS = {
     "duplicate_launch": "the recording has two rows for one launch, so that a join on them has its kernel twice",
@@ -256,7 +256,7 @@ def heading(trace: TraceView) -> list[str]:
     time = si_time(lasted / 1e9) + ("" if calls else " with copies and fills") if lasted else "times not recorded"
     device = trace.device_name or ("no device" if calls else "device not recorded")
     return [
-        f"{Path(trace.path).name}: {SOURCES[trace.source]}, {device}, {steps}",
+        f"{Path(trace.path).name}: {SOURCES.get(trace.source, trace.source)}, {device}, {steps}",
         f"{counted(counts['read'], 'operator call' if calls else 'kernel')}, {time}; "
         f"{counts['attributed']} found their operation, {counts['unattributed']} did not",
     ]

@@ -192,7 +192,7 @@ def read_recording(path: Path, part: Callable[[Recording], Recording] | None = N
     with as_mistake(ValueError):
         recording = read(path)
         recording = recording if part is None else part(recording)
-    if recording.source != "pyprof":  # which says itself to what each kernel belongs
+    if (recording.kernels["call"] < 0).all():  # PyProf says itself to which call each kernel belongs
         recording = attribute(recording)
     _check_kernels(recording, path)
     return recording
@@ -205,4 +205,7 @@ def _check_kernels(recording: Recording, path: Path) -> None:
         return
     if whats & {"memcpy", "memset"} or len(recording.lost_launches):
         unread = "".join(f" ({problem})" for problem in recording.problems if problem.startswith("not read"))
-        raise Mistake(f"{path}: kernels were launched, none was recorded{unread}; {WITH_KERNELS[recording.source]}")
+        raise Mistake(
+            f"{path}: kernels were launched, none was recorded{unread}; "
+            f"{WITH_KERNELS.get(recording.source, 'record again with kernels')}"
+        )

@@ -11,6 +11,7 @@ import pytest
 from analysis.devices import peaks
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
+from reports.trace.lines import impossible
 from reports.trace.rates import GROUPS, rates
 from reports.trace.timeline import TraceView
 from results.records.counts import Kernel
@@ -257,8 +258,7 @@ def half(flop: int, time_s: float = 1e-3):
 
 
 def test_faster_than_tensor_units_can_be_is_an_error_and_says_which() -> None:
-    (line,) = trace_text.impossible(half(200 * G), V100)  # 200 TFLOP/s, the peak being 125
+    (line,) = impossible(half(200 * G), V100)  # 200 TFLOP/s, the peak being 125
     assert line.startswith("fp16: 200 TFLOP/s in its products, 160 % of 125 TFLOP/s; above_one: 1 of 1 operations")
     assert "above_one" in trace_text.to_text(half(200 * G), V100)
-    assert trace_text.impossible(half(200 * G), None) == []
-    assert trace_text.impossible(half(124 * G), V100) == []
+    assert impossible(half(200 * G), None) == impossible(half(124 * G), V100) == []
