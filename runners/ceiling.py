@@ -242,7 +242,7 @@ def run_collectives(options: argparse.Namespace) -> int:
     try:
         kind = devices.probed_device(worker, options.device).device.partition(":")[0]
         member = GroupMember(
-            place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone
+            place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_single_host
         )
         passing(f"timing collectives between {place.world} ranks")
         rows: list[CollectiveRate] | WorkerFault = worker.call(

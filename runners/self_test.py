@@ -95,7 +95,7 @@ def count(tested: DeviceUnderTest) -> CheckResult:
     counted = sum(model_flop(operation) for operation in training.trace_batch(step, BATCH).operations)
     real = training.parts(step, BATCH, None, tested.device)
     recorded = profile_step(
-        real.step, real.model, clock_for(tested.device), work="batch", cuda=tested.is_cuda, most_steps=1
+        real.step, real.model, clock_for(tested.device), pass_name="batch", cuda=tested.is_cuda, most_steps=1
     )
     executed, idle = executed_flop(recorded.operations, tested.is_cuda)
     why = f"{counted} FLOP counted, {executed} by the sizes of the calls that ran"

@@ -48,7 +48,7 @@ def have_state(optimizer: torch.optim.Optimizer, trained: Sequence[Any]) -> None
     optimizer.zero_grad(set_to_none=True)
 
 
-def unheard(phase: str) -> None:
+def noop(phase: str) -> None:
     """The mark of a step that nobody listens to."""
 
 
@@ -82,7 +82,7 @@ class TrainingStep:
         self.accumulate = accumulate
         self.last_loss: torch.Tensor | None = None
 
-    def __call__(self, mark: Mark = unheard) -> None:
+    def __call__(self, mark: Mark = noop) -> None:
         _output, loss = self.gradients(mark)  # the output lives as long as in any training loop
         mark("optimizer")
         if self.scaler is None:
@@ -93,7 +93,7 @@ class TrainingStep:
         mark("end")
         self.last_loss = loss.detach()
 
-    def gradients(self, mark: Mark = unheard) -> tuple[Any, torch.Tensor]:
+    def gradients(self, mark: Mark = noop) -> tuple[Any, torch.Tensor]:
         """All but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and loss."""
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
@@ -141,7 +141,7 @@ class ScheduledStep(TrainingStep):
     ) -> None:
         super().__init__(run, mean_loss, optimizer, batches, device_type)  # the schedule has the loss
 
-    def __call__(self, mark: Mark = unheard) -> None:
+    def __call__(self, mark: Mark = noop) -> None:
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
         mark("forward")
@@ -161,7 +161,7 @@ class GradientStep:
     def __init__(self, training: TrainingStep) -> None:
         self._training = training
 
-    def __call__(self, mark: Mark = unheard) -> None:
+    def __call__(self, mark: Mark = noop) -> None:
         self._training.gradients(mark)
         mark("end")
 
@@ -186,7 +186,7 @@ class InferenceStep:
         self.last_output: Any = None
 
     @torch.no_grad()
-    def __call__(self, mark: Mark = unheard) -> None:
+    def __call__(self, mark: Mark = noop) -> None:
         batch = next(self.batches)
         with _precision(self.device_type, self.autocast):
             mark("forward")

@@ -49,9 +49,9 @@ def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceil
     def measure_move(until_s: float) -> Ceiling:
         call = _prepared(bench.device, move)
         times_s = bench.call_times_s(lambda: [call() for _ in range(in_a_row)], until_s, cold=move.family != CACHE)
-        each_s = [time_s / in_a_row for time_s in times_s]
-        rate = move.moved_bytes / median(each_s)
-        return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), each_s)
+        operation_s = [time_s / in_a_row for time_s in times_s]
+        rate = move.moved_bytes / median(operation_s)
+        return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), operation_s)
 
     return bench.guarded(blank, trials_left, measure_move)
 

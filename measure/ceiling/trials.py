@@ -122,7 +122,7 @@ def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
     Products of one size: square, two of large area and small depth, one deep. Convolutions: 3 × 3, 64 to 512 channels.
     """
     side = _side(kind, rate_flop_per_s)
-    work_flop = operators_products.matmul(side, side, side).model_flop
+    square_flop = operators_products.matmul(side, side, side).model_flop
     products = [
         Trial("matmul", sizes, family=family)
         for family, sizes in (
@@ -133,7 +133,7 @@ def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
         )
     ]
     convolutions = [
-        Trial("convolution", (_images(work_flop, channels, width), channels, width), layout)
+        Trial("convolution", (_images(square_flop, channels, width), channels, width), layout)
         for channels, width in CONVOLUTIONS
         for layout in LAYOUTS
     ]
@@ -145,8 +145,8 @@ def sweep(kind: str, rate_flop_per_s: float) -> list[Trial]:
     side = _side(kind, rate_flop_per_s)
     first = shapes(kind, rate_flop_per_s)
     squares = [(SQUARE, (s, s, s), 1) for s in (side // 8, side // 4, side // 2, 2 * side)]
-    beside = [side - 8, side + 8, side - 1, side + 1, side // 4 * 3, side // 2 * 3]
-    near = [(NEAR, (s, s, s), 1) for s in beside]
+    near_sides = [side - 8, side + 8, side - 1, side + 1, side // 4 * 3, side // 2 * 3]
+    near = [(NEAR, (s, s, s), 1) for s in near_sides]
     flat = [(AREA, (4 * side, side // 2, side // 2), 1), (AREA, (side // 2, 4 * side, side // 2), 1)]
     batches = [(BATCH, (side // 2,) * 3, 8), (BATCH, (side // 4,) * 3, 64), (BATCH, (side // 8,) * 3, 512)]
     products = [
@@ -215,10 +215,10 @@ def _side(kind: str, rate_flop_per_s: float) -> int:
     return min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
 
 
-def _images(work_flop: Any, channels: int, side: int) -> int:
+def _images(square_flop: Any, channels: int, side: int) -> int:
     """Images that make a convolution about as much work as the square product."""
     one_flop = Trial("convolution", (1, channels, side)).flop
-    return min(max(_power_of_two(work_flop / one_flop), 1), MOST_IMAGES)
+    return min(max(_power_of_two(square_flop / one_flop), 1), MOST_IMAGES)
 
 
 def _power_of_two(value: float) -> int:

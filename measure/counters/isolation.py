@@ -28,13 +28,13 @@ from typing import Any
 
 from analysis.counters import COUNTERS, CounterEntry, install_line
 from measure.device.processes import (
-    LAST_WORDS,
     PRELOAD,
+    TAIL_CHARACTERS,
     accept_interrupts,
     context,
     end_of,
     end_with,
-    last_words,
+    output_tail,
     prepare,
     redirect,
 )
@@ -153,7 +153,7 @@ def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
                 process.join(GRACE_S)
             elif failure.status in ("timeout", "crashed"):
                 with open(noise.name, errors="replace") as printed:
-                    failure = Failure(failure.status, f"{failure.reason}{last_words(printed.read())}")
+                    failure = Failure(failure.status, f"{failure.reason}{output_tail(printed.read())}")
             return rows, failure
         finally:
             receiver.close()
@@ -307,7 +307,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
         try:
             recording = dataclasses.replace(recording, training=tuple(_load(task.trainer)(workload, size)))
         except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # as of one that normalisation refuses
-            why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS]
+            why = " ".join(f"{type(fault).__name__}: {fault}".split())[:TAIL_CHARACTERS]
             recording = dataclasses.replace(recording, untrained=why)
     return recording
 
@@ -332,7 +332,7 @@ def _load(target: str) -> Any:
 
 def _failure(fault: Exception) -> Failure:
     """What an exception means for the row."""
-    line = " ".join(str(fault).split())[:LAST_WORDS]
+    line = " ".join(str(fault).split())[:TAIL_CHARACTERS]
     if isinstance(fault, Unavailable):
         return Failure("unavailable", line)
     if isinstance(fault, MemoryError) or "can't allocate memory" in line or "OutOfMemory" in type(fault).__name__:

@@ -22,7 +22,7 @@ PRELOAD = ("measure.device.server_end", "torch", "torchvision")
 SERVER_OF = "FLOPLEDGER_SERVER_OF"
 """The process whose main thread starts the server, for `measure/device/server_end.py`."""
 
-LAST_WORDS = 300
+TAIL_CHARACTERS = 300
 """Characters of a dead child's output that are quoted."""
 
 
@@ -143,7 +143,7 @@ def end_of(who: str, code: int | None) -> str:
     return f"{who} died of {name}{', as the kernel does when memory runs out' if name == 'SIGKILL' else ''}"
 
 
-def last_words(printed: str) -> str:
+def output_tail(printed: str) -> str:
     """The end of what a process printed, to follow how it ended; "" if it printed nothing."""
     text = " ".join(" ".join(line for line in printed.splitlines() if not line.startswith(IDLE)).split())
-    return f"; it printed: {text[-LAST_WORDS:]}" if text else ""
+    return f"; it printed: {text[-TAIL_CHARACTERS:]}" if text else ""

@@ -24,7 +24,7 @@ import torch
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, AttentionFlop, attention_flop
 from measure.meter.calls import TRANSFORMED, CallKey, Passes
-from measure.model.state_snapshot import kept_random
+from measure.model.state_snapshot import preserved_random
 from measure.operations.fake_mode import copy_with, meta_like
 from measure.operations.model_trace import DREW, trace_model
 from measure.operations.schemas import dtype_name
@@ -143,15 +143,15 @@ class CallCosts:
             reason = f"tensor parallelism splits {name}: a rank's part is counted in a step that is observed"
             self.cost_by_key[key] = _unknown(reason, must_run=True)
         else:
-            place = key.module, key.version
+            module_state = key.module, key.version
             with torch.inference_mode(False):
-                if place not in self._copies:
+                if module_state not in self._copies:
                     copied = unsharded(self._model.get_submodule(key.module))
                     # a copy may draw its weights anew; what cannot be copied is counted itself
-                    with contextlib.suppress(Exception), kept_random():
+                    with contextlib.suppress(Exception), preserved_random():
                         copied = copy_with(meta_like, copied)
-                    self._copies[place] = copied
-                self.waiting[key] = self._copies[place], *copy_with(meta_like, (args, kwargs))
+                    self._copies[module_state] = copied
+                self.waiting[key] = self._copies[module_state], *copy_with(meta_like, (args, kwargs))
 
     def count_waiting(self, wanted: Collection[CallKey] = (), all_of_them: bool = False) -> float:
         """Count calls that wait: those of a new state of the model and those that are wanted in any case, others as
@@ -162,8 +162,8 @@ class CallCosts:
         began_s = time.perf_counter()
         for key in sorted(self.waiting, key=lambda key: key not in wanted):
             now_s = time.perf_counter()
-            is_over = self.counting_s + now_s - began_s > BUDGET_RATIO * (now_s - self._began_s)
-            if is_over and not (self._at_once or all_of_them or key in wanted):
+            exceeds_budget = self.counting_s + now_s - began_s > BUDGET_RATIO * (now_s - self._began_s)
+            if exceeds_budget and not (self._at_once or all_of_them or key in wanted):
                 break
             self.cost_by_key[key] = self._count(key, *self.waiting.pop(key))
         if not self.waiting:
@@ -184,7 +184,7 @@ class CallCosts:
         """The products of a phase ran in these dtypes. ran: (kind, dtype) → FLOP."""
         cost, products = self.cost_by_key[key], Counter[tuple[str, str]]()
         for (kind, unit), flop in cost.products.get(phase, {}).items():
-            units = {self.unit_of(kind, dtype) for each, dtype in ran if each == kind}
+            units = {self.unit_of(kind, dtype) for ran_kind, dtype in ran if ran_kind == kind}
             products[kind, units.pop() if len(units) == 1 else unit] += flop
         self.cost_by_key[key] = replace(cost, products={**cost.products, phase: products})
 
@@ -242,7 +242,7 @@ class CallCosts:
         try:
             trace = traced()
             cost = self._cost(trace, key)
-            if DREW in trace.notes and any(self._cost(each, key) != cost for each in _by_chance(traced)):
+            if DREW in trace.notes and any(self._cost(repeat, key) != cost for repeat in _by_chance(traced)):
                 return _unknown(CHANCE)
             return cost
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
@@ -288,7 +288,7 @@ def _unknown(reason: str, must_run: bool = False) -> CallCost:
 def _by_chance(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
     """Traces again with other random numbers. The loop's own go on where they were."""
     numpy = sys.modules.get("numpy.random")
-    with kept_random():
+    with preserved_random():
         for seed in range(times):
             random.seed(seed)
             torch.default_generator.manual_seed(seed)  # not those of devices
@@ -305,7 +305,7 @@ def split_parameter(model: torch.nn.Module) -> str:
     """The name of a parameter that tensor parallelism splits, "" if none: a rank then runs a part of each layer."""
     is_sharded = any(_kind(module) is not type(module) for module in model.modules())
     for name, parameter in model.named_parameters():
-        splits = sum(each.is_shard() for each in getattr(parameter, "placements", ()))
+        splits = sum(placement.is_shard() for placement in getattr(parameter, "placements", ()))
         if splits > is_sharded:
             return name
     return ""
@@ -349,8 +349,8 @@ def _kind(module: torch.nn.Module) -> type[torch.nn.Module]:
     sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     if not isinstance(module, sharded):
         return type(module)
-    plain = (each for each in type(module).__mro__ if issubclass(each, torch.nn.Module))
-    return next(each for each in plain if not issubclass(each, sharded))
+    plain = (base for base in type(module).__mro__ if issubclass(base, torch.nn.Module))
+    return next(base for base in plain if not issubclass(base, sharded))
 
 
 def _is_torchs_own(hook: Any) -> bool:

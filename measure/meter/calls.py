@@ -134,10 +134,12 @@ class ModelState:
         if list(map(id, modules)) != list(map(id, self._modules)):
             self._known.clear()
         self._modules = modules
-        self._held = [held for each in modules for held in (each._modules, each._parameters)]
+        self._held = [held for module in modules for held in (module._modules, module._parameters)]
         self._addresses = [id(value) for held in self._held for value in held.values()]
-        self._parameters = [each for module in modules for each in module._parameters.values() if each is not None]
-        self._sizes = tuple([(each.shape, each.dtype) for each in self._parameters])
+        self._parameters = [
+            parameter for module in modules for parameter in module._parameters.values() if parameter is not None
+        ]
+        self._sizes = tuple([(parameter.shape, parameter.dtype) for parameter in self._parameters])
         self._flags = None
 
 
@@ -256,7 +258,9 @@ class ForwardCalls:
         self._step.calls.append(call)
         if not torch.is_grad_enabled() or call.key.inputs is TRANSFORMED:
             return
-        given = (output,) if type(output) is torch.Tensor else {id(each): each for each in tensors(output)}.values()
+        given = (
+            (output,) if type(output) is torch.Tensor else {id(tensor): tensor for tensor in tensors(output)}.values()
+        )
         call.hidden = not given and not call.again and not path
         for tensor in given:
             if tensor.requires_grad:
@@ -296,8 +300,8 @@ def passes_of(calls: Sequence[ModelCall]) -> Passes:
 
 def add_passes(total: Passes, passes: Passes) -> None:
     """Add passes to others."""
-    for place, times in passes.items():
-        total[place] = total.get(place, 0) + times
+    for call_phase, times in passes.items():
+        total[call_phase] = total.get(call_phase, 0) + times
 
 
 def samples_of(calls: Sequence[ModelCall]) -> int:
@@ -326,11 +330,11 @@ def signature(value: Any) -> Hashable:
         batches = value.batch_sizes  # on the CPU: rows in all, longest sequence, and rows of the first step
         return PackedSequence, signature(value.data), len(batches), int(batches[0])
     if isinstance(value, (tuple, list)):
-        return tuple([signature(each) for each in value])
+        return tuple([signature(item) for item in value])
     if isinstance(value, Mapping):
-        return tuple([(key, signature(each)) for key, each in value.items()])
+        return tuple([(key, signature(item)) for key, item in value.items()])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value), tuple([signature(getattr(value, each.name, None)) for each in dataclasses.fields(value)])
+        return type(value), tuple([signature(getattr(value, field.name, None)) for field in dataclasses.fields(value)])
     return str(type(value))
 
 

@@ -37,8 +37,8 @@ from measure.meter.call_costs import DENSE, LATE, CallCosts
 from measure.meter.calls import CallKey, ForwardCalls, ModelState, add_passes
 from measure.meter.observations import Observations, ObservationVerdict
 from measure.meter.step_times import (
-    KEPT_CALLS,
-    KEPT_STEPS,
+    PENDING_CALLS,
+    PENDING_STEPS,
     CompletedSteps,
     LoopEnergy,
     MeteredStep,
@@ -125,10 +125,14 @@ class UtilizationMeter:
         chosen = dataclasses.replace(options or MeterOptions(), **keywords)
         self._inner = _unwrapped(model)
         device = _device(model, chosen.device)
-        self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
+        self._loop_device = _loop_device(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, chosen.loss_of)
         self._times = CompletedSteps(clock_for(device))
-        trained = (each for each in self._inner.parameters() if each.requires_grad and not each.is_inference())
+        trained = (
+            parameter
+            for parameter in self._inner.parameters()
+            if parameter.requires_grad and not parameter.is_inference()
+        )
         self._step = MeteredStep(self, self._times, next(trained, torch.empty(0)))
         self._calls = ForwardCalls(model, ModelState(self._inner), device.type, self._step, self, chosen.children)
         self._observations = Observations(
@@ -150,7 +154,7 @@ class UtilizationMeter:
         self._faults: dict[str, None] = {}
         self._broken = False
         self._own_peak = chosen.ceilings is None and chosen.peak_flop_per_s is None and device.type == "cpu"
-        self._kept = 0  # steps that waited to be added up at the end of the last step that had more to do
+        self._left_pending = 0  # steps that waited to be added up at the end of the last step that had more to do
         self._calls.attach()
 
     def step(self, *inputs: Any, items: float | None = None) -> MeteredStep:
@@ -249,21 +253,21 @@ class UtilizationMeter:
         calls = step.calls
         if not calls and step.inputs:
             calls = self._calls.assumed(step.inputs)
-        work, is_longer = self._observations.end()
+        observed, is_longer = self._observations.end()
         pending.append((start, end, calls, step.items, is_longer))
         if self._costs.waiting:
-            pending.append(self._costs.count_waiting({each.key for each in calls} if work else ()))
-        verdict = self._observations.judge(work, step.number) if work else None
+            pending.append(self._costs.count_waiting({call.key for call in calls} if observed else ()))
+        verdict = self._observations.judge(observed, step.number) if observed else None
         if verdict is not None:
             pending.append(verdict)
             if verdict.has_changed:
                 self._calls.state.renumber()
-        if len(pending) - self._kept >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
+        if len(pending) - self._left_pending >= PENDING_STEPS or len(calls) > PENDING_CALLS or self._warm_up > 0:
             self._take(wait=False)
-            self._kept = len(pending)
+            self._left_pending = len(pending)
         # how many steps there are until one before or after which there is something to do
         before = self._observations.plan(step.number)
-        step.left = 0 if self._warm_up > 0 or self._costs.waiting else min(before, KEPT_STEPS - 1)
+        step.left = 0 if self._warm_up > 0 or self._costs.waiting else min(before, PENDING_STEPS - 1)
 
     def drop_step(self) -> None:
         self._calls.drop()
@@ -291,10 +295,10 @@ class UtilizationMeter:
         may_measure = trials.OWN_PEAK_S and not self.is_open and not torch.distributed.is_initialized()
         if self._own_peak and units and may_measure:
             self._own_peak = False
-            self._measure_peak([name for name, each in PRECISIONS.items() if each.matmul_unit in units])
+            self._measure_peak([name for name, precision in PRECISIONS.items() if precision.matmul_unit in units])
         observations = self._observations
         notes = (*self._faults, *filter(None, [reason]), *observations.notes(keys), *self._micro_batches(stretch))
-        figures = summary(stretch, self._costs, self._place, watts, notes)
+        figures = summary(stretch, self._costs, self._loop_device, watts, notes)
         unverified = min(figures.steps, self._step.number - observations.last)
         if not unverified:
             return figures
@@ -307,9 +311,9 @@ class UtilizationMeter:
 
     def _measure_peak(self, precisions: Sequence[str]) -> None:
         """The fastest kernel of this CPU, which no datasheet has; the loop's times leave out how long this takes."""
-        began_s, device = time.perf_counter(), self._place.device
+        began_s, device = time.perf_counter(), self._loop_device.device
         rows = ceilings_by_precision(device, precisions, clock_for(device), trials.OWN_PEAK_S)
-        self._place = dataclasses.replace(self._place, ceiling=ceiling_of(rows))
+        self._loop_device = dataclasses.replace(self._loop_device, ceiling=ceiling_of(rows))
         busy = {row.reason.removeprefix("note: ") for row in rows if row.status == "ok" and row.reason}
         self._faults |= dict.fromkeys(f"of the measured peak: {reason}" for reason in sorted(busy)[:1])
         self._times.pending.append(time.perf_counter() - began_s)
@@ -317,7 +321,10 @@ class UtilizationMeter:
     def _no_summary(self) -> MeterSummary:
         """Where not even a summary could be made."""
         return MeterSummary(
-            steps=0, device=self._place.device, device_name=self._place.device_name, warnings=tuple(self._faults)
+            steps=0,
+            device=self._loop_device.device,
+            device_name=self._loop_device.device_name,
+            warnings=tuple(self._faults),
         )
 
     def _micro_batches(self, stretch: Stretch) -> tuple[str, ...]:
@@ -375,7 +382,7 @@ def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.
     return torch.device("cuda", torch.cuda.current_device()) if str(chosen) == "cuda" else chosen
 
 
-def _place(device: torch.device, peak_flop_per_s: float | None, rows: list[Ceiling]) -> LoopDevice:
+def _loop_device(device: torch.device, peak_flop_per_s: float | None, rows: list[Ceiling]) -> LoopDevice:
     facts = device_facts(str(device))
     name = str(facts["name"] or device)
     if peak_flop_per_s is not None:

@@ -19,7 +19,7 @@ import torch
 
 from measure.meter.call_costs import CallCost, CallCosts
 from measure.meter.calls import CallKey
-from measure.meter.observed_step import Amounts, ObservedWork, StepObserver
+from measure.meter.observed_step import Amounts, ObservedStep, StepObserver
 
 FIRST = 2
 """Steps that are observed at the beginning, and after a change that no look showed."""
@@ -33,7 +33,7 @@ SOONEST = 64
 MAX_WANTED = 64
 """Observations because calls have no other count, or have new sizes, that no budget limits."""
 
-APART = 8
+NEW_SIZES_EVERY = 8
 """At most one step in this many is observed because its inputs have new sizes."""
 
 MAX_FAILED = 4
@@ -80,7 +80,7 @@ class _Ran:
         return all(flop * self.times == times * self.amounts.total() for flop, times in self.shares)
 
 
-Place = tuple[CallKey, str]
+CallPhase = tuple[CallKey, str]
 """A kind of call, and a phase of its cost."""
 
 
@@ -95,35 +95,37 @@ class ObservedCosts:
     def __init__(self, costs: CallCosts, other_kernels: bool) -> None:
         self._costs = costs
         self._other_kernels = other_kernels
-        self._observed: set[Place] = set()
-        self._first: dict[Place, int] = {}
+        self._observed: set[CallPhase] = set()
+        self._first: dict[CallPhase, int] = {}
         self.outside_flop = 0
         self.replaced: set[CallKey] = set()
         self.parts: set[CallKey] = set()
 
-    def judge(self, work: ObservedWork, is_new: Callable[[CallKey], bool]) -> ObservationVerdict | None:
+    def judge(self, observed_step: ObservedStep, is_new: Callable[[CallKey], bool]) -> ObservationVerdict | None:
         """What a step says of its calls; None where a call has no count to hold it against. is_new: whether a kind of
         call is so new that no step before can have been counted wrongly. Raises Unsteady."""
-        costs, ran = self._costs.cost_by_key, _by_place(work)
+        costs, ran = self._costs.cost_by_key, _by_call_phase(observed_step)
         seen = frozenset(key for key, _ in ran)
         if not ran or any(key not in costs or (costs[key].unknown_calls and not costs[key].must_run) for key in seen):
             return None
-        self.outside_flop = max(self.outside_flop, work.outside_flop)
+        self.outside_flop = max(self.outside_flop, observed_step.outside_flop)
         for (key, phase), phase_ran in ran.items():
             self._costs.use_units(key, phase, phase_ran.amounts)
         if self._other_kernels and any(
             kind in OTHER_KERNELS for phase_ran in ran.values() for kind, _ in phase_ran.amounts
         ):
-            flop = {place: phase_ran.amounts.total() for place, phase_ran in ran.items() if phase_ran.times}
+            flop = {call_phase: phase_ran.amounts.total() for call_phase, phase_ran in ran.items() if phase_ran.times}
             differing = frozenset(
-                place[0] for place in flop if self._first.setdefault(place, flop[place]) != flop[place]
+                call_phase[0]
+                for call_phase in flop
+                if self._first.setdefault(call_phase, flop[call_phase]) != flop[call_phase]
             )
             return ObservationVerdict(seen, differing, DIFFERS if differing else "", bool(differing))
-        if self._is_as_counted(ran, work):
-            self._observed |= {place for place, phase_ran in ran.items() if phase_ran.times}
+        if self._is_as_counted(ran, observed_step):
+            self._observed |= {call_phase for call_phase, phase_ran in ran.items() if phase_ran.times}
             self._costs.observed |= seen
             return ObservationVerdict(seen)
-        self._add_elsewhere(ran, work)
+        self._add_elsewhere(ran, observed_step)
         before = {key for key, _ in self._observed}
         reasons: dict[CallKey, str] = {}
         corrected: dict[CallKey, CallCost] = {}
@@ -144,41 +146,41 @@ class ObservedCosts:
             self._costs.only_observed = bool(self.replaced)
         return ObservationVerdict(seen, frozenset(reasons), next(iter(reasons.values()), ""), has_changed)
 
-    def _is_as_counted(self, ran: Mapping[Place, _Ran], work: ObservedWork) -> bool:
+    def _is_as_counted(self, ran: Mapping[CallPhase, _Ran], observed_step: ObservedStep) -> bool:
         costs = self._costs.cost_by_key
         if any(costs[key].must_run for key, _ in ran):
             return False
         expected = {(key, phase): costs[key].flop(phase) * phase_ran.times for (key, phase), phase_ran in ran.items()}
-        same = {place: phase_ran.amounts.total() == expected[place] for place, phase_ran in ran.items()}
+        same = {call_phase: phase_ran.amounts.total() == expected[call_phase] for call_phase, phase_ran in ran.items()}
         if all(same.values()) and all(phase_ran.is_even for phase_ran in ran.values()):
-            return bool(work.outside_flop) or not work.elsewhere
-        everything = sum(phase_ran.amounts.total() for phase_ran in ran.values()) + work.elsewhere.total()
+            return bool(observed_step.outside_flop) or not observed_step.elsewhere
+        everything = sum(phase_ran.amounts.total() for phase_ran in ran.values()) + observed_step.elsewhere.total()
         same_calls = all(is_same for (_, phase), is_same in same.items() if phase in ("forward", "again"))
-        return same_calls and not work.outside_flop and everything == sum(expected.values())
+        return same_calls and not observed_step.outside_flop and everything == sum(expected.values())
 
-    def _add_elsewhere(self, ran: Mapping[Place, _Ran], work: ObservedWork) -> None:
+    def _add_elsewhere(self, ran: Mapping[CallPhase, _Ran], observed_step: ObservedStep) -> None:
         """What nodes of no call ran belongs to the only call that has a backward pass, if nothing else ran."""
-        if not work.elsewhere:
+        if not observed_step.elsewhere:
             return
         owners = [phase_ran for (_, phase), phase_ran in ran.items() if phase == "backward" and phase_ran.times]
-        if work.outside_flop or len(owners) != 1:
+        if observed_step.outside_flop or len(owners) != 1:
             raise Unsteady(
                 "a step ran products in its backward passes that belong to no call of the model, as gradients of "
                 "gradients do, and calls that did not run what was counted of them"
             )
-        owners[0].amounts.update(work.elsewhere)
+        owners[0].amounts.update(observed_step.elsewhere)
         owners[0].shares.clear()
 
-    def _corrected(self, key: CallKey, ran: Mapping[Place, _Ran]) -> tuple[CallCost | None, str]:
+    def _corrected(self, key: CallKey, ran: Mapping[CallPhase, _Ran]) -> tuple[CallCost | None, str]:
         """What a call costs as it ran, None where that is what was counted; and what differs from an observation
         before. Raises Unsteady."""
         before = self._costs.cost_by_key[key]
         products = {} if before.must_run else dict(before.products)
         differs = before.must_run
-        for place, phase_ran in ran.items():
-            if place[0] is not key:
+        for call_phase, phase_ran in ran.items():
+            if call_phase[0] is not key:
                 continue
-            phase, expected = place[1], before.flop(place[1])
+            phase, expected = call_phase[1], before.flop(call_phase[1])
             if before.must_run or phase_ran.amounts.total() != expected * phase_ran.times or not phase_ran.is_even:
                 if not phase_ran.times:
                     raise Unsteady(
@@ -187,20 +189,20 @@ class ObservedCosts:
                 if not phase_ran.is_even or any(flop % phase_ran.times for flop in phase_ran.amounts.values()):
                     raise Unsteady(f"equal calls of the model ran different products in one step ({phase})")
                 flop = phase_ran.amounts.total() // phase_ran.times
-                if place in self._observed:
+                if call_phase in self._observed:
                     return None, f"equal calls of the model ran {expected:,} and {flop:,} FLOP ({phase})"
                 if before.must_run or flop != expected:
                     differs = True
                     one_pass = {what: flop // phase_ran.times for what, flop in phase_ran.amounts.items()}
                     products[phase] = self._costs.by_unit(one_pass)
-            self._observed.add(place)
+            self._observed.add(call_phase)
         return CallCost(products, reason="" if before.must_run else before.reason) if differs else None, ""
 
 
-def _by_place(work: ObservedWork) -> dict[Place, _Ran]:
+def _by_call_phase(observed_step: ObservedStep) -> dict[CallPhase, _Ran]:
     """Key and phase → what its calls ran."""
-    ran: defaultdict[Place, _Ran] = defaultdict(_Ran)
-    for observed in work.calls:
+    ran: defaultdict[CallPhase, _Ran] = defaultdict(_Ran)
+    for observed in observed_step.calls:
         for phase, amounts in observed.ran.items():
             times = observed.call.backward if phase in ("backward", "recompute") else 1
             if times or amounts:
@@ -229,7 +231,7 @@ class Observations:
         self._open_step = open_step  # a `MeteredStep`
         self._costs = costs
         self._on_fault = on_fault
-        device = next((each.device.type for each in model.parameters()), "cpu")
+        device = next((parameter.device.type for parameter in model.parameters()), "cpu")
         self._ran = ObservedCosts(costs, device != "cpu")
         self._observer: StepObserver | None = None
         self._left: StepObserver | None = None
@@ -246,7 +248,7 @@ class Observations:
         self._began_s = time.perf_counter()
         self.last = 0
         opaque: Any = torch._dynamo.OptimizedModule, torch.nn.DataParallel, torch.jit.ScriptModule
-        is_opaque = any(each._compiled_call_impl or isinstance(each, opaque) for each in model.modules())
+        is_opaque = any(module._compiled_call_impl or isinstance(module, opaque) for module in model.modules())
         self.reason = OPAQUE if is_opaque else ""
 
     def meet(self, key: CallKey, is_new_state: bool, number: int) -> None:
@@ -266,29 +268,29 @@ class Observations:
         else:
             self._fails()
 
-    def end(self) -> tuple[ObservedWork | None, bool]:
+    def end(self) -> tuple[ObservedStep | None, bool]:
         """The step has ended. What was seen of it, if it was observed; and whether its time is that of no other."""
         observer, self._observer = self._observer, None
         if observer is None:
             return None, False
         self._leave(observer)
-        work = observer.end()
+        observed_step = observer.end()
         if observer.fault is not None:
             self.reason = IN_PART
             self._on_fault(observer.fault)
-        if work is None:
+        if observed_step is None:
             self._fails()
         else:
             self._failed = 0
-        return work, self.last >= FIRST or (work is None and self._failed > FIRST)
+        return observed_step, self.last >= FIRST or (observed_step is None and self._failed > FIRST)
 
-    def judge(self, work: ObservedWork, number: int) -> ObservationVerdict | None:
+    def judge(self, observed_step: ObservedStep, number: int) -> ObservationVerdict | None:
         """Hold what was seen in the step of this number against what is counted by now."""
-        self._cost_s = work.host_s
+        self._cost_s = observed_step.host_s
         self._observed += 1
         self._first = max(0, self._first - 1)
         try:
-            verdict = self._ran.judge(work, lambda key: number - self._first_seen.get(key, number) <= 1)
+            verdict = self._ran.judge(observed_step, lambda key: number - self._first_seen.get(key, number) <= 1)
         except Unsteady as fault:
             self._costs.refused = self.reason = str(fault)
             return None
@@ -304,7 +306,7 @@ class Observations:
 
     def plan(self, number: int) -> int:
         """How many steps there are, after so many, before the next that is to be observed; 0: it is the next one."""
-        is_due = self._is_new_state or (self._is_new and self._observed * APART <= number)
+        is_due = self._is_new_state or (self._is_new and self._observed * NEW_SIZES_EVERY <= number)
         costs = self._costs.cost_by_key.items()
         is_needed = any(self._costs.must_be_observed(key, cost) for key, cost in costs)
         wanted = ((is_due and self.last != number) or is_needed) and self._wanted < MAX_WANTED

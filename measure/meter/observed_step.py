@@ -49,7 +49,7 @@ class ObservedCall:
 
 
 @dataclass(frozen=True)
-class ObservedWork:
+class ObservedStep:
     """What a step ran.
 
     outside_flop: of no call, with their backward passes. elsewhere: in backward passes, by nodes that were made neither
@@ -84,7 +84,7 @@ class StepObserver(TorchDispatchMode):
         self._outside_nodes: set[int] = set()
         self._observed: list[ObservedCall] = []
         self._ranges: list[tuple[int, int, ObservedCall]] = []
-        self._made_again: dict[int, ObservedCall | None] = {}
+        self._recompute_owners: dict[int, ObservedCall | None] = {}
         self._backward: list[tuple[int, bool, tuple[str, str], int]] = []
         self._gradients = Gradients()
         self._is_complete = True
@@ -104,7 +104,7 @@ class StepObserver(TorchDispatchMode):
         self.__enter__()  # type: ignore[no-untyped-call]
         return True
 
-    def end(self) -> ObservedWork | None:
+    def end(self) -> ObservedStep | None:
         """No more is observed; `leave` comes before or after. What was seen; None where a part of it was not."""
         host_s = time.perf_counter() - self._began_s
         self._is_on = False
@@ -122,9 +122,11 @@ class StepObserver(TorchDispatchMode):
                 self._outside_flop += flop
             else:
                 elsewhere[what] += flop
-        if not self._backward and any(each.call.backward and any(each.ran.values()) for each in self._observed):
+        if not self._backward and any(
+            observed.call.backward and any(observed.ran.values()) for observed in self._observed
+        ):
             return None  # autograd's engine ran where the mode was not
-        return ObservedWork(tuple(self._observed), self._outside_flop, elsewhere, host_s)
+        return ObservedStep(tuple(self._observed), self._outside_flop, elsewhere, host_s)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = {} if kwargs is None else kwargs
@@ -134,7 +136,7 @@ class StepObserver(TorchDispatchMode):
                 return NotImplemented  # tensors that hold tensors of their own (DTensor) run first
             if self._is_on:
                 plan = _plan_of(func)
-                shapes = [each.shape for each in tensors_in((*args, *kwargs.values()))] if plan is not None else []
+                shapes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if plan is not None else []
         except Exception as fault:  # noqa: BLE001  the user's step goes on, unobserved
             self._fails(fault)
         out = func(*args, **kwargs)
@@ -150,7 +152,7 @@ class StepObserver(TorchDispatchMode):
         self.fault = self.fault or fault
 
     def _note(self, plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> None:
-        if any(issubclass(type(each), FakeTensor) or each.is_meta for each in tensors_in((out,))):
+        if any(issubclass(type(tensor), FakeTensor) or tensor.is_meta for tensor in tensors_in((out,))):
             return  # no work: DTensor works out sizes so, and another meter counts on meta tensors
         node = _current_node()
         inputs = tensors_in((*args, *kwargs.values()))
@@ -169,15 +171,15 @@ class StepObserver(TorchDispatchMode):
             number = node._sequence_nr()
             if again and node.name() == "CheckpointFunctionBackward":
                 # what it computes again has nodes of its own, which the engine runs inside of this one
-                self._made_again[_next_number() - 1] = self._owner(number)
+                self._recompute_owners[_next_number() - 1] = self._owner(number)
             self._backward.append((number, again, what, flop))
 
     def _owner(self, number: int) -> ObservedCall | None:
         """The call that made the autograd node of a number."""
-        place = bisect_right(self._ranges, number, key=lambda each: each[0]) - 1
-        if place >= 0 and number < self._ranges[place][1]:
-            return self._ranges[place][2]
-        return self._made_again.get(number)
+        index = bisect_right(self._ranges, number, key=lambda owner_range: owner_range[0]) - 1
+        if index >= 0 and number < self._ranges[index][1]:
+            return self._ranges[index][2]
+        return self._recompute_owners.get(number)
 
     def _before_call(self, _module: torch.nn.Module, _args: Any) -> None:
         try:

@@ -30,7 +30,7 @@ from results.records.cell import Telemetry
 
 MAX_BLOCKS = 512
 
-KEPT_STEPS, KEPT_CALLS = 32, 256
+PENDING_STEPS, PENDING_CALLS = 32, 256
 """Steps that wait to be added up, and calls of one step: together they cost a fraction of what they cost one by one."""
 
 Marked = tuple[Any, Any, list[ModelCall], float | None, bool]
@@ -87,7 +87,7 @@ class MeteredStep:
                 self._updated = version
                 for call in self.calls:
                     call.is_over = True
-                if self.left and 0 < len(self.calls) <= KEPT_CALLS:
+                if self.left and 0 < len(self.calls) <= PENDING_CALLS:
                     self._pending.append((start, end, self.calls, self.items, False))
                     self.left -= 1
                 else:
@@ -156,10 +156,10 @@ class Stretch:
     def observed(self, verdict: ObservationVerdict) -> None:
         """The last step was observed."""
         lost: Passes = {}
-        for place in [place for place in self._since if place[0] in verdict.seen]:
-            times = self._since.pop(place)
-            if place[0] in verdict.differing:
-                lost[place] = times
+        for call_phase in [place for place in self._since if place[0] in verdict.seen]:
+            times = self._since.pop(call_phase)
+            if call_phase[0] in verdict.differing:
+                lost[call_phase] = times
         add_passes(self.lost, lost)
         self.why_lost = verdict.reason or self.why_lost
         self.lost_steps += max((times for (_, what), times in lost.items() if what == "steps"), default=0)

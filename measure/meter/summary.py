@@ -132,12 +132,12 @@ class MeterSummary:
         parts = []
         for name in BY_RULE:
             flop, ratio = getattr(self, f"{name}_flop_per_step"), getattr(self, f"{name}_utilization_ratio")
-            words = name.replace("_", "-")
+            label = name.replace("_", "-")
             if flop is None:
-                parts.append(f"{words} not known ({self.attention_reasons.get(name, 'a call has no count')})")
+                parts.append(f"{label} not known ({self.attention_reasons.get(name, 'a call has no count')})")
             else:
                 mfu = "" if ratio is None else f", MFU {_short(100 * ratio)} %"
-                parts.append(f"{words} {_short(100 * flop / self.model_flop_per_step)} % of it{mfu}")
+                parts.append(f"{label} {_short(100 * flop / self.model_flop_per_step)} % of it{mfu}")
         return [f"attention   counted dense; {'; '.join(parts)}"]
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
@@ -181,14 +181,14 @@ class LoopDevice:
 def summary(
     stretch: Stretch,
     costs: CallCosts,
-    place: LoopDevice,
+    loop_device: LoopDevice,
     power_w: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MeterSummary:
     """Sums up steps. power_w: mean power of the device over them."""
     whole, blocks = all_of(stretch.blocks), [block for block in stretch.blocks if block.steps and block.time_s > 0]
     row: dict[str, Any] = {"steps": whole.steps + whole.observed, "lost_steps": stretch.lost_steps}
-    row |= {"device": place.device, "device_name": place.device_name, "counting_s": costs.counting_s}
+    row |= {"device": loop_device.device, "device_name": loop_device.device_name, "counting_s": costs.counting_s}
     reasons = list(warnings)
     if not row["steps"]:
         return MeterSummary(**row, warnings=(*reasons, "no step was completed after the warm-up"))
@@ -213,7 +213,7 @@ def summary(
                 f"no items/s and J/item: {lacking}: give step() a finite number from 0 as items in each step"
             )
         if "model_flop_per_step" in row:
-            _add_rates(row, reasons, blocks, costs, costs.flop(whole.passes), place, time_s)
+            _add_rates(row, reasons, blocks, costs, costs.flop(whole.passes), loop_device, time_s)
     else:
         reasons.append("each step was observed, which takes longer: there is no time of a step")
     return MeterSummary(**row, warnings=tuple(dict.fromkeys(reasons)))
@@ -249,23 +249,27 @@ def _add_rates(
     blocks: Sequence[StepBlock],
     costs: CallCosts,
     flop: PassFlop,
-    place: LoopDevice,
+    loop_device: LoopDevice,
     time_s: float,
 ) -> None:
     """FLOP over time and over peaks, and why something of it is absent. flop: of all blocks."""
     by_unit, rate = flop.by_unit[DENSE], flop.dense / time_s
     row["model_flop_per_s"] = rate
     with contextlib.suppress(Unavailable):  # a ceiling is an extra: most loops have none
-        ceiling = place.ceiling.peak(by_unit)
-        row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": place.ceiling.source(by_unit)}
+        ceiling = loop_device.ceiling.peak(by_unit)
+        row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": loop_device.ceiling.source(by_unit)}
         row["ceiling_utilization_ratio"] = rate / ceiling
     try:
-        peak = place.peak.peak(by_unit)
-        row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit), "utilization_ratio": rate / peak}
+        peak = loop_device.peak.peak(by_unit)
+        row |= {
+            "peak_flop_per_s": peak,
+            "peak_source": loop_device.peak.source(by_unit),
+            "utilization_ratio": rate / peak,
+        }
         row["hfu_ratio"] = (rate + flop.recompute_flop / time_s) / peak
         units = [costs.flop(block.passes).by_unit[DENSE] for block in blocks]
         ratios = [
-            sum(flop / place.peak.peak_by_unit[unit] for unit, flop in by_unit.items() if flop) / block.time_s
+            sum(flop / loop_device.peak.peak_by_unit[unit] for unit, flop in by_unit.items() if flop) / block.time_s
             for block, by_unit in zip(blocks, units, strict=True)
         ]
         interval = summarise(ratios, [block.time_s for block in blocks])
@@ -273,8 +277,8 @@ def _add_rates(
         for name in BY_RULE:
             if name in flop.by_unit:
                 units_flop = flop.by_unit[name]
-                row[f"{name}_utilization_ratio"] = sum(units_flop.values()) / time_s / place.peak.peak(units_flop)
-        row |= _of_one_unit(by_unit, time_s, place.peak)
+                row[f"{name}_utilization_ratio"] = sum(units_flop.values()) / time_s / loop_device.peak.peak(units_flop)
+        row |= _of_one_unit(by_unit, time_s, loop_device.peak)
     except Unavailable as reason:
         if "ceiling_flop_per_s" not in row:
             reasons.append(f"no utilization: {reason}")
@@ -282,10 +286,10 @@ def _add_rates(
 
 def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:
     """What a table of one unit would say of work on several: all of it over the peak of the unit with most FLOP."""
-    work = {unit: flop for unit, flop in by_unit.items() if flop}
-    if len({peak.peak_by_unit[unit] for unit in work}) < 2:
+    used = {unit: flop for unit, flop in by_unit.items() if flop}
+    if len({peak.peak_by_unit[unit] for unit in used}) < 2:
         return {}
-    most = max(work, key=lambda unit: work[unit])
+    most = max(used, key=lambda unit: used[unit])
     single = peak.peak_by_unit[most]
-    ratio = sum(work.values()) / time_s / single
+    ratio = sum(used.values()) / time_s / single
     return {"single_peak_flop_per_s": single, "single_peak_unit": most, "single_peak_utilization_ratio": ratio}

@@ -64,9 +64,9 @@ def _rule(module: torch.nn.Module) -> str:
 def _window(module: torch.nn.Module) -> int | None:
     """Keys that a module's masks keep; 0: all, None: a mask of another kind."""
     config = module.config
-    layers, place = getattr(config, "layer_types", None), getattr(module, "layer_idx", None)
-    if layers and isinstance(place, int) and place < len(layers):
-        kind = layers[place]
+    layers, index = getattr(config, "layer_types", None), getattr(module, "layer_idx", None)
+    if layers and isinstance(index, int) and index < len(layers):
+        kind = layers[index]
         if kind not in (FULL, SLIDING):
             return None
         return int(getattr(config, "sliding_window", None) or 0) if kind == SLIDING else 0
@@ -87,7 +87,7 @@ def has_masks(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, 
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):
         parameters = {}.values()
-    named = dict(zip([each.name for each in parameters], args, strict=False))
+    named = dict(zip([parameter.name for parameter in parameters], args, strict=False))
     return any(_masks(name, value) for name, value in _inside([named, args, kwargs], _DEPTH + 1))
 
 
@@ -96,8 +96,8 @@ def _inside(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((name, value[name]) for name in _NAMES if value.get(name) is not None)
     if depth and isinstance(value, (Mapping, list, tuple)):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _inside(each, depth - 1)
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _inside(item, depth - 1)
 
 
 def _masks(name: str, value: Any) -> bool:

@@ -122,12 +122,12 @@ def stand_in(masked: Callable[[], contextlib.AbstractContextManager[None]]) -> I
 
     def attend(query: Any, key: Any, value: Any, _score: Any, mask: Any, *_rest: Any, **_named: Any) -> Any:
         groups = query.shape[1] // key.shape[1]
-        key, value = (each.repeat_interleave(groups, 1) if groups > 1 else each for each in (key, value))
+        key, value = (tensor.repeat_interleave(groups, 1) if groups > 1 else tensor for tensor in (key, value))
         has_mask = getattr(mask[-1], "__name__", "") != _EVERY_PAIR
         with masked() if has_mask else contextlib.nullcontext():
             out = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)[0]
-        beside = query.new_empty(query.shape[:-1])
-        return out, beside, beside
+        statistics = query.new_empty(query.shape[:-1])
+        return out, statistics, statistics
 
     instead = {
         "flex_attention_hop": attend,

@@ -61,7 +61,7 @@ _MARKERS = frozenset((_PROFILER._record_function_enter_new.default, _PROFILER._r
 _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
 
 
-_APART = frozenset((torch.ops.aten.mkldnn_rnn_layer_backward.default,))
+_SEPARATE = frozenset((torch.ops.aten.mkldnn_rnn_layer_backward.default,))
 """Operators whose rule for fake tensors returns one tensor twice (both bias gradients), where the kernel makes two, and
 torch's cache of results two from the second call on."""
 
@@ -148,14 +148,14 @@ class FakeMode(FakeTensorMode):
         returns, wrapped; else what torch's mode makes of it."""
         if seen is None:
             return self._run(func, types, args, kwargs)
-        known = plan.made.get(seen.key)
+        known = plan.returned.get(seen.key)
         if known is not None:
             return self._memo.make(known, args)
         if plan.is_view:
             with in_kernel_invocation_manager(self):
                 out = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
             wrapped = self._memo.wrapped
-            return wrapped(out) if isinstance(out, torch.Tensor) else [wrapped(each) for each in out]
+            return wrapped(out) if isinstance(out, torch.Tensor) else [wrapped(tensor) for tensor in out]
         out = self._run(func, types, args, kwargs)
         self._memo.remember(plan, seen, args, out)
         return out
@@ -168,7 +168,7 @@ class FakeMode(FakeTensorMode):
             if func in _STATISTICS and (weight := args[_STATISTICS[func]]) is not None and out[1].dtype != weight.dtype:
                 bare = [torch.empty(tensor.shape, dtype=weight.dtype, device="meta") for tensor in out[1:]]
                 return (out[0], *(FakeTensor(self, tensor, _CPU) for tensor in bare))
-            return self._separate_storages(out) if func in _APART else out
+            return self._separate_storages(out) if func in _SEPARATE else out
         except _NOT_ON_FAKE as fault:
             if func is _SCALAR and self._scalar is not None:
                 return self._scalar
@@ -292,7 +292,7 @@ def _is_packed(value: Any) -> bool:
 
 
 def _as_parameter(copied: torch.Tensor, given: torch.Tensor, hooked: bool) -> torch.Tensor:
-    """`made`, with what the given tensor is besides its numbers."""
+    """`returned`, with what the given tensor is besides its numbers."""
     copied.requires_grad_(given.requires_grad)
     if given.requires_grad and not given.is_leaf:  # made no leaf, so that it may be written in place
         with torch.enable_grad():

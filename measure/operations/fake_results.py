@@ -66,18 +66,18 @@ class Memo:
         """Keep what a call returned, if it is to be had again."""
         if plan.returns_self:
             if out is args[0]:
-                plan.made[seen.key] = SELF
+                plan.returned[seen.key] = SELF
         elif (parts := self._parts(out, seen.tensors)) is not None:
-            plan.made[seen.key] = (
+            plan.returned[seen.key] = (
                 _TENSOR if isinstance(out, torch.Tensor) else list if isinstance(out, list) else tuple,
                 parts,
             )
 
-    def make(self, made: Any, args: Sequence[Any]) -> Any:
-        """What a call returns of which `made` is kept."""
-        if made is SELF:
+    def make(self, returned: Any, args: Sequence[Any]) -> Any:
+        """What a call returns of which `returned` is held."""
+        if returned is SELF:
             return args[0]
-        kind, parts = made
+        kind, parts = returned
         if kind is _TENSOR:
             return self.new(*parts[0])
         return kind([None if part is None else self.new(*part) for part in parts])

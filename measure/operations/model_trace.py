@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from measure.model.attention_masks import has_masks
-from measure.model.state_snapshot import check_outputs, kept_random, summed
+from measure.model.state_snapshot import check_outputs, preserved_random, summed
 from measure.operations.control_flow import MODULE as FLEX
 from measure.operations.fake_mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.operations.tracer import Trace, trace_step
@@ -81,7 +81,7 @@ def trace_model(
         mark("end")
 
     before = 0 if optimizer is None else 1  # the state that the recorded step finds
-    with kept_random() as drawn:
+    with preserved_random() as drawn:
         trace = trace_step(
             step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before,
             batch=has_masks(model, inputs, kwargs),

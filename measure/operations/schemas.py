@@ -99,7 +99,7 @@ class Plan:
     its first argument's values and nothing else. is_view: whether it returns a view, or a list of views, of its first
     argument, its only tensor. again: whether it writes nothing and returns new tensors alone. composes: whether it has
     no rule, and is made of others, which are recorded in its place. mixed: whether an argument is a list whose items
-    need not be of one type. described: signature → description, on fake tensors; made: signature → what it returned.
+    need not be of one type. described: signature → description, on fake tensors; returned: signature → what it returned.
     """
 
     __slots__ = (
@@ -111,13 +111,13 @@ class Plan:
         "hidden",
         "is_view",
         "kind",
-        "made",
         "makes_node",
         "mixed",
         "name",
         "overload",
         "recorded",
         "resizes",
+        "returned",
         "returns_self",
         "written",
     )
@@ -148,7 +148,7 @@ class Plan:
             for kind in (str(argument.type) for argument in schema.arguments)
         )
         self.described: dict[Any, Description] = {}
-        self.made: dict[Any, Any] = {}
+        self.returned: dict[Any, Any] = {}
 
     def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What was passed for the argument `name`; its default, or None, if nothing was."""
@@ -246,8 +246,8 @@ def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
     """Whether nothing is written and all that is returned is new tensors, whose form depends on no value."""
     if schema is None or torch.Tag.data_dependent_output in tags or torch.Tag.inplace_view in tags:
         return False
-    aliased = any(each.alias_info is not None for each in (*schema.arguments, *schema.returns))
-    return not aliased and bool(schema.returns) and all("Tensor" in str(each.type) for each in schema.returns)
+    aliased = any(argument.alias_info is not None for argument in (*schema.arguments, *schema.returns))
+    return not aliased and bool(schema.returns) and all("Tensor" in str(argument.type) for argument in schema.returns)
 
 
 def _is_view(func: Any) -> bool:

@@ -53,11 +53,11 @@ __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mo
 Step = Callable[[Callable[[str], None]], Any]
 
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
-Place = tuple[str, str, int | None, int | None, bool]
+Origin = tuple[str, str, int | None, int | None, bool]
 """Phase, module, sequence number, forward index, and whether a hook on a gradient makes the call."""
 PRODUCTS_OR_NONE = (*PRODUCTS, "")
 """Kinds of operations that sparse tensors may make another product of."""
-Call = tuple[Plan, Any, Description | None, list[torch.Tensor], list[torch.Size], tuple[int, ...], Place]
+Call = tuple[Plan, Any, Description | None, list[torch.Tensor], list[torch.Size], tuple[int, ...], Origin]
 
 
 @dataclass(frozen=True)
@@ -257,11 +257,11 @@ class Recorder:
         reads = tuple([self._storages.number(tensor, BEFORE, role) for tensor in tensors])
         described = None if seen is None else plan.described.get(seen.key)
         shapes = [tensor.shape for tensor in tensors] if described is None else []
-        return plan, seen and seen.key, described, tensors, shapes, reads, self._place(plan, args)
+        return plan, seen and seen.key, described, tensors, shapes, reads, self._origin(plan, args)
 
     def after(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Append the call to the table, now that its outputs are there."""
-        plan, key, described, tensors, shapes, reads, place = call
+        plan, key, described, tensors, shapes, reads, origin = call
         written = [*tensors_in((out,)), *plan.also_written(args, kwargs)]
         writes = tuple(dict.fromkeys([self._storages.number(tensor, len(self._rows)) for tensor in written]))
         if described is None:
@@ -273,12 +273,12 @@ class Recorder:
                 self._storages.resized(tensor)
         if described.kind in PRODUCTS_OR_NONE and sparse(tensors):
             described = with_stored(described, tensors)
-        if place[3] is None:
+        if origin[3] is None:
             self._gradients.note(len(self._rows), described, tensors)
         else:
-            described = self._gradients.of_backward(place[3], described)
+            described = self._gradients.of_backward(origin[3], described)
         if described is not None:
-            self._rows.append((described, place, reads, writes))
+            self._rows.append((described, origin, reads, writes))
 
     def _outside(self, name: str) -> None:
         """Work begins that is not shown: a call that no rule counts. What torch's own kernels do is not asked."""
@@ -287,7 +287,7 @@ class Recorder:
             described = Description(name, "", (), (), (), (), (), {})
             self._rows.append((described, (self.phase, self._paths.current, None, None, False), (), ()))
 
-    def _place(self, plan: Plan, args: Sequence[Any]) -> Place:
+    def _origin(self, plan: Plan, args: Sequence[Any]) -> Origin:
         """Where the operation about to run belongs."""
         node = _current_node()
         if node is None:

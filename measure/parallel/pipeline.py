@@ -99,7 +99,9 @@ def held_parameters(model: torch.nn.Module) -> int:
     """Elements of the parameters that this rank holds."""
     from torch.distributed.tensor import DTensor
 
-    tensors = (each.to_local() if isinstance(each, DTensor) else each for each in model.parameters())
+    tensors = (
+        parameter.to_local() if isinstance(parameter, DTensor) else parameter for parameter in model.parameters()
+    )
     return sum(tensor.numel() for tensor in tensors)
 
 
@@ -171,10 +173,10 @@ class PipelineStage:
             return None
         self._has_target = target is not None
         if target is None:
-            target = torch.zeros(next(each for each in inputs if isinstance(each, torch.Tensor)).shape[0])
+            target = torch.zeros(next(value for value in inputs if isinstance(value, torch.Tensor)).shape[0])
         losses: list[torch.Tensor] = []
         self._schedule.step(target=target, losses=losses, **self._options)
-        return torch.stack([each.detach() for each in losses]).mean()
+        return torch.stack([loss.detach() for loss in losses]).mean()
 
     def _loss_of(self, output: Any, target: Any) -> torch.Tensor:
         output = output[0] if isinstance(output, tuple) and len(output) == 1 else output
@@ -184,7 +186,7 @@ class PipelineStage:
 
 def first_microbatch(inputs: Sequence[Any], count: int) -> tuple[Any, ...]:
     """The first of so many parts of a batch; what is no tensor as it is."""
-    return tuple(each.chunk(count)[0] if isinstance(each, torch.Tensor) else each for each in inputs)
+    return tuple(value.chunk(count)[0] if isinstance(value, torch.Tensor) else value for value in inputs)
 
 
 def pipeline_stage(

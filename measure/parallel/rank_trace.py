@@ -102,7 +102,7 @@ def _split(
             apply_plan(model, tensor, step.plan, step.strict)
     rows = {}
     if step.sharded:
-        rows = {name: _local(each).shape[0] for name, each in model.named_parameters() if each.dim()}
+        rows = {name: _local(parameter).shape[0] for name, parameter in model.named_parameters() if parameter.dim()}
         shard_weights(model, mesh["dp"])  # outside of the mode: it makes meshes, whose values are read
     return axes, experts, rows
 
@@ -148,14 +148,14 @@ def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[Lo
     return [
         LocalParameter(
             tuple(names[key]),
-            tuple(_local(each).shape),
-            str(each.dtype).removeprefix("torch."),
-            _local(each).nbytes,
-            each.requires_grad,
+            tuple(_local(parameter).shape),
+            str(parameter.dtype).removeprefix("torch."),
+            _local(parameter).nbytes,
+            parameter.requires_grad,
             rows.get(names[key][0], 0),
             elements.get(names[key][0], ""),
         )
-        for key, each in held.items()
+        for key, parameter in held.items()
     ]
 
 
@@ -172,6 +172,8 @@ def gradient_buckets(parameters: Sequence[LocalParameter]) -> list[int]:
     if not parameters:
         return []
     assignment = torch._C._distributed_c10d._compute_bucket_assignment_by_size
-    tensors = [torch.empty(each.shape, dtype=getattr(torch, each.dtype), device="meta") for each in parameters]
+    tensors = [
+        torch.empty(parameter.shape, dtype=getattr(torch, parameter.dtype), device="meta") for parameter in parameters
+    ]
     groups, _ = assignment(tensors, [FIRST_BUCKET_BYTES, BUCKET_BYTES], [False] * len(tensors))
-    return [sum(parameters[place].nbytes for place in group) for group in groups]
+    return [sum(parameters[index].nbytes for index in group) for group in groups]

@@ -91,11 +91,11 @@ def no_global_shapes(mode: FakeMode) -> contextlib.AbstractContextManager[None]:
     if ask is None:
         raise Unavailable(f"torch {torch.__version__}: DTensor has no {_PROPAGATION}: local work cannot be told apart")
 
-    def unheard(propagator: Any, schema: Any) -> Any:
+    def unwatched(propagator: Any, schema: Any) -> Any:
         with mode.watched_by(None):
             return ask(propagator, schema)
 
-    return exchanged(ShardingPropagator, _PROPAGATION, unheard)
+    return exchanged(ShardingPropagator, _PROPAGATION, unwatched)
 
 
 def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
@@ -134,7 +134,7 @@ class GroupMember:
     address: tuple[str, int]
     prefix: str
     timeout_s: float
-    alone: bool = False
+    single_host: bool = False
 
 
 LOOPBACK = "lo"
@@ -181,7 +181,7 @@ class RankGroup:
 def rank_group(member: GroupMember) -> Iterator[RankGroup]:
     """Join the group of a member. Raises RuntimeError (of torch.distributed) where the ranks do not meet."""
     on_cuda = member.device.startswith("cuda")
-    if member.alone and LOOPBACK in (name for _, name in socket.if_nameindex()):
+    if member.single_host and LOOPBACK in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # a host whose name does not resolve has this one still
     limit = timedelta(seconds=member.timeout_s)
     store = PrefixStore(member.prefix, TCPStore(*member.address, is_master=False, timeout=limit))

@@ -196,9 +196,9 @@ def outermost_elements(module: torch.nn.Module, path: str = "") -> Iterator[tupl
         child_path = f"{path}.{name}" if path else name
         if isinstance(child, torch.nn.ModuleList):
             yield from (
-                (f"{child_path}.{number}", each)
-                for number, each in child.named_children()
-                if next(each.parameters(), None) is not None
+                (f"{child_path}.{number}", element)
+                for number, element in child.named_children()
+                if next(element.parameters(), None) is not None
             )
         else:
             yield from outermost_elements(child, child_path)
@@ -268,7 +268,7 @@ def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dic
     """Name of a parameter or module → style: parameters first, because a module is told how many experts are left."""
     styles: dict[str, str] = {}
     parameters = [name for name, _ in model.named_parameters()]
-    for pattern, style in sorted(plan.items(), key=lambda each: each[1] == DISPATCH):
+    for pattern, style in sorted(plan.items(), key=lambda item: item[1] == DISPATCH):
         if style not in EXPERT_STYLES:
             expected = f"expected {' or '.join(EXPERT_STYLES)} with ep"
             raise ValueError(f"style of {pattern}: {expected}, got {style!r}{_near(style, EXPERT_STYLES)}")

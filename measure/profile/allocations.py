@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from measure.operations.tracer import StepParts
-from measure.timing.profiler_ranges import unheard
+from measure.timing.profiler_ranges import noop
 
 STEP = "the measured step"
 
@@ -38,7 +38,7 @@ def on_cpu(make: Make, names: Collection[str]) -> Allocated:
     with memory_profiler() as recording:
         built = warm(make)
         with record_function(STEP):
-            built.step(unheard)
+            built.step(noop)
     recorded = events(recording)
     (span,) = (event for event in recorded if event.name == STEP)
     wanted = {name.replace("aten.", "aten::", 1) for name in names}
@@ -60,7 +60,7 @@ def on_cuda(make: Make, device: Any) -> tuple[list[Any], int]:
         built = warm(make)
         cuda.synchronize(device)
         before = len(_history(device))
-        built.step(unheard)
+        built.step(noop)
         cuda.synchronize(device)
         return _history(device), before
     finally:
@@ -77,7 +77,7 @@ def _history(device: Any) -> list[Any]:
 class Allocation:
     """One allocation. freed_ns: None: it outlives the recording."""
 
-    made_ns: int
+    allocated_ns: int
     freed_ns: int | None
     nbytes: int
 
@@ -90,10 +90,10 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
     starts = [start for start, _ in spans]
     changes: list[tuple[int, int, int]] = []  # time, bytes, bytes that are an operation's own
     for block in blocks:
-        place = bisect_right(starts, block.made_ns) - 1
-        ends = spans[place][1] if place >= 0 else -1
-        own = block.freed_ns is not None and block.made_ns <= ends and block.freed_ns <= ends
-        changes.append((block.made_ns, block.nbytes, block.nbytes * own))
+        index = bisect_right(starts, block.allocated_ns) - 1
+        ends = spans[index][1] if index >= 0 else -1
+        own = block.freed_ns is not None and block.allocated_ns <= ends and block.freed_ns <= ends
+        changes.append((block.allocated_ns, block.nbytes, block.nbytes * own))
         if block.freed_ns is not None:
             changes.append((block.freed_ns, -block.nbytes, -block.nbytes * own))
     live = own_live = peak = tensors = 0
@@ -108,7 +108,7 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
 def warm(make: Make) -> StepParts:
     """The step, run once."""
     built = make()
-    built.step(unheard)
+    built.step(noop)
     return built
 
 
@@ -138,6 +138,6 @@ def _blocks(recorded: Sequence[Any]) -> list[Allocation]:
         if size > 0:
             living[address] = (event.start_time_ns, size)
         elif address in living:
-            made_ns, nbytes = living.pop(address)
-            blocks.append(Allocation(made_ns, event.start_time_ns, nbytes))
-    return blocks + [Allocation(made_ns, None, nbytes) for made_ns, nbytes in living.values()]
+            allocated_ns, nbytes = living.pop(address)
+            blocks.append(Allocation(allocated_ns, event.start_time_ns, nbytes))
+    return blocks + [Allocation(allocated_ns, None, nbytes) for allocated_ns, nbytes in living.values()]

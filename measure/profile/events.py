@@ -71,7 +71,9 @@ class Frame:
             frame = frame.parent
 
 
-def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[ProfiledOperation, ...], tuple[str, ...]]:
+def to_operations(
+    recording: Any, pass_name: str, *, cuda: bool
+) -> tuple[tuple[ProfiledOperation, ...], tuple[str, ...]]:
     """The operator calls of the last step in a recording, in the order of their start, and what it lacks.
 
     recording: torch's `_ProfilerResult`. Raises Unavailable if it holds no step under `Ranges`.
@@ -89,7 +91,7 @@ def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[Profi
         shapes = event.structured_input_shapes() if hasattr(event, "structured_input_shapes") else event.shapes()
         operations.append(
             ProfiledOperation(
-                work=work,
+                work=pass_name,
                 index=cast("int", frame.index),  # of every call
                 parent=None if frame.above is None else frame.above.index,
                 name=frame.name,
@@ -126,16 +128,16 @@ def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame
         if index >= 0 and event.start_ns() < placed[index][0].end_ns:
             frame = Frame(event)
             # no call of CUDA's runtime, whose threads and numbers are not torch's
-            is_ours = frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name
-            if is_ours and frame.name != f"{DOMAIN}.step":
+            is_step_part = frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name
+            if is_step_part and frame.name != f"{DOMAIN}.step":
                 placed[index].append(frame)
     for frames in placed:
         frames[1:] = sorted(frames[1:], key=lambda frame: (frame.start_ns, -frame.end_ns))
-        _place(frames)
+        _nest(frames)
     return placed
 
 
-def _place(frames: Sequence[Frame]) -> None:
+def _nest(frames: Sequence[Frame]) -> None:
     """Give each frame what it lies in: its parent, and with it call, module and node; its phase; calls their index."""
     named = [(frame, frame.name.removeprefix(f"{DOMAIN}.")) for frame in frames if frame.scope == ANNOTATION]
     spans = [(frame.start_ns, frame.end_ns, name) for frame, name in named if name in PHASES]
@@ -196,7 +198,7 @@ class _Makers:
         for frame in frames:
             if frame.scope == FUNCTION and frame.number >= 0 and not _is_node(frame):
                 last.setdefault(frame.thread, {})[frame.number] = frame  # the last to begin stays
-        self._made = {thread: (sorted(of_number), of_number) for thread, of_number in last.items()}
+        self._makers = {thread: (sorted(of_number), of_number) for thread, of_number in last.items()}
         nodes = {_key(frame): frame for frame in frames if _is_node(frame)}
         for node in nodes.values():
             if (maker := self._maker(node)) is not None:
@@ -218,14 +220,14 @@ class _Makers:
     def number(self, frame: Frame) -> int | None:
         """The number of a frame or of the node that runs it, from the thread's first in the step; None: none."""
         thread, number = (frame.thread, frame.number) if frame.number >= 0 or frame.node is None else _key(frame.node)
-        numbers, _ = self._made.get(thread, ([], {}))
+        numbers, _ = self._makers.get(thread, ([], {}))
         return number - numbers[0] if numbers and number >= numbers[0] else None
 
     def _maker(self, node: Frame) -> Frame | None:
         thread, number = _key(node)
-        numbers, of_number = self._made.get(thread, ([], {}))
-        place = bisect_right(numbers, number) - 1
-        return of_number[numbers[place]] if place >= 0 else None
+        numbers, of_number = self._makers.get(thread, ([], {}))
+        index = bisect_right(numbers, number) - 1
+        return of_number[numbers[index]] if index >= 0 else None
 
 
 def _key(node: Frame) -> tuple[int, int]:

@@ -20,7 +20,7 @@ import torch
 
 from analysis.devices.precisions import Precision
 from measure.model.attention_masks import has_masks
-from measure.model.state_snapshot import kept_random, preserved_state, summed, tensors
+from measure.model.state_snapshot import preserved_random, preserved_state, summed, tensors
 from measure.operations.fake_mode import FakeMode, fake_copy, fake_mode, quiet
 from measure.operations.tracer import Trace, trace_step
 from measure.timing.profiler_ranges import Mark
@@ -39,7 +39,7 @@ def preserve_state(model: torch.nn.Module, inputs: Any = (), *, trains: bool) ->
     cards = {p.device for p in model.parameters() if p.device.type == "cuda"}
     random = [(card, torch.cuda.get_rng_state(card)) for card in cards]
     try:
-        with preserved_state(model), kept_random():
+        with preserved_state(model), preserved_random():
             yield
     finally:
         with torch.no_grad():
@@ -64,15 +64,15 @@ def naming_faults(model: torch.nn.Module) -> Iterator[None]:
     except (Unavailable, Inconsistent, ModelFailed):
         raise
     except Exception as fault:
-        place = _place(model, fault.__traceback__)
+        location = _location(model, fault.__traceback__)
         if isinstance(fault, MemoryError | torch.OutOfMemoryError):
-            fault.add_note(place)
+            fault.add_note(location)
             raise
         text = " ".join(str(fault).split())
-        raise ModelFailed(f"{place}: {type(fault).__name__}: {text}") from fault
+        raise ModelFailed(f"{location}: {type(fault).__name__}: {text}") from fault
 
 
-def _place(model: torch.nn.Module, trace: TracebackType | None) -> str:
+def _location(model: torch.nn.Module, trace: TracebackType | None) -> str:
     """Which module of the model ran when it was raised, and the sizes of what it got."""
     names = {id(module): path for path, module in model.named_modules()}
     innermost: tuple[Any, Any, Any] | None = None

@@ -18,7 +18,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from measure.device.processes import end_of, last_words
+from measure.device.processes import end_of, output_tail
 from results.errors import Unavailable
 
 NSYS = "nsys"
@@ -57,8 +57,8 @@ def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
         raise Unavailable(f"expected {path} --version to answer: {' '.join(str(fault).split())}") from fault
     version = " ".join(answer.stdout.split())
     if answer.returncode or not version:
-        words = last_words(answer.stdout + answer.stderr)
-        raise Unavailable(f"expected {path} --version to answer, it ended with status {answer.returncode}{words}")
+        printed = output_tail(answer.stdout + answer.stderr)
+        raise Unavailable(f"expected {path} --version to answer, it ended with status {answer.returncode}{printed}")
     return path, version
 
 
@@ -67,7 +67,7 @@ def command(nsys: str, folder: Path, target: Sequence[str]) -> list[str]:
     return [nsys, "profile", *OPTIONS, f"--output={folder / 'report'}", *target]
 
 
-def record(words: Sequence[str], folder: Path, limit_s: float, environ: dict[str, str] | None = None) -> Path:
+def record(command_line: Sequence[str], folder: Path, limit_s: float, environ: dict[str, str] | None = None) -> Path:
     """Runs a `command`; the path of its export. Raises Unavailable. Nothing that it started is left.
 
     environ: variables for it, beside those of this process.
@@ -76,9 +76,9 @@ def record(words: Sequence[str], folder: Path, limit_s: float, environ: dict[str
     variables = {**os.environ, **(environ or {}), "TMPDIR": str(folder), MARK: str(folder)}
     try:
         with open(log, "wb") as out:
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=variables)
+            process = subprocess.Popen(command_line, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=variables)
     except OSError as fault:
-        raise Unavailable(f"{words[0]} could not be started: {fault.strerror or fault}") from fault
+        raise Unavailable(f"{command_line[0]} could not be started: {fault.strerror or fault}") from fault
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired as fault:
@@ -109,4 +109,4 @@ def _failure_text(log: Path) -> str:
     """Why the command failed, as it says; else the end of what was printed."""
     text = _PROGRESS.sub("", log.read_text(errors="replace")).replace(f"{log.parent}/", "")
     faults = [line for line in text.splitlines() if line.startswith(FAULT)]
-    return f": {faults[-1].removeprefix(FAULT)}" if faults else last_words(text)
+    return f": {faults[-1].removeprefix(FAULT)}" if faults else output_tail(text)

@@ -146,8 +146,8 @@ def _steps(
 ) -> Iterator[_Step]:
     steps = step_frames(events)
     untils = [*(frames[0].start_ns for frames in steps[1:]), None]
-    for place, (frames, until) in enumerate(zip(steps, untils, strict=True)):
-        if only is None or place in only:
+    for index, (frames, until) in enumerate(zip(steps, untils, strict=True)):
+        if only is None or index in only:
             calls, spare = join(frames, operations)
             of_frame = {id(frame): index for index, frame in calls.items()}
             kernels = []
@@ -211,9 +211,9 @@ def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
     events = recorded.events()
     steps = step_frames(events)
     rows, times, calls = [], list[OperationTime](), list[list[CallTime]]()
-    for place, frames in enumerate(steps):
+    for step_index, frames in enumerate(steps):
         types = _types(frames)
-        until_ns = steps[place + 1][0].start_ns if place + 1 < len(steps) else None
+        until_ns = steps[step_index + 1][0].start_ns if place + 1 < len(steps) else None
         spans, launches = _on_device(events, frames, types, until_ns) if cuda else _on_host(frames, types)
         start_ns, end_ns = frames[0].start_ns, max([frames[0].end_ns, *(end for _, end, _ in spans if cuda)])
         indexed = ((start, end, index) for index, (start, end, _) in enumerate(spans))
@@ -226,7 +226,7 @@ def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
             RecordedStep(
                 recording=recording,
                 part=PROFILED,
-                step=place,
+                step=step_index,
                 time_s=(end_ns - start_ns) / 1e9,
                 operations_s=sum(own.values()) / 1e9,
                 calls=by_type.total(),
@@ -236,7 +236,7 @@ def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
         times += [
             OperationTime(
                 recording=recording,
-                step=place,
+                step=step_index,
                 name=call_type[0],
                 phase=call_type[1],
                 scope=call_type[2],

@@ -25,7 +25,7 @@ from measure.model.module_paths import ModuleRanges
 from measure.profile.events import to_operations
 from measure.timing.blocks import block_of
 from measure.timing.clocks import Clock, clock_for
-from measure.timing.profiler_ranges import Mark, Ranges, unheard
+from measure.timing.profiler_ranges import Mark, Ranges, noop
 from results.errors import Unavailable
 from results.process import collector_off
 from results.records.cell import Sample
@@ -53,7 +53,7 @@ def profile_step(
     model: torch.nn.Module,
     clock: Clock,
     *,
-    work: str,
+    pass_name: str,
     cuda: bool,
     most_steps: int = 3,
     most_s: float = 2.0,
@@ -62,7 +62,7 @@ def profile_step(
     """Run `step` under torch's profiler: once untimed, then up to `most_steps` times, each timed alone.
 
     step: takes a `mark` and announces its phases to it, as `workloads.step.TrainingStep` does. model: what the
-    step trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. work: one of
+    step trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. pass_name: one of
     `WORKS`, as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed
     step none begins that would take them over `most_s`. The operations are those of the last step. Starting, stopping
     and reading the profiler lie outside of the blocks. export: the recording of all these steps is kept, too
@@ -74,7 +74,7 @@ def profile_step(
     ranged = ranges.step(step)
 
     def run() -> None:
-        with ranges.around(work):
+        with ranges.around(pass_name):
             ranged()
 
     profiler = torch.autograd.profiler.profile(
@@ -82,8 +82,8 @@ def profile_step(
     )  # torch.profiler.profile, without its schedule: on 2.11 that warns, or builds its own table of all steps (5 s)
     with ModuleRanges(model) as modules, profiler, collector_off():
         run()
-        blocks = tuple(_timed_steps(run, clock, "" if work == "batch" else work, most_steps, most_s))
-    operations, notes = to_operations(profiler.kineto_results, work, cuda=cuda)
+        blocks = tuple(_timed_steps(run, clock, "" if pass_name == "batch" else pass_name, most_steps, most_s))
+    operations, notes = to_operations(profiler.kineto_results, pass_name, cuda=cuda)
     if modules.compiled:
         notes = (*notes, "the model is compiled: its calls have no module")
     recording, why = _exported(profiler.kineto_results) if export else (b"", "")
@@ -117,11 +117,13 @@ def kernel_device(cuda: bool) -> str | None:
     return "cuda" if cuda and kernels else None
 
 
-def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Sample]:
+def _timed_steps(
+    run: Callable[[], None], clock: Clock, pass_name: str, most_steps: int, most_s: float
+) -> Iterator[Sample]:
     clock.synchronize()
     spent_s = 0.0
     for done in range(1, most_steps + 1):
-        block = replace(block_of(run, clock, 1, "profiled"), work=work)
+        block = replace(block_of(run, clock, 1, "profiled"), work=pass_name)
         yield block
         spent_s += block.wall_s
         if spent_s + spent_s / done > most_s:
@@ -132,13 +134,13 @@ WARM_STEPS = 3
 """Before the recorded one: the first loads libraries and tries algorithms, the next ones find memory as it will be."""
 
 
-def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, work: str, cuda: bool) -> None:
+def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, pass_name: str, cuda: bool) -> None:
     """Run `step` untimed: `WARM_STEPS` times, then once to be recorded.
 
     step: announces its phases, as for `profile_step`. model: gets hooks, which are gone afterwards.
     """
     for _ in range(WARM_STEPS):
-        step(unheard)
+        step(noop)
     clock.synchronize()
     captured = contextlib.ExitStack()
     if cuda:  # the profiler around this process records, and torch writes its ranges
@@ -146,7 +148,7 @@ def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, work: str, 
         captured.enter_context(torch.autograd.profiler.emit_nvtx(record_shapes=True))
     with captured, ModuleRanges(model), collector_off():
         ranges = Ranges(True, listening=lambda: True)  # not before: a range's name is told when it is first used
-        with ranges.around(work):
+        with ranges.around(pass_name):
             ranges.step(step)()
         clock.synchronize()
 
@@ -185,7 +187,7 @@ def record(
             before()
             clock.synchronize()
             start_s = clock.wall_s()
-            step(unheard)
+            step(noop)
             clock.synchronize()
             yield clock.wall_s() - start_s
 
@@ -224,7 +226,7 @@ class _Mode(TorchDispatchMode):
 
     def enter(self, phase: str) -> None:
         self._phase = phase
-        unheard(phase)
+        noop(phase)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

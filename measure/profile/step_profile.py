@@ -190,32 +190,32 @@ def operation_rows(
 
     groups: what ideal fusion makes of them (`analysis.operators.fusion.fused`), one pair an operation.
     """
-    places = {operation.index: place for place, operation in enumerate(operations)}
+    positions = {operation.index: position for position, operation in enumerate(operations)}
     unknown: Counter[str] = Counter()
     rows = []
-    for place, operation in enumerate(operations):
-        understood = registry.bucket_of(operation.name) != "not_understood"
+    for position, operation in enumerate(operations):
+        is_supported = registry.bucket_of(operation.name) != "not_understood"
         try:
             cost = registry.cost(operation)
         except ValueError:
-            cost, understood = Cost(0, 0, *bytes_moved(operation)), False
-        unknown[operation.name] += not understood
+            cost, is_supported = Cost(0, 0, *bytes_moved(operation)), False
+        unknown[operation.name] += not is_supported
         dtype = input_dtype(operation)
-        group, fused_bytes = groups[place] if groups else (None, 0)
+        group, fused_bytes = groups[position] if groups else (None, 0)
         rows.append(
             StepOperation(
-                index=place,
+                index=position,
                 name=operation.name,
                 kind=operation.kind,
                 phase=operation.phase,
                 module=operation.module,
-                forward_index=None if operation.forward_index is None else places.get(operation.forward_index),
+                forward_index=None if operation.forward_index is None else positions.get(operation.forward_index),
                 unit=_unit(dtype, precision, device) if cost.model_flop else "",
                 dtype="" if dtype == "none" else dtype,
                 input_shapes=operation.input_shapes,
                 output_shapes=operation.output_shapes,
-                model_flop=int(cost.model_flop) if understood else None,
-                other_flop=int(cost.other_flop) if understood else None,
+                model_flop=int(cost.model_flop) if is_supported else None,
+                other_flop=int(cost.other_flop) if is_supported else None,
                 read_bytes=int(cost.read_bytes),
                 written_bytes=int(cost.written_bytes),
                 group=group,

@@ -44,9 +44,9 @@ from measure.timing.stopping import (
     Interleaved,
     Protocol,
     Timing,
+    contended_rules,
     is_narrow,
     narrowing,
-    rules_beside_others,
     step_time_s,
     timing_of,
     total_s,
@@ -93,18 +93,18 @@ def warm_up(
     clock: Clock,
     protocol: Protocol,
     announce: Announce | None = None,
-    beside: Interleaved | None = None,
+    interleaved: Interleaved | None = None,
 ) -> WarmUp:
     """Run steps until two neighbouring blocks agree (see `Protocol`).
 
     The first block is one step: it may compile, search algorithms and allocate, so it counts towards no limit and
-    predicts nothing; a second block always follows. beside: as of `measure_blocks`. It is warmed up after the first
+    predicts nothing; a second block always follows. interleaved: as of `measure_blocks`. It is warmed up after the first
     block: its kernels may take memory that the first step freed, and then the next step takes new memory.
     """
     with BlockTimer(step, clock, announce) as timed:
         blocks = [timed.block(1, "warmup")]
-        if beside is not None:
-            beside.warm_up()
+        if interleaved is not None:
+            interleaved.warm_up()
         origin_s = timed.used_s()
         while True:
             elapsed_s = timed.used_s() - origin_s
@@ -123,14 +123,14 @@ def measure_blocks(
     clock: Clock,
     protocol: Protocol,
     step_s: float,
-    beside: Interleaved | None = None,
+    interleaved: Interleaved | None = None,
     announce: Announce | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows.
-    beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
+    interleaved: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
     with them (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step
     whose machine is slower and faster by turns has no narrow time of its own. report: is called after each block
     with how wide the interval still is.
@@ -143,32 +143,32 @@ def measure_blocks(
         again_s = math.inf
         while True:
             begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
-            if beside is not None and is_before:
-                beside.run(steps * (step_time_s(blocks[-1]) if blocks else step_s))
+            if interleaved is not None and is_before:
+                interleaved.run(steps * (step_time_s(blocks[-1]) if blocks else step_s))
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
-            if beside is not None and not is_before:
-                beside.run(total_s(blocks[-1:]))
+            if interleaved is not None and not is_before:
+                interleaved.run(total_s(blocks[-1:]))
             gc.collect()
             if not protocol.block_s <= total_s(blocks[-1:]) <= MOST_LENGTH * protocol.block_s:
                 steps = steps_for(protocol.block_s, step_time_s(blocks[-1]))
             now_s = timed.used_s()
             best = in_one_placement(blocks)
-            if not is_narrow(blocks, blocks, protocol, beside):
+            if not is_narrow(blocks, blocks, protocol, interleaved):
                 again_s = math.inf  # also where they were before: what came since has widened their interval
             elif again_s == math.inf:
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
-            rules = rules_beside_others(blocks, protocol)
+            rules = contended_rules(blocks, protocol)
             left_s = min(rules.cap_with_s(len(blocks)), again_s) - (now_s - origin_s)
             is_last = now_s - begun_s > left_s
             if report is not None:
-                report(narrowing(best, blocks, rules, beside, left_s))
-            if is_last or is_narrow(best, blocks, rules, beside):
-                return timing_of(blocks, rules, tuple(timed.suspended), beside)
+                report(narrowing(best, blocks, rules, interleaved, left_s))
+            if is_last or is_narrow(best, blocks, rules, interleaved):
+                return timing_of(blocks, rules, tuple(timed.suspended), interleaved)
 
 
-def blocks_in_order(warm: WarmUp, timing: Timing, beside: Sequence[Sample] = ()) -> list[Sample]:
+def blocks_in_order(warm: WarmUp, timing: Timing, alongside: Sequence[Sample] = ()) -> list[Sample]:
     """The blocks of a warm-up and of what was measured after it as they ran, those that are not used among them."""
-    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.aside, *beside)
+    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.aside, *alongside)
     return sorted(blocks, key=lambda block: block.start_s)
 
 
@@ -295,8 +295,8 @@ def measure_phases(
     return blocks
 
 
-def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str) -> list[Sample]:
-    """Run the steps of one work once, from end to end, and time them in consecutive segments of `lengths` steps.
+def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], pass_name: str) -> list[Sample]:
+    """Run the steps of one pass once, from end to end, and time them in consecutive segments of `lengths` steps.
 
     Nothing waits between two segments: each begins at the event at which the one before ended, so that together they
     are the whole stretch, and the one synchronise belongs to the last. On a device with time of its own a segment's
@@ -328,7 +328,7 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str)
                 wall_s=(end_s if waits else to_s) - from_s,
                 device_s=device_s,
                 sync_wait_s=end_s - issued_s if waits else None,
-                work=work,
+                work=pass_name,
             )
         )
     return blocks

@@ -89,7 +89,7 @@ def _run_wait_s() -> float:
     try:  # nanoseconds are the second number of each
         waits = [int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir()]
     except (OSError, IndexError, ValueError) as fault:  # no such system, or a thread that ended meanwhile
-        raise Unavailable(f"/proc/self/task/*/schedstat: {_words(fault)}") from fault
+        raise Unavailable(f"/proc/self/task/*/schedstat: {_fault_text(fault)}") from fault
     if not waits:
         raise Unavailable("/proc/self/task: no thread")
     return sum(waits) / 1e9
@@ -100,10 +100,10 @@ def _steal_s() -> float:
         with (ROOT / "proc/stat").open() as file:
             return int(file.readline().split()[STEAL]) / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError, ValueError) as fault:
-        raise Unavailable(f"/proc/stat: {_words(fault)}") from fault
+        raise Unavailable(f"/proc/stat: {_fault_text(fault)}") from fault
 
 
-def _words(fault: Exception) -> str:
+def _fault_text(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or "not as proc(5) has it"
 
 

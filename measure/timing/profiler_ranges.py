@@ -24,7 +24,7 @@ BEFORE_FORWARD = "optimizer"
 """Phase of what a step does before its first mark: zero_grad."""
 
 
-def unheard(phase: str) -> None:
+def noop(phase: str) -> None:
     """The mark of a pass that nobody listens to."""
 
 
@@ -64,7 +64,7 @@ class Ranges:
         if not self.enabled:
             return step
 
-        def ranged(mark: Mark = unheard) -> Any:
+        def ranged(mark: Mark = noop) -> Any:
             depth = len(self._open)
             heard = self._listening()
 
@@ -85,7 +85,7 @@ class Ranges:
 
     @contextlib.contextmanager
     def around(self, name: str) -> Iterator[None]:
-        """A range around all that is done for one cell, or around steps of one work: one, batch, last or epoch."""
+        """A range around all that is done for one cell, or around steps of one pass: one, batch, last or epoch."""
         depth = len(self._open)
         if self.enabled:
             self._enter(name, self._listening())

@@ -52,7 +52,7 @@ class Protocol:
     warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
     no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
     phase_*: blocks of the separate pass that splits a step.
-    works: what else is measured of a cell (`WORKS`), each in a pass of its own (see `for_pass`).
+    passes: what else is measured of a cell (`WORKS`), each in a pass of its own (see `for_pass`).
     epoch_cap_s: an epoch that is expected to last less is run from end to end; never divided, as it is no accuracy.
     profile_cap_s: timed steps of one work under a profiler.
     limit_s: after which the cell is killed; a pass that would not end before that is left out.
@@ -72,7 +72,7 @@ class Protocol:
     phase_cap_s: float
     lead_in_steps: int
     cap_blocks: int = 12
-    works: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
     epoch_cap_s: float = 20.0
     profile_cap_s: float = 2.0
     limit_s: float = math.inf
@@ -86,25 +86,25 @@ class Protocol:
     def longest_s(self) -> float:
         """The caps together. A cell takes no longer, but for two steps before the warm-up's cap is asked, and where a
         single block is longer than a cap, or cap_blocks are longer than cap_s."""
-        works_s = sum(self.epoch_cap_s if work == "epoch" else self.profile_cap_s for work in self.works)
-        timed = sum(work in TIMED_WORKS for work in self.works)
+        untimed_s = sum(self.epoch_cap_s if name == "epoch" else self.profile_cap_s for name in self.passes)
+        timed = sum(name in TIMED_PASSES for name in self.passes)
         passes_s = timed * self.for_pass().longest_s if timed else 0.0
-        return self.warm_cap_s + self.cap_s + self.phase_cap_s + passes_s + works_s
+        return self.warm_cap_s + self.cap_s + self.phase_cap_s + passes_s + untimed_s
 
     @property
     def least_s(self) -> float:
         """What a cell takes at least, if everything settles at once; profiles and epochs, which may be short, apart."""
-        timed = sum(work in TIMED_WORKS for work in self.works)
+        timed = sum(name in TIMED_PASSES for name in self.passes)
         passed = self.for_pass()
         return self.warm_min_s + self.min_time_s + timed * (passed.warm_min_s + passed.min_time_s)
 
     def for_pass(self) -> Protocol:
-        """Gives the rules for another work of a cell that has just been measured: the device is warm, the process has
+        """Gives the rules for another pass of a cell that has just been measured: the device is warm, the process has
         loaded what it needs. A third of the time for warming up, a third of the caps, none of them longer for few
         blocks, no phases."""
         share = 1 / PASS_DIVISOR
         shorter = {name: getattr(self, name) * share for name in ("warm_min_s", "warm_cap_s", "cap_s")}
-        return replace(self, **shorter, cap_blocks=0, phase_blocks=0, phase_cap_s=0.0, works=())
+        return replace(self, **shorter, cap_blocks=0, phase_blocks=0, phase_cap_s=0.0, passes=())
 
     @classmethod
     def for_device(
@@ -113,15 +113,15 @@ class Protocol:
         quick: bool = False,
         target_ci_ratio: float | None = None,
         time_left_s: float | None = None,
-        works: tuple[str, ...] = (),
+        passes: tuple[str, ...] = (),
     ) -> Protocol:
         """The protocol of a device ("cpu", "cuda", "cuda:1").
 
         quick: times ÷ 5 and fewer blocks. target_ci_ratio: None is 0.5 % on CUDA and 3 % on a CPU, where a step of a
         small network varies by 11 % and 0.5 % would never come. time_left_s: caps shrink to fit into it, minimum
-        counts do not: a cell that cannot reach them is not_converged. works: as the fields say.
+        counts do not: a cell that cannot reach them is not_converged. passes: as the fields say.
         """
-        protocol = replace(CUDA_PROTOCOL if device.startswith("cuda") else CPU_PROTOCOL, works=works)
+        protocol = replace(CUDA_PROTOCOL if device.startswith("cuda") else CPU_PROTOCOL, passes=passes)
         if target_ci_ratio is not None:
             protocol = replace(protocol, target_ci_ratio=target_ci_ratio)
         if quick:
@@ -177,8 +177,8 @@ CAP_FACTOR = 2
 QUICK_DIVISOR = 5
 PASS_DIVISOR = 3
 
-TIMED_WORKS = ("one", "last")
-"""Works that are warmed up and timed beside the cell's own; an epoch's time follows from them, or it is run once."""
+TIMED_PASSES = ("one", "last")
+"""Passes that are warmed up and timed beside the cell's own; an epoch's time follows from them, or it is run once."""
 
 _CAPS = ("cap_s", "warm_cap_s", "phase_cap_s", "epoch_cap_s", "profile_cap_s")
 _NOT_QUICKER = ("epoch_cap_s", "limit_s")
@@ -239,26 +239,28 @@ def step_time_s(block: Sample) -> float:
 
 
 def _half_width_ratio(
-    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
+    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> float | None:
     """Half of the 95 % interval ÷ mean, if these of the measured blocks are used: of the ratio to what was interleaved
     with them, else of the time of a step."""
-    if beside is not None:
-        return beside.half_width_ratio((*used, *_aside(measured, used)))
+    if interleaved is not None:
+        return interleaved.half_width_ratio((*used, *_aside(measured, used)))
     return _summary(used, protocol).half_width_ratio
 
 
-def _lacking(used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None) -> str:
+def _lacking(
+    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
+) -> str:
     """What the rules still lack if these of the measured blocks are used; empty if nothing."""
     if len(used) < protocol.min_blocks:
         return f"{len(used)} of at least {protocol.min_blocks} blocks"
     if total_s(used) < protocol.min_time_s:
         return f"{total_s(used):.2f} s of at least {protocol.min_time_s:g} s"
-    ratio, target = _half_width_ratio(used, measured, protocol, beside), protocol.target_ci_ratio
+    ratio, target = _half_width_ratio(used, measured, protocol, interleaved), protocol.target_ci_ratio
     if ratio is not None and ratio <= target:
         return ""
     width = "unknown" if ratio is None else f"±{ratio:.2%}"
-    if beside is not None:
+    if interleaved is not None:
         return f"a 95 % interval of {width} of the paired utilization, wider than ±{target:.2%}"
     return f"a 95 % interval of {width}, wider than ±{target:.2%}, from {len(used)} blocks"
 
@@ -267,23 +269,23 @@ def narrowing(
     used: Sequence[Sample],
     measured: Sequence[Sample],
     protocol: Protocol,
-    beside: Interleaved | None,
+    interleaved: Interleaved | None,
     left_s: float,
 ) -> str:
     """How wide the interval is after these blocks, where measuring stops, and when at the latest."""
-    ratio = _half_width_ratio(used, measured, protocol, beside) if used else None
+    ratio = _half_width_ratio(used, measured, protocol, interleaved) if used else None
     width = "" if ratio is None else f"±{100 * ratio:.2g} %, "
     most = f"at most {max(0.0, left_s):.0f} s more"
     return f"block {len(measured)}, {width}stops at ±{100 * protocol.target_ci_ratio:.2g} %, {most}"
 
 
 def is_narrow(
-    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
+    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> bool:
-    return bool(used) and not _lacking(used, measured, protocol, beside)
+    return bool(used) and not _lacking(used, measured, protocol, interleaved)
 
 
-def rules_beside_others(blocks: Sequence[Sample], protocol: Protocol) -> Protocol:
+def contended_rules(blocks: Sequence[Sample], protocol: Protocol) -> Protocol:
     """The protocol; where others took the processors from blocks that the host timed, with a cap of CONTENDED_CAP_S."""
     taken_s = sum((block.run_wait_s or 0.0) + (block.steal_s or 0.0) for block in blocks if block.device_s is None)
     if taken_s < DISTURBED_RATIO * sum(block.wall_s for block in blocks):
@@ -304,18 +306,18 @@ def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
 
 
 def timing_of(
-    measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], beside: Interleaved | None
+    measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], interleaved: Interleaved | None
 ) -> Timing:
     """Sums up the undisturbed blocks of one placement where these are enough; else the undisturbed ones, else all, if
     they are; else of the first of these of which there are LEAST_CALM: a few say more of the step than many that
     waited."""
     calm = [block for block in measured if not is_disturbed(block)]
     choices = (in_one_placement(measured), calm, measured)
-    enough = [choice for choice in choices if is_narrow(choice, measured, protocol, beside)]
+    enough = [choice for choice in choices if is_narrow(choice, measured, protocol, interleaved)]
     blocks = next(iter([*enough, *(choice for choice in choices if len(choice) >= LEAST_CALM)]), measured)
     aside = _aside(measured, blocks)
     summary = _summary(blocks, protocol)
-    missing = _lacking(blocks, measured, protocol, beside)
+    missing = _lacking(blocks, measured, protocol, interleaved)
     # A host that runs ahead leaves the device a queue to work off, and waits long; a device that had caught up is done
     # at once. A step that synchronises inside (a gradient scaler reads its overflow flag) looks host-bound, and is.
     waits = [block.sync_wait_s for block in blocks if block.sync_wait_s is not None]

@@ -218,7 +218,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     measured = replace(measured, run=replace(measured.run, flags_after=after, **invalid))
     if wrong:
         return measured
-    if protocol.works:
+    if protocol.passes:
         timed = [block for block in measured.blocks if block.part == "measure"]
         step_s = total_s(timed) / sum(block.steps for block in timed)
         _LEFT.append(
@@ -277,7 +277,7 @@ def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:
     try:
         return passes.run(_LEFT[0], work, profiled)
     finally:
-        if (work, profiled) == tasks(_LEFT[0].protocol.works)[-1]:
+        if (work, profiled) == tasks(_LEFT[0].protocol.passes)[-1]:
             _LEFT.clear()
 
 

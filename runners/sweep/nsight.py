@@ -142,7 +142,7 @@ def run(cell: Cell, work: str) -> None:
         cell, prepared.model, prepared.step, prepared.batches, prepared.clock, rules, 0.0, prepared.began_s
     )
     step = passes.steps(subject, work)(prepared.model)
-    record_step(step, prepared.model, prepared.clock, work=work, cuda=cell.device.startswith("cuda"))
+    record_step(step, prepared.model, prepared.clock, pass_name=work, cuda=cell.device.startswith("cuda"))
 
 
 def _end_without(parent: int) -> None:

@@ -126,7 +126,7 @@ def _profile(subject: MeasuredCell, work: str, step: Step, findings: WorkFinding
         step,
         subject.model,
         subject.clock,
-        work=work,
+        pass_name=work,
         cuda=subject.cell.device.startswith("cuda"),
         most_s=subject.protocol.profile_cap_s,
         export=subject.cell.profile == "kineto",

@@ -359,7 +359,7 @@ def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:
     from analysis.utilization.work_times import works_of
     from measure.timing.stopping import Protocol
 
-    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works_of(cell)).least_s
+    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, passes=works_of(cell)).least_s
     return timing_s if ceiling_known else timing_s + ceiling_budget_s(cell)
 
 

@@ -51,7 +51,7 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
     cell, protocol = order.arguments
     timeout_s = min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * order.timeout_s)
     prefix = f"flopledger/cell{number}"
-    member = GroupMember(place.rank, order.ranks, device, place.address, prefix, timeout_s, place.is_alone)
+    member = GroupMember(place.rank, order.ranks, device, place.address, prefix, timeout_s, place.is_single_host)
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
     own_cell = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)

@@ -122,7 +122,7 @@ class Place:
     address: tuple[str, int]
 
     @property
-    def is_alone(self) -> bool:
+    def is_single_host(self) -> bool:
         """Whether all ranks are on this host."""
         return self.local_world == self.world
 

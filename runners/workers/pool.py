@@ -298,8 +298,8 @@ class Worker:
     def _last_printed(self) -> str:
         """The end of what the process printed during this call."""
         size = self._noise_bytes()
-        start = max(self._heard, size - 4 * processes.LAST_WORDS)  # a character has up to four bytes
-        return processes.last_words(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace"))
+        start = max(self._heard, size - 4 * processes.TAIL_CHARACTERS)  # a character has up to four bytes
+        return processes.output_tail(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace"))
 
     def _noise_bytes(self) -> int:
         return os.fstat(self._noise.fileno()).st_size

@@ -311,7 +311,9 @@ def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | N
         model, nn.functional.cross_entropy, OPTIMIZERS["sgd"](model.parameters()), [batch], "cuda", dtype
     )
     step()
-    calls = profile_step(step, model, clock_for(torch.device("cuda")), work="batch", cuda=True, most_steps=1).operations
+    calls = profile_step(
+        step, model, clock_for(torch.device("cuda")), pass_name="batch", cuda=True, most_steps=1
+    ).operations
     rows = clean_profile(a_run(device="cuda"), calls).operations
     table = real_trace(NETS["cnn"]).operations
     assert cleaned_flop(rows, "forward", "loss") == table_flop(table, "forward", "loss")

@@ -101,7 +101,7 @@ def test_work_on_two_units_is_divided_by_both_peaks():
     half = torch.bfloat16
     model = Calls(lambda m, x: m.high(m.low(x.to(half)).float()), low=net(1).to(half), high=net(1))
     meter = meter_of(model)
-    object.__setattr__(meter._place.peak, "peak_by_unit", {"bf16": 4e12, "fp32": 1e12})
+    object.__setattr__(meter._loop_device.peak, "peak_by_unit", {"bf16": 4e12, "fp32": 1e12})
     with meter.step():
         model(samples()).sum().backward()
     found = meter.summary()

@@ -42,7 +42,7 @@ def test_it_warms_up_outside_of_the_capture_and_runs_once_inside(seen: list[str]
         seen.append("step")
         made.step(mark)
 
-    record_step(step, made.model, clock(seen), work="batch", cuda=True)
+    record_step(step, made.model, clock(seen), pass_name="batch", cuda=True)
     inside = ["capture begins", "shapes True begins", "step", "synchronize", "shapes True ends", "capture ends"]
     assert seen == [*["step"] * WARM_STEPS, "synchronize", *inside]
     assert WARM_STEPS >= 2, "the first tries algorithms, and leaves memory that the next one finds"

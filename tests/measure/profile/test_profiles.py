@@ -29,7 +29,7 @@ def made(make: Callable[[], nn.Module] = Net, shape: tuple[int, ...] = (2, 4, 8,
 
 
 def profiled(step: StepParts, work: str = "batch", **more: Any) -> Profile:
-    return profile_step(step.step, step.model, Clock(), work=work, cuda=False, most_steps=1, **more)
+    return profile_step(step.step, step.model, Clock(), pass_name=work, cuda=False, most_steps=1, **more)
 
 
 def traced(step: StepParts) -> tuple[Operation, ...]:
@@ -178,7 +178,7 @@ def test_a_step_that_fails_leaves_nothing_behind(phase: str, at: int):
         step.step(marked)
 
     with pytest.raises(MemoryError, match="no room"):
-        profile_step(failing, step.model, Clock(), work="batch", cuda=False)
+        profile_step(failing, step.model, Clock(), pass_name="batch", cuda=False)
     assert hooks(step.model) == before
     assert not torch._C._autograd._profiler_enabled()
     assert profiled(step).operations

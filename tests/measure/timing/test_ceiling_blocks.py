@@ -85,7 +85,7 @@ def test_memory_that_a_kernel_takes_from_the_step_is_taken_in_the_warm_up() -> N
             held.add("kernel")
 
     with CeilingBlocks([CeilingKernel("fp32", "kernel", 100, call)], host, protocol) as ceiling:
-        warm = warm_up(step, host, protocol, beside=ceiling)
+        warm = warm_up(step, host, protocol, interleaved=ceiling)
         timing = measure_blocks(step, host, protocol, warm.step_s, ceiling)
     assert [block.wall_s for block in warm.blocks] == pytest.approx([0.6, 1.0, 0.6, 0.6])
     assert [block.wall_s for block in timing.blocks] == pytest.approx([0.6] * len(timing.blocks))

@@ -17,7 +17,7 @@ from measure.timing.disturbance import (
     page_fault_warning,
     since,
 )
-from measure.timing.stopping import Protocol, Timing, disturbance_warning, placement_warning, rules_beside_others
+from measure.timing.stopping import Protocol, Timing, contended_rules, disturbance_warning, placement_warning
 from results.errors import Unavailable
 from results.records.cell import Sample
 from tests.support.fakes.hosts import Host
@@ -200,8 +200,8 @@ def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
 )
 def test_where_others_take_five_percent_of_the_processors_less_time_is_spent(blocks: list[Sample], cap_s: float):
     """5 % of 2 s are 0.1 s; a device has time of its own. A cap that is shorter already stays."""
-    assert rules_beside_others(blocks, Protocol.for_device("cpu")).cap_s == cap_s
-    assert rules_beside_others(blocks, Protocol.for_device("cpu", quick=True)).cap_s == 12.0
+    assert contended_rules(blocks, Protocol.for_device("cpu")).cap_s == cap_s
+    assert contended_rules(blocks, Protocol.for_device("cpu", quick=True)).cap_s == 12.0
 
 
 # --- page faults ---

@@ -63,7 +63,7 @@ def test_only_the_last_step_is_left_with_what_it_launched(launched: bool) -> Non
 def kept(folder: Path, make: Callable[[], Any], shape: tuple[int, ...], **more: Any) -> tuple[Profile, Path]:
     """A real profile of a small net, and the file of its recording."""
     made = parts(make, shape, **more)(None)
-    profile = profile_step(made.step, made.model, Clock(), work="batch", cuda=False, most_steps=2, export=True)
+    profile = profile_step(made.step, made.model, Clock(), pass_name="batch", cuda=False, most_steps=2, export=True)
     file = folder / "trace.json.gz"
     file.write_bytes(profile.recording)
     return profile, file

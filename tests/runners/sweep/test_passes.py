@@ -109,12 +109,12 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.MeasuredCell:
     supply = Supply()
     step.batches = supply.endless(cell.batch_size)
     supply.asked.clear()
-    protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, works=works_of(cell)), **rules)
+    protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, passes=works_of(cell)), **rules)
     return passes.MeasuredCell(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
 def run_all(of: passes.MeasuredCell) -> WorkFindings:
-    return all_of(of, tasks(of.protocol.works))
+    return all_of(of, tasks(of.protocol.passes))
 
 
 def all_of(of: passes.MeasuredCell, wanted: list[tuple[str, bool]]) -> WorkFindings:
@@ -148,7 +148,7 @@ class TestWhatIsMeasured:
 class TestEpoch:
     def test_it_is_run_from_end_to_end_in_segments(self):
         of = subject()
-        found = all_of(of, tasks(of.protocol.works)[:3])
+        found = all_of(of, tasks(of.protocol.passes)[:3])
         segments = [block for block in found.blocks if block.work == "epoch"]
         assert [block.steps for block in segments] == [1, 2], "two batches of four; the last one of two at the end"
         assert of.batches.epochs == [(10, 4)]

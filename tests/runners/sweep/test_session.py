@@ -302,7 +302,7 @@ class TestWorks:
         limits_s = [call.timeout_s for call in scene.calls if call.task in (MEASURE, WORK)]
         assert limits_s == [17.0, 7.0, 3.0, 0.0, 0.0, 0.0, 0.0]
         ((_, protocol),) = scene.asked(MEASURE)
-        assert (protocol.works, protocol.limit_s) == (("one", "batch", "last", "epoch"), 17.0)
+        assert (protocol.passes, protocol.limit_s) == (("one", "batch", "last", "epoch"), 17.0)
 
 
 class TestTimeBudget:

@@ -51,7 +51,7 @@ def recorded(build: Any, work: str = "batch") -> tuple[ProfiledOperation, ...]:
 
     made = build(None)
     made.step(lambda phase: None)
-    return profile_step(made.step, made.model, Clock(), work=work, cuda=False, most_steps=1).operations
+    return profile_step(made.step, made.model, Clock(), pass_name=work, cuda=False, most_steps=1).operations
 
 
 def table_flop(table: Sequence[Operation], *phases: str) -> int:

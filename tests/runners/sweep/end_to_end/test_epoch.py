@@ -42,7 +42,7 @@ def cell(**more: object) -> Cell:
 
 
 def short(of: Cell) -> Protocol:
-    rules = Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9, works=works_of(of))
+    rules = Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9, passes=works_of(of))
     return dataclasses.replace(rules, cap_s=0.3, min_time_s=0.05, warm_cap_s=0.1, warm_min_s=0.01, block_s=0.01)
 
 

@@ -71,7 +71,7 @@ def test_a_cleaned_profile_is_our_own_count_with_phases_modules_and_device_time(
     with session(PRECISIONS[precision], DEVICE):
         step = training(net, precision)
         step()
-        profile = profile_step(step, step.model, clock_for(DEVICE), work="batch", cuda=True, most_steps=1)
+        profile = profile_step(step, step.model, clock_for(DEVICE), pass_name="batch", cuda=True, most_steps=1)
     assert profile.notes == ()
     rows = clean_profile(a_run(device=DEVICE), profile.operations).operations
     make, shape = NETS[net]
@@ -98,7 +98,7 @@ def nothing_left() -> Iterator[None]:
 
 def whole(cell: Cell) -> CellMeasurement:
     """Everything that a worker does for a cell, in order, as the parent joins it."""
-    rules = Protocol.for_device(DEVICE, quick=True, works=works_of(cell))
+    rules = Protocol.for_device(DEVICE, quick=True, passes=works_of(cell))
     before = torch.get_float32_matmul_precision()
     try:
         measured = sweep_cell.measure(cell, rules)
@@ -156,7 +156,7 @@ def test_nothing_of_a_cell_stays_on_the_device(nothing_left):
 def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usable(nothing_left):
     """The allocator is given no more than the cell holds already, and then everything again."""
     cell = resnet(batch_size=64, image_size=128, methods=("one", "batch"))
-    rules = Protocol.for_device(DEVICE, quick=True, works=works_of(cell))
+    rules = Protocol.for_device(DEVICE, quick=True, passes=works_of(cell))
     sweep_cell.measure(cell, rules)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
@@ -179,5 +179,5 @@ def test_a_profile_leaves_later_times_as_they_were():
         return min(step_time_s(block) for block in measure_blocks(step, clock, rules, warm.step_s).blocks)
 
     before_s = step_s()
-    profile_step(step, step.model, clock, work="batch", cuda=True)
+    profile_step(step, step.model, clock, pass_name="batch", cuda=True)
     assert step_s() == pytest.approx(before_s, rel=0.1)
