@@ -139,15 +139,15 @@ class CallListener:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Modules have hooks and functions are patched inside; both are as they were afterwards."""
-        watched = [(f"{library}.{name}", place, name) for library, place, names in WATCHED for name in names.split()]
+        watched = [(f"{library}.{name}", owner, name) for library, owner, names in WATCHED for name in names.split()]
         if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
             watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
         with contextlib.ExitStack() as stack:
             stack.callback(register_module_forward_pre_hook(self._enters_module).remove)
             stack.callback(register_module_forward_hook(self._leaves_module, always_call=True).remove)
-            for called, place, name in watched:
-                if hasattr(place, name):
-                    stack.enter_context(patch.object(place, name, self._listener(called, getattr(place, name))))
+            for called, owner, name in watched:
+                if hasattr(owner, name):
+                    stack.enter_context(patch.object(owner, name, self._listener(called, getattr(owner, name))))
             for space, name in _wrapped_for_fx():
                 stack.callback(space.__setitem__, name, space[name])
                 space[name] = self._listener(f"{FX}{name}", space[name])

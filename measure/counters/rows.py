@@ -95,15 +95,15 @@ class UncountedCalls(TorchDispatchMode):
 def uncounted(calls: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """(ignored, not understood): operator → calls. calls: of ATen's names, those that no rule counted."""
     ignored: Counter[str] = Counter()
-    not_understood: Counter[str] = Counter()
+    unsupported: Counter[str] = Counter()
     for name, times in calls.items():
         if name.startswith(NO_OPERATOR):
             continue
         if kind_of(name) in ("", *PRODUCTS):
-            not_understood[name] += times
+            unsupported[name] += times
         elif bucket_of(name) == "counted":
             ignored[name] += times
-    return dict(ignored), dict(not_understood)
+    return dict(ignored), dict(unsupported)
 
 
 NO_ARITHMETIC = frozenset(
@@ -116,16 +116,16 @@ def uncounted_leaves(model: torch.nn.Module, known: Container[type]) -> tuple[Co
     """(ignored, not understood): class → calls of leaf modules that are of no known class, counted by hooks that stay
     on the model."""
     ignored: Counter[str] = Counter()
-    not_understood: Counter[str] = Counter()
+    unsupported: Counter[str] = Counter()
 
     def called(module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
         name = type(module).__name__
-        (ignored if name in NO_ARITHMETIC else not_understood)[name] += 1
+        (ignored if name in NO_ARITHMETIC else unsupported)[name] += 1
 
     for module in model.modules():
         if not list(module.children()) and type(module) not in known:
             module.register_forward_hook(called)
-    return ignored, not_understood
+    return ignored, unsupported
 
 
 def recurrent_multiply_adds(module: torch.nn.Module, sequence: torch.Tensor) -> int:

@@ -113,12 +113,12 @@ def shortest_s(ping: Bounce, now_ns: Callable[[], int] = time.perf_counter_ns) -
     return min(times_ns) / ROUNDS / 1e9
 
 
-def _on(processor: int, both: threading.Barrier, work: Callable[[], object]) -> None:
+def _on(processor: int, both: threading.Barrier, task: Callable[[], object]) -> None:
     """Work of this thread on one processor; nothing where the system refuses that, or the other thread did not run."""
     try:
         os.sched_setaffinity(0, {processor})
         both.wait()
-        work()
+        task()
     except (OSError, Unavailable, threading.BrokenBarrierError):
         return
 

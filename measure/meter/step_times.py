@@ -156,7 +156,7 @@ class Stretch:
     def observed(self, verdict: ObservationVerdict) -> None:
         """The last step was observed."""
         lost: Passes = {}
-        for call_phase in [place for place in self._since if place[0] in verdict.seen]:
+        for call_phase in [call_phase for call_phase in self._since if call_phase[0] in verdict.seen]:
             times = self._since.pop(call_phase)
             if call_phase[0] in verdict.differing:
                 lost[call_phase] = times

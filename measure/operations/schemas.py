@@ -99,7 +99,7 @@ class Plan:
     its first argument's values and nothing else. is_view: whether it returns a view, or a list of views, of its first
     argument, its only tensor. again: whether it writes nothing and returns new tensors alone. composes: whether it has
     no rule, and is made of others, which are recorded in its place. mixed: whether an argument is a list whose items
-    need not be of one type. described: signature → description, on fake tensors; returned: signature → what it returned.
+    need not be of one type. described: signature → description, on fake tensors; returned: signature → its result.
     """
 
     __slots__ = (

@@ -213,7 +213,7 @@ def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
     rows, times, calls = [], list[OperationTime](), list[list[CallTime]]()
     for step_index, frames in enumerate(steps):
         types = _types(frames)
-        until_ns = steps[step_index + 1][0].start_ns if place + 1 < len(steps) else None
+        until_ns = steps[step_index + 1][0].start_ns if step_index + 1 < len(steps) else None
         spans, launches = _on_device(events, frames, types, until_ns) if cuda else _on_host(frames, types)
         start_ns, end_ns = frames[0].start_ns, max([frames[0].end_ns, *(end for _, end, _ in spans if cuda)])
         indexed = ((start, end, index) for index, (start, end, _) in enumerate(spans))

@@ -98,8 +98,8 @@ def warm_up(
     """Run steps until two neighbouring blocks agree (see `Protocol`).
 
     The first block is one step: it may compile, search algorithms and allocate, so it counts towards no limit and
-    predicts nothing; a second block always follows. interleaved: as of `measure_blocks`. It is warmed up after the first
-    block: its kernels may take memory that the first step freed, and then the next step takes new memory.
+    predicts nothing; a second block always follows. interleaved: as for `measure_blocks`. It is warmed up after the
+    first block: its kernels may take memory that the first step freed, and then the next step takes new memory.
     """
     with BlockTimer(step, clock, announce) as timed:
         blocks = [timed.block(1, "warmup")]
@@ -130,10 +130,10 @@ def measure_blocks(
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows.
-    interleaved: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
-    with them (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step
-    whose machine is slower and faster by turns has no narrow time of its own. report: is called after each block
-    with how wide the interval still is.
+    interleaved: runs once for each block, before the first, after the second, before the third, …
+    (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step whose machine is
+    slower and faster by turns has no narrow time of its own. report: is called after each block with how wide the
+    interval still is.
     """
     steps = steps_for(protocol.block_s, step_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part

@@ -195,21 +195,21 @@ def attribute(recording: Recording) -> Recording:
     # which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows
     is_node: Flags = named(calls["name"], NODE.fullmatch) | (ints(calls, "forward_thread") != 0)
     if not is_node.any():
-        at = starting_at(calls, recording.flows, "backward")
-        is_node[at[at >= 0]] = True
+        rows = starting_at(calls, recording.flows, "backward")
+        is_node[rows[rows >= 0]] = True
     if (begin := _cut_step(calls, is_node, spans)) is not None:
         return attribute(before_step(recording, *begin))
     # Calls that recalculate the forward pass where they lie in a frame of the backward pass begin a graph of their own:
     # Kineto gives a call a number only if it may make a node. Names decide, too.
     is_fresh = calls["name"].isin(FORWARD_ONLY).to_numpy(bool) | ((number >= 0) & (recording.source == "kineto"))
-    place = nesting.place(calls, modules(ranges), is_node, is_fresh & ~is_node)
+    nested = nesting.nest(calls, modules(ranges), is_node, is_fresh & ~is_node)
     # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
     # the maker says the module, since no module's range is open on autograd's thread.
-    made_by = makers(calls, is_node, recording.flows)
-    forward = forward_calls(made_by, calls, place, named(calls["name"], OPERATOR.fullmatch))
-    _fill(calls, place, made_by, forward)
-    calls["phase"] = of_calls(calls, ranges, place.node, place.recomputed)
-    lost = nesting.innermost(calls, place.parent, recording.lost_launches)
+    maker_of = makers(calls, is_node, recording.flows)
+    forward = forward_calls(maker_of, calls, nested, named(calls["name"], OPERATOR.fullmatch))
+    _fill(calls, nested, maker_of, forward)
+    calls["phase"] = of_calls(calls, ranges, nested.node, nested.recomputed)
+    lost = nesting.innermost(calls, nested.parent, recording.lost_launches)
     calls["lost_kernels"] = np.bincount(lost[lost >= 0], minlength=len(calls))
     # a step is a mark with a call in it: a loop that ends while it records leaves a mark without one
     called = {*zip(ints(calls, "process").tolist(), ints(calls, "step").tolist(), strict=True)}
@@ -246,19 +246,19 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
     return tuple(sorted(Missing(phase, lost, reason) for phase in phases_of for lost, reason in signs))
 
 
-def _fill(calls: pd.DataFrame, place: CallNesting, made_by: Ints, forward: Ints) -> None:
+def _fill(calls: pd.DataFrame, nested: CallNesting, maker_of: Ints, forward: Ints) -> None:
     """What follows for the columns of calls from where they lie."""
-    inside = place.node >= 0
-    node = place.node[inside]
+    inside = nested.node >= 0
+    node = nested.node[inside]
     forward_index, maker = np.full((2, len(calls)), -1, np.int64)
-    forward_index[inside], maker[inside] = forward[node], made_by[node]
-    calls["parent"], calls["forward_index"] = place.parent, forward_index
-    calls["module"] = np.where(maker >= 0, place.module[maker], place.module)
+    forward_index[inside], maker[inside] = forward[node], maker_of[node]
+    calls["parent"], calls["forward_index"] = nested.parent, forward_index
+    calls["module"] = np.where(maker >= 0, nested.module[maker], nested.module)
     # Calls inside of a backward frame have no number of their own: they take the frame's number and forward thread, by
     # which readers find the call of the forward pass. A call with a number recalculates the forward pass and keeps it.
     number, thread = ints(calls, "sequence_nr").copy(), ints(calls, "forward_thread").copy()
     takes = np.flatnonzero(inside)[(number[inside] < 0) & (thread[node] != 0)]
-    number[takes], thread[takes] = number[place.node[takes]], thread[place.node[takes]]
+    number[takes], thread[takes] = number[nested.node[takes]], thread[nested.node[takes]]
     calls["sequence_nr"], calls["forward_thread"] = number, thread
 
 
@@ -344,16 +344,16 @@ def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
     product, node = named(names, is_product).tolist(), named(names, NODE.fullmatch).tolist()
     silent = named(names, lambda name: name in LAUNCHES_NOTHING or not OPERATOR.fullmatch(name)).tolist()
     parent, time_ns = ints(calls, "parent").tolist(), ints(calls, "time_ns").tolist()
-    holds_product, holds_work, inside_ns = [False] * len(calls), [False] * len(calls), [0] * len(calls)
+    holds_product, holds_working, inside_ns = [False] * len(calls), [False] * len(calls), [0] * len(calls)
     working, own_ns = [], []
-    for at in range(len(calls) - 1, -1, -1):  # what lies inside comes later
-        works = not (holds_product[at] if product[at] else silent[at] or node[at] or holds_work[at])
-        if works:
-            working.append(at)
-            own_ns.append(max(time_ns[at] - inside_ns[at], 0))
-        above = parent[at]
+    for row in range(len(calls) - 1, -1, -1):  # what lies inside comes later
+        is_working = not (holds_product[row] if product[row] else silent[row] or node[row] or holds_working[row])
+        if is_working:
+            working.append(row)
+            own_ns.append(max(time_ns[row] - inside_ns[row], 0))
+        above = parent[row]
         if above >= 0:
-            holds_product[above] = holds_product[above] or holds_product[at] or product[at]
-            holds_work[above] = holds_work[above] or holds_work[at] or works
-            inside_ns[above] += time_ns[at] if works else inside_ns[at]
+            holds_product[above] = holds_product[above] or holds_product[row] or product[row]
+            holds_working[above] = holds_working[above] or holds_working[row] or is_working
+            inside_ns[above] += time_ns[row] if is_working else inside_ns[row]
     return np.asarray(working[::-1], np.int64), np.asarray(own_ns[::-1], np.int64)

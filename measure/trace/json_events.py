@@ -80,27 +80,27 @@ def open_text(path: str | Path, how: str, newline: str | None = None) -> Iterato
 
 
 class _Window:
-    """The part of a text file that is being read; `at` is the next character in it."""
+    """The part of a text file that is being read; `position` is the next character in it."""
 
     def __init__(self, file: IO[str], name: str) -> None:
-        self.file, self.name, self.text, self.at = file, name, "", 0
+        self.file, self.name, self.text, self.position = file, name, "", 0
 
     def more(self) -> bool:
         """Reads on, as much again as has not ended, so that a value of any size is looked at a few times only; False at
         the end of the file. Raises ValueError for a value that is larger than its limit."""
-        waiting = len(self.text) - self.at
+        waiting = len(self.text) - self.position
         if waiting > limit("event_bytes"):
             raise ValueError(beyond(f"{self.name}: a value of the trace is {waiting} characters", "event_bytes"))
         chunk = self.file.read(max(CHUNK, waiting))
-        self.text, self.at = self.text[self.at :] + chunk, 0
+        self.text, self.position = self.text[self.position :] + chunk, 0
         return bool(chunk)
 
     def peek(self) -> str:
         """The next character that is no space."""
         while True:
-            self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
-            if self.at < len(self.text):
-                return self.text[self.at]
+            self.position = _SPACE.match(self.text, self.position).end()  # type: ignore[union-attr]
+            if self.position < len(self.text):
+                return self.text[self.position]
             if not self.more():
                 raise self.broken()
 
@@ -109,41 +109,41 @@ class _Window:
         while True:
             self.peek()
             try:
-                value, end = _SCAN(self.text, self.at)
+                value, end = _SCAN(self.text, self.position)
             except (StopIteration, json.JSONDecodeError):
                 end = len(self.text)
             if end < len(self.text):
-                self.at = end
+                self.position = end
                 return value
             if not self.more():
                 raise self.broken()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The objects of the list that begins here."""
-        self.at += 1
+        self.position += 1
         scan, between = _SCAN, _BETWEEN.match
         while True:
-            text, at = self.text, self.at
+            text, position = self.text, self.position
             try:
                 while True:
-                    at = between(text, at).end()  # type: ignore[union-attr]
-                    event, at = scan(text, at)
+                    position = between(text, position).end()  # type: ignore[union-attr]
+                    event, position = scan(text, position)
                     if type(event) is dict:
                         yield event
             except (StopIteration, json.JSONDecodeError):
-                self.at = at
-            if text[at : at + 1] == "]":
-                self.at = at + 1
+                self.position = position
+            if text[position : position + 1] == "]":
+                self.position = position + 1
                 return
-            event_text = text[at : at + _EVENT]
+            event_text = text[position : position + _EVENT]
             repaired = _NO_NUMBER.sub("null", event_text)  # `inf` and `nan`, as Kineto writes them
             if repaired != event_text:
-                self.text, self.at = repaired + text[at + _EVENT :], 0
+                self.text, self.position = repaired + text[position + _EVENT :], 0
             elif not self.more():
                 raise self.broken()
 
     def broken(self) -> ValueError:
-        rest = self.text[self.at : self.at + 40]
+        rest = self.text[self.position : self.position + 40]
         return ValueError(
             f"{self.name}: the trace is empty, ends in the middle or is no JSON at {rest!r}; {HOW_TO_RECORD}"
         )
@@ -155,16 +155,16 @@ def _document(window: _Window, header: dict[str, Any]) -> Iterator[dict[str, Any
     if first == "[":
         yield from window.events()
     elif first == "{":
-        window.at += 1
+        window.position += 1
         has_events = False
         while (character := window.peek()) != "}":
             if character == ",":
-                window.at += 1
+                window.position += 1
                 continue
             key = window.value()
             if window.peek() != ":":
                 raise window.broken()
-            window.at += 1
+            window.position += 1
             if key == "traceEvents" and window.peek() == "[":
                 has_events = True
                 yield from window.events()
@@ -172,9 +172,9 @@ def _document(window: _Window, header: dict[str, Any]) -> Iterator[dict[str, Any
                 header[str(key)] = window.value()
         if not has_events:
             raise ValueError(f"{window.name}: no traceEvents, so no trace of torch.profiler; {HOW_TO_RECORD}")
-        window.at += 1
+        window.position += 1
     else:
         raise ValueError(f"{window.name}: expected a trace (JSON), it begins with {first!r}")
-    while not (rest := window.text[window.at :].strip()) and window.more():
+    while not (rest := window.text[window.position :].strip()) and window.more():
         pass
     header[MORE] = bool(rest)

@@ -31,7 +31,7 @@ from analysis.trace.calls import named
 from measure.trace.json_events import HOW_TO_RECORD, MORE, events, to_ns
 from measure.trace.nesting import ints
 from measure.trace.recording import (
-    LAUNCH_PLACES,
+    LAUNCH_COLUMNS,
     NAMED,
     ON_HOST,
     Collective,
@@ -165,9 +165,9 @@ class _Columns:
     def frame(self, base_ns: int) -> pd.DataFrame:
         """The events as a table, on the clock of the recording. Nothing may be added to them any more."""
         (numbers, others), values = self.names, np.asarray(self.numbers, np.int64)
-        columns = {name: values[at :: len(numbers)] for at, name in enumerate(numbers)}
+        columns = {name: values[index :: len(numbers)] for index, name in enumerate(numbers)}
         columns["start_ns"] = columns["start_ns"] + base_ns
-        columns |= {name: objects(self.objects[at :: len(others)]) for at, name in enumerate(others)}
+        columns |= {name: objects(self.objects[index :: len(others)]) for index, name in enumerate(others)}
         return pd.DataFrame(columns, copy=False)
 
 
@@ -175,15 +175,15 @@ class _Rows:
     """Everything of a trace that is kept."""
 
     def __init__(self) -> None:
-        place, numbers = "process thread start_ns time_ns", "external_id event_index"
+        span, numbers = "process thread start_ns time_ns", "external_id event_index"
         arguments = "name input_shapes input_dtypes concrete_inputs"
-        self.calls = _Columns(f"{place} {numbers} sequence_nr forward_thread", arguments)
+        self.calls = _Columns(f"{span} {numbers} sequence_nr forward_thread", arguments)
         self.kernels = _Columns(
             "device stream start_ns time_ns untimed correlation process", "name what grid block collective"
         )
-        self.launches = _Columns(f"{place} correlation")
-        self.ranges = _Columns(f"{place} {numbers}", "name collective")
-        self.frames = _Columns(place)
+        self.launches = _Columns(f"{span} correlation")
+        self.ranges = _Columns(f"{span} {numbers}", "name collective")
+        self.frames = _Columns(span)
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
         self.unread: Counter[str] = Counter()
         self.begins = self.ends = False
@@ -215,7 +215,7 @@ class _Rows:
             self.ends = True
             self.end_ns = to_ns(event.get("ts"))
         elif category == "fwdbwd" and event.get("ph") in self.flows:
-            self.flows[event["ph"]][event.get("id")] = self._place(event)[:3]
+            self.flows[event["ph"]][event.get("id")] = self._span(event)[:3]
 
     def _call(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
         if self._once(_is_annotation, name):
@@ -223,14 +223,14 @@ class _Rows:
             return
         thread = args.get("Fwd thread id")
         backward = _int(args.get("Sequence number")), max(_int(thread), 0) if thread else 0
-        self.calls.numbers.extend(self._place(event) + _numbers(args) + backward)
+        self.calls.numbers.extend(self._span(event) + _numbers(args) + backward)
         dims = args.get("Input Dims")
         dims = args.get("Input dims") if dims is None else dims
         once, kinds, values = self._once, args.get("Input type"), args.get("Concrete Inputs")
         self.calls.objects.extend((name, once(sizes_of, dims), once(_types, kinds), once(_values, values)))
 
     def _range(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
-        self.ranges.numbers.extend(self._place(event) + _numbers(args))
+        self.ranges.numbers.extend(self._span(event) + _numbers(args))
         self.ranges.objects.extend((name, self._collective(name, args) if ON_HOST.match(name) else None))
 
     def _collective(self, name: str, args: dict[str, Any]) -> Collective | None:
@@ -239,12 +239,12 @@ class _Rows:
 
     def _frame(self, event: dict[str, Any], _args: dict[str, Any], name: str) -> None:
         if name.startswith(MODULE_FRAME):
-            self.frames.numbers.extend(self._place(event))
+            self.frames.numbers.extend(self._span(event))
             self.frames.objects.append(name)
 
     def _launch(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
         if "correlation" in args:
-            self.launches.numbers.extend((*self._place(event), _int(args["correlation"])))
+            self.launches.numbers.extend((*self._span(event), _int(args["correlation"])))
             self.launches.objects.append(name)
 
     def _kernel(self, event: dict[str, Any], args: dict[str, Any], name: str) -> None:
@@ -257,7 +257,7 @@ class _Rows:
         collective = self._collective(name, args) if self._once(NAMED.match, name) else None
         self.kernels.objects.extend((name, CATEGORIES[str(event["cat"]).lower()], grid, block, collective))
 
-    def _place(self, event: dict[str, Any]) -> tuple[int, int, int, int]:
+    def _span(self, event: dict[str, Any]) -> tuple[int, int, int, int]:
         process, thread, time_ns = event.get("pid"), event.get("tid"), to_ns(event.get("dur"))
         return (
             process if type(process) is int else self._number(process),
@@ -284,8 +284,8 @@ class _Rows:
         return known[key]
 
 
-def _types(words: Any) -> tuple[str, ...]:
-    return tuple(map(str, words))
+def _types(names: Any) -> tuple[str, ...]:
+    return tuple(map(str, names))
 
 
 def _values(texts: Any) -> tuple[Any, ...]:
@@ -370,7 +370,7 @@ def _recording(path: str, rows: _Rows, header: Mapping[str, Any]) -> Recording:
         problems=tuple(_problems(calls, kernels, doubles, len(lost), rows.unread, bool(header.get(MORE)))),
         ranges=ranges_in_order(ranges_table(**ranges)),
         flows=flows_table(**flows),
-        lost_launches=table(LAUNCH_PLACES, **lost[[*LAUNCH_PLACES]]),
+        lost_launches=table(LAUNCH_COLUMNS, **lost[[*LAUNCH_COLUMNS]]),
         ends=rows.ends or not rows.begins,
         gaps=_gaps(numbers),
         numbered=bool(len(ids)) and bool((ids >= 0).all()) and ids.is_unique,

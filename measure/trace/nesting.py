@@ -92,7 +92,7 @@ def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = 
     return row_of
 
 
-def place(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: Flags) -> CallNesting:
+def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: Flags) -> CallNesting:
     """Where every call lies. calls: in the order of start; modules: ranges with a column `module`.
 
     is_node: which calls are frames of autograd. is_fresh: which, inside of such a frame, recalculate the forward pass.
@@ -139,14 +139,14 @@ def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
 
     points: process, thread, start_ns. A point at the very end of a call lies in it.
     """
-    at, end = ints(points, "start_ns"), ints(calls, "start_ns") + ints(calls, "time_ns")
+    point_ns, end = ints(points, "start_ns"), ints(calls, "start_ns") + ints(calls, "time_ns")
     around = latest(points, calls, ["process", "thread"])
     while True:
-        over = np.flatnonzero(around >= 0)
-        over = over[end[around[over]] < at[over]]
-        if not len(over):
+        ended = np.flatnonzero(around >= 0)
+        ended = ended[end[around[ended]] < point_ns[ended]]
+        if not len(ended):
             return around
-        around[over] = parent[around[over]]
+        around[ended] = parent[around[ended]]
 
 
 def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
@@ -175,31 +175,31 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
     chosen = latest(nodes, numbered, ["lane"], "sequence_nr")
     maker, step = (np.append(ints(numbered, name), -1)[chosen] for name in ("row", "step"))
     own_step = ints(nodes, "step")
-    made_by = np.full(len(calls), -1, np.int64)
-    made_by[nodes["row"]] = np.where((step >= 0) & (own_step >= 0) & (step != own_step), -1, maker)
+    maker_of = np.full(len(calls), -1, np.int64)
+    maker_of[nodes["row"]] = np.where((step >= 0) & (own_step >= 0) & (step != own_step), -1, maker)
     # where numbers say nothing, what the recorder drew; of two flows to one call the first
     forward, backward = starting_at(calls, flows, "forward")[::-1], starting_at(calls, flows, "backward")[::-1]
     drawn = (forward >= 0) & (backward >= 0)
-    drawn[drawn] = is_node[backward[drawn]] & (made_by[backward[drawn]] < 0)
-    made_by[backward[drawn]] = forward[drawn]
-    return made_by
+    drawn[drawn] = is_node[backward[drawn]] & (maker_of[backward[drawn]] < 0)
+    maker_of[backward[drawn]] = forward[drawn]
+    return maker_of
 
 
-def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operator: Flags) -> Ints:
+def forward_calls(maker_of: Ints, calls: pd.DataFrame, nested: CallNesting, operator: Flags) -> Ints:
     """For each frame of autograd the forward call that its maker amounts to; -1: none."""
-    columns = (place.parent, place.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
+    columns = (nested.parent, nested.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
     parent, node, number, thread = map(one_by_one, columns)
-    name, module = calls["name"].to_numpy(), place.module
-    frames = np.flatnonzero(made_by >= 0)
-    pairs = list(zip(frames.tolist(), made_by[frames].tolist(), strict=True))
-    nodes_made = [0] * len(calls)
-    one_a_node = {(thread[at], number[at], maker): maker for at, maker in pairs}
-    for maker in one_a_node.values():
+    name, module = calls["name"].to_numpy(), nested.module
+    frames = np.flatnonzero(maker_of >= 0)
+    pairs = list(zip(frames.tolist(), maker_of[frames].tolist(), strict=True))
+    node_count = [0] * len(calls)
+    maker_of_node = {(thread[row], number[row], maker): maker for row, maker in pairs}
+    for maker in maker_of_node.values():
         while maker >= 0:
-            nodes_made[maker] += 1
+            node_count[maker] += 1
             maker = parent[maker]
     outermost: dict[int, int] = {}
-    for maker in {*one_a_node.values()}:
+    for maker in {*maker_of_node.values()}:
         if not operator[maker]:
             continue
         call, above = maker, parent[maker]
@@ -210,7 +210,7 @@ def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operat
             and number[above] == number[call]
             and module[above] == module[call]
             and name[above] != name[call]
-            and nodes_made[above] == 1
+            and node_count[above] == 1
         ):
             call, above = above, parent[above]
         outermost[maker] = call

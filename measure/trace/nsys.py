@@ -54,7 +54,7 @@ HOW_TO_RECORD = (
 )
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
-WORKS = {"KERNEL": "kernel", "MEMCPY": "memcpy", "MEMSET": "memset"}
+ACTIVITY_KINDS = {"KERNEL": "kernel", "MEMCPY": "memcpy", "MEMSET": "memset"}
 
 NAMED_BY = {"KERNEL": ("demangledName", "shortName", "mangledName"), "MEMCPY": ("copyKind",), "MEMSET": ()}
 """Columns that name what ran, the first that there is."""
@@ -150,10 +150,10 @@ class Tables:
 
 
 def _recording(path: str, tables: Tables) -> Recording:
-    if not any(ACTIVITY + kind in tables.columns for kind in WORKS):
+    if not any(ACTIVITY + kind in tables.columns for kind in ACTIVITY_KINDS):
         raise ValueError(f"{path}: no CUPTI tables ({ACTIVITY}KERNEL), so no kernels; {HOW_TO_RECORD}")
     strings = dict(tables.rows("StringIds", ("id", "value")))
-    kernels = pd.concat([_works(tables, kind, strings) for kind in WORKS], ignore_index=True)
+    kernels = pd.concat([_activities(tables, kind, strings) for kind in ACTIVITY_KINDS], ignore_index=True)
     if not len(kernels):
         raise ValueError(f"{path}: its CUPTI tables hold no kernels; {HOW_TO_RECORD}")
     runtime = tables.frame(ACTIVITY + "RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId"))
@@ -161,7 +161,7 @@ def _recording(path: str, tables: Tables) -> Recording:
     launches = runtime.rename(columns={"correlationId": "correlation", "start": "start_ns"}).assign(
         name=[strings.get(number, "") for number in runtime["nameId"].tolist()],
         time_ns=runtime["end"] - runtime["start"],
-        **_places(runtime["globalTid"]),
+        **_process_and_thread(runtime["globalTid"]),
     )
     kernels, doubles = with_launches(kernels, launches)
     kernels = kernels_in_order(kernels_table(**kernels))
@@ -195,7 +195,7 @@ def _variable(environment: str, name: str) -> int | None:
     return None if value is None else int(value[1])
 
 
-def _works(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFrame:
+def _activities(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFrame:
     """The rows of one table of the device's doings."""
     sizes = {"grid": ("gridX", "gridY", "gridZ"), "block": ("blockX", "blockY", "blockZ")}
     numbers = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
@@ -210,12 +210,12 @@ def _works(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFram
     columns: dict[str, Any] = {
         "name": objects(names),
         "collective": objects([collectives[name] for name in names]),
-        "what": np.full(len(rows), WORKS[kind], object),
+        "what": np.full(len(rows), ACTIVITY_KINDS[kind], object),
         "start_ns": rows["start"],
         "time_ns": np.maximum(rows["end"] - rows["start"], 0),
         "device": rows["deviceId"],
         "stream": rows["streamId"],
-        "process": _places(rows["globalPid"])["process"],
+        "process": _process_and_thread(rows["globalPid"])["process"],
         "correlation": np.where(rows["correlationId"] > 0, rows["correlationId"], -1),
         "graph": rows["graphNodeId"] > 0,
     }
@@ -274,7 +274,7 @@ def parse(text: str) -> tuple[str, int, int, str | None]:
     return name, node, numbers.get(OP_ID, -1), sizes if separator else None
 
 
-def _places(global_id: pd.Series) -> dict[str, pd.Series]:
+def _process_and_thread(global_id: pd.Series) -> dict[str, pd.Series]:
     """The process, its virtual machine above it, and the thread in global ids; -1 for none."""
     numbers = {"process": global_id // THREADS, "thread": global_id % THREADS}
     return {name: values.where(global_id >= 0, -1) for name, values in numbers.items()}
@@ -317,7 +317,7 @@ def calls_and_ranges(
     classified = pd.DataFrame({name: objects(list(part)) for name, part in zip(columns, parts, strict=True)}).assign(
         start_ns=events["start"].to_numpy(),
         time_ns=(end - events["start"]).clip(lower=0).to_numpy(),
-        **{name: values.to_numpy() for name, values in _places(events["globalTid"]).items()},
+        **{name: values.to_numpy() for name, values in _process_and_thread(events["globalTid"]).items()},
     )
     ranges, calls = classified[classified["kind"] == RANGE], classified[classified["kind"] == CALL]
     copies = classified[(classified["kind"] == COPY) & ~classified["name"].isin(set(ranges["name"]))]

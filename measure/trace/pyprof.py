@@ -87,7 +87,7 @@ def read(path: str | Path) -> Recording:
         steps = _resolve(calls)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{path}: the arguments of a call are not as PyProf writes them ({error})") from error
-    call_of = [at for at, call in enumerate(calls) for _ in call.rows]
+    call_of = [index for index, call in enumerate(calls) for _ in call.rows]
     arguments = [call.arguments or Arguments(None, None, None) for call in calls]
     modules = ["" if call.first["layer"] in NOTHING else call.first["layer"] for call in calls]
     flop = [_int(row["flops"]) for row in rows]
@@ -118,8 +118,8 @@ def read(path: str | Path) -> Recording:
             block=[_ints(row["block"]) or None for row in rows],
             call=call_of,
             link=["sequence"] * len(rows),
-            phase=[calls[at].phase for at in call_of],
-            module=[modules[at] for at in call_of],
+            phase=[calls[index].phase for index in call_of],
+            module=[modules[index] for index in call_of],
             source_flop=[None if number < 0 else number for number in flop],  # -1 of PyProf's words for nothing
             params=[None if row["params"].startswith("{") else row["params"] for row in rows],
         ),
@@ -262,26 +262,26 @@ def _resolve(calls: Sequence[_Call]) -> int | None:
     numbered: dict[int, int] = {}
     last_gradient: dict[int, int] = {}
     may_begin = True
-    for at, (call, phase) in enumerate(zip(calls, _phases(calls), strict=True)):
+    for index, (call, phase) in enumerate(zip(calls, _phases(calls), strict=True)):
         row, call.phase = call.first, phase
         if phase == "forward":
             call.name, call.arguments = call_name(row["module"], row["op"]), _forward_arguments(row)
             if may_begin and is_product(call.name):
-                firsts.append(at)
+                firsts.append(index)
                 may_begin = False
             for number in call.numbers:
                 if _has_function(row) or number not in numbered or not _has_function(calls[numbered[number]].first):
-                    numbered[number] = at
+                    numbered[number] = index
         else:
             may_begin = True
             call.forward = next((numbered[number] for number in _numbers(row) if number in numbered), -1)
         call.step = max(len(firsts) - 1, 0)
         if row["direction"] == "bprop" and _has_function(row) and is_product(gradient_name(row["op"])):
-            last_gradient[call.step] = at
-    for at, call in enumerate(calls):
+            last_gradient[call.step] = index
+    for index, call in enumerate(calls):
         if call.phase == "backward":
             of_first = call.forward in firsts
-            if call.forward < 0 and firsts and last_gradient.get(call.step) == at:
+            if call.forward < 0 and firsts and last_gradient.get(call.step) == index:
                 row, first = call.first, calls[firsts[call.step]].first  # of linear layers' gradients the Params differ
                 of_first = _family(row) == _family(first) and (row["op"] in LINEAR or row["params"] == first["params"])
             _resolve_gradient(calls, call, of_first)

@@ -113,9 +113,9 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
     # spatial dimensions of a convolution's weight, since one number stands for all of them
     dimensions = max(len(_shape(given.get(1, {}))) - 2, 0) if bare.startswith("conv") else 0
     shapes, dtypes, values = [], [], []
-    for at in range(max(len(order) if dimensions else 0, max(given, default=-1) + 1)):
-        name = order[at] if at < len(order) else ""
-        argument = given.get(at, {"value": _DEFAULTS.get(name) if dimensions else None})
+    for position in range(max(len(order) if dimensions else 0, max(given, default=-1) + 1)):
+        name = order[position] if position < len(order) else ""
+        argument = given.get(position, {"value": _DEFAULTS.get(name) if dimensions else None})
         is_tensor = argument.get("type") == "tensor"
         value = None if is_tensor else argument.get("value")
         value = tuple(value) if isinstance(value, list) else value
@@ -174,14 +174,14 @@ def of_gradient(op: str, forward: Arguments, of_input: bool) -> Arguments | None
     bare = operator(op)
     if bare in CONVOLUTIONS:
         return _convolution_gradient(forward, of_input)
-    at = 1 if bare == "addmm" else 0
-    if bare not in LINEAR | MATRICES or len(forward.shapes) < at + 2:
+    first = 1 if bare == "addmm" else 0
+    if bare not in LINEAR | MATRICES or len(forward.shapes) < first + 2:
         return None
-    left, right = forward.shapes[at : at + 2]
+    left, right = forward.shapes[first : first + 2]
     weight = right if bare in LINEAR else tuple(reversed(right))
     if len(weight) != 2 or not left or (bare not in LINEAR and len(left) != 2):
         return None
-    dtype = forward.dtypes[at]
+    dtype = forward.dtypes[first]
     shapes = (left, (*left[:-1], weight[0]), weight, ())
     return Arguments(shapes, (dtype,) * 3 + ("",), (None, None, None, (of_input, True, False)))
 
@@ -222,8 +222,8 @@ def _tensors(shapes: Sequence[Sizes], dtypes: Sequence[str]) -> Arguments:
 def _listed(text: str) -> Arguments | None:
     if lists := _LISTED.match(text):
         shapes = [_numbers(sizes_text) for sizes_text in _LIST.findall(lists[1])]
-        words = re.findall(r"'(\w+)'", lists[2])
-        return _tensors(shapes, words) if len(words) == len(shapes) else None
+        dtypes = re.findall(r"'(\w+)'", lists[2])
+        return _tensors(shapes, dtypes) if len(dtypes) == len(shapes) else None
     tensors = _TENSOR.findall(text) if text.startswith("[") else []
     if not tensors:
         return None

@@ -48,9 +48,9 @@ def read(path: str | Path) -> Recording:
     try:
         return READERS[detect(path)](path)
     except MALFORMED as fault:
-        words = " ".join(f"{type(fault).__name__}: {fault}".split())
+        text = " ".join(f"{type(fault).__name__}: {fault}".split())
         message = f"{path}: expected what its recorder writes, got a part that is missing or of another type or range"
-        raise ValueError(f"{message} ({words})") from fault
+        raise ValueError(f"{message} ({text})") from fault
 
 
 def detect(path: str | Path) -> str:
@@ -155,8 +155,8 @@ def _ranks_in(path: Path, first: int) -> list[RankTimeline]:
             f"{path}: expected kernels of one rank's process, got those of {len(processes)}; {HOW_TO_RECORD}"
         )
     return [
-        replace(_timeline(part, first + place), own_clock=True, process=process)
-        for place, (part, process) in enumerate(zip(parts, processes, strict=True))
+        replace(_timeline(part, first + index), own_clock=True, process=process)
+        for index, (part, process) in enumerate(zip(parts, processes, strict=True))
     ]
 
 
@@ -184,13 +184,13 @@ def _timeline(recording: Recording, rank: int) -> RankTimeline:
     host = [(number, begin, end) for number, (begin, end) in zip(marks["step"].tolist(), _spans(marks), strict=True)]
     steps = _device_steps(kernels[on_device], host) if device and host else host
     untimed = ints(kernels[kernels["untimed"] > 0], "start_ns").tolist()
-    latest = {max((step[1] for step in steps if step[1] <= at), default=-1) for at in untimed}
+    latest = {max((step[1] for step in steps if step[1] <= start_ns), default=-1) for start_ns in untimed}
     timed = [step for step in steps if step[1] not in latest]
     if untimed and not timed:
         raise ValueError(f"{path}: {counted(len(untimed), 'kernel')} or copies have no usable duration, in each step")
     rows = [
-        (begin, end, *collective, next((number for number, first, last in host if first <= at < last), -1))
-        for (begin, end), collective, at in zip(
+        (begin, end, *collective, next((number for number, first, last in host if first <= launch_ns < last), -1))
+        for (begin, end), collective, launch_ns in zip(
             _spans(collectives), collectives["collective"], _launched(collectives).tolist(), strict=True
         )
     ]
@@ -237,6 +237,6 @@ def _device_steps(kernels: pd.DataFrame, host: list[tuple[int, int, int]]) -> li
     ]
     windows = [(number, int(spans[own, 0].min()), int(spans[own, 1].max())) for number, own in owns if len(own)]
     return [
-        (number, begin, windows[place + 1][1] if place + 1 < len(windows) else end)
-        for place, (number, begin, end) in enumerate(windows)
+        (number, begin, windows[index + 1][1] if index + 1 < len(windows) else end)
+        for index, (number, begin, end) in enumerate(windows)
     ]

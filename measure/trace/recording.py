@@ -95,7 +95,7 @@ FLOW_COLUMNS: Mapping[str, Any] = {
     "backward_ns": -1,
 }
 
-LAUNCH_PLACES: Mapping[str, Any] = {"process": -1, "thread": -1, "start_ns": -1}
+LAUNCH_COLUMNS: Mapping[str, Any] = {"process": -1, "thread": -1, "start_ns": -1}
 GAP_COLUMNS: Mapping[str, Any] = {
     "count": 0,  # of events that were numbered and are not there
     "before_ns": -1,  # between these two times, as far as is known
@@ -198,7 +198,7 @@ class Recording:
     ends: bool = True
     numbered: bool = False
     end_ns: int = -1
-    lost_launches: pd.DataFrame = field(default_factory=partial(table, LAUNCH_PLACES))
+    lost_launches: pd.DataFrame = field(default_factory=partial(table, LAUNCH_COLUMNS))
     rank: int | None = None
     world_size: int | None = None
     host: str = ""

@@ -60,7 +60,7 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
 
     with evaluating(model), ModulePaths(model) as paths:
         leaves = {path for path, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
-        ignored, not_understood = uncounted_leaves(model, register_hooks)
+        ignored, unsupported = uncounted_leaves(model, register_hooks)
         rules = {kind: listened(rule) for kind, rule in register_hooks.items()}
         with UncountedCalls(lambda: paths.current in leaves) as unseen:
             reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
@@ -77,7 +77,7 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
             phase="forward",
             native_unit="mac",
             ignored=dict(ignored),
-            not_understood={**not_understood, **products},
+            not_understood={**unsupported, **products},
             parameters=int(parameters),
         ),
         own,
@@ -139,7 +139,7 @@ def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch
             add_call(own, name, layer.macs, matrices.macs)
     if (heard := own.total()) != statistics.total_mult_adds:
         raise Inconsistent(f"torchinfo gave {statistics.total_mult_adds}, its leaves {heard}")
-    ignored, not_understood = uncounted(unseen.calls)
+    ignored, unsupported = uncounted(unseen.calls)
     return rows(
         FlopCount(
             counter="torchinfo",
@@ -148,7 +148,7 @@ def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch
             phase="forward",
             native_unit="mac",
             ignored=ignored,
-            not_understood=not_understood,
+            not_understood=unsupported,
             parameters=statistics.total_params,
         ),
         own,

@@ -63,7 +63,7 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
     modules: defaultdict[int, Own] = defaultdict(Counter)  # by id
     functions: Own = Counter()
     with evaluating(model):
-        ignored, not_understood = uncounted_leaves(model, MODULES_MAPPING)
+        ignored, unsupported = uncounted_leaves(model, MODULES_MAPPING)
         hooks = {kind: _hook(rule, modules) for kind, rule in MODULES_MAPPING.items()}
         with (
             patch.dict(FUNCTIONAL_MAPPING, _listened(FUNCTIONAL_MAPPING, functions, "F")),
@@ -82,7 +82,7 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
         phase="forward",
         native_unit="mac",
         ignored=dict(ignored),
-        not_understood=dict(not_understood),
+        not_understood=dict(unsupported),
         reason="" if is_printed else f"note: ptflops printed {printed}; it divides what modules did by the batch",
         parameters=parameters,
         printed=None if is_printed else printed,

@@ -98,7 +98,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
         raise Unavailable(f"pthflops gives a model one input, this one takes {len(inputs)}")
     own: Counter[tuple[str, str]] = Counter()
     ignored: Counter[str] = Counter()
-    not_understood: Counter[str] = Counter()
+    unsupported: Counter[str] = Counter()
     original = ops_fx.ProfilingInterpreter
 
     def interpreter(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
             # ignored if it gives no tensor or does no arithmetic; what cannot be placed is not understood
             free = name in NO_ARITHMETIC or bucket_of(f"aten.{name}") == "ignored" or not list(tensors(value))
             name = f"Tensor.{name}" if node.op == "call_method" else name
-            (ignored if free else not_understood)[name] += 1
+            (ignored if free else unsupported)[name] += 1
             return value
 
         listened.run_node = run
@@ -140,7 +140,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
             phase="forward",
             native_unit="mac",
             ignored=dict(ignored),
-            not_understood=dict(not_understood),
+            not_understood=dict(unsupported),
         ),
         own,
     )

@@ -132,8 +132,8 @@ class Heard:
 
     def uncounted(self) -> dict[str, Any]:
         """Fields of FlopCount, `ignored` and `not_understood`: operator or function → calls."""
-        ignored, not_understood = uncounted(self.unseen)
-        return {"ignored": {**self.zero, **ignored}, "not_understood": not_understood}
+        ignored, unsupported = uncounted(self.unseen)
+        return {"ignored": {**self.zero, **ignored}, "not_understood": unsupported}
 
     def add(self, path: str, name: str, flop: int, mac: int) -> None:
         """Adds one call."""
@@ -144,8 +144,8 @@ class Heard:
         if mac:
             own[name, "flop"] += 2 * mac
         if flop != 2 * mac:
-            beside = mac or name.startswith("F.conv")  # calflops finds no multiply-add in a depthwise transposed one
-            own[f"{name}{ELEMENTS}" if beside else name, "flop"] += flop - 2 * mac
+            product = mac or name.startswith("F.conv")  # calflops finds no multiply-add in a depthwise transposed one
+            own[f"{name}{ELEMENTS}" if product else name, "flop"] += flop - 2 * mac
 
 
 @contextlib.contextmanager
