@@ -35,7 +35,7 @@ from runners.cli.model_options import Options, parser_of
 from runners.cli.output import passing, put, say, show_answer
 from runners.report import show_rows
 from runners.workers import devices
-from runners.workers.devices import ProbeResult, place_of
+from runners.workers.devices import ProbeResult, rank_process
 from runners.workers.pool import Stopwatch, Worker, WorkerFault, prepare
 
 if TYPE_CHECKING:
@@ -224,15 +224,15 @@ COLLECTIVES_S, COLLECTIVE_S = 600.0, 120.0
 
 def run_collectives(options: argparse.Namespace) -> int:
     """Everything after parsing; the rows of this rank's worker are those of all. Raises Mistake, StoreFault."""
-    place = place_of(os.environ)
-    if place is None:
+    process = rank_process(os.environ)
+    if process is None:
         raise Mistake(
             "--collectives: expected to be started as torchrun --nproc-per-node N -m runners.ceiling --collectives, "
             "got a single process"
         )
     if options.precisions or options.threads:
         raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
-    if options.out is not None and not place.rank:
+    if options.out is not None and not process.rank:
         output.make(options.out)  # before the minutes of timing
     from measure.parallel.real_group import GroupMember  # which imports torch
     from reports.ceiling import collectives_text
@@ -242,9 +242,15 @@ def run_collectives(options: argparse.Namespace) -> int:
     try:
         kind = devices.probed_device(worker, options.device).device.partition(":")[0]
         member = GroupMember(
-            place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_single_host
+            process.rank,
+            process.world,
+            process.device(kind),
+            process.address,
+            PREFIX,
+            COLLECTIVE_S,
+            process.is_single_host,
         )
-        passing(f"timing collectives between {place.world} ranks")
+        passing(f"timing collectives between {process.world} ranks")
         rows: list[CollectiveRate] | WorkerFault = worker.call(
             "measure.parallel.real_group:collective_rates", member, SIZES, timeout_s=COLLECTIVES_S
         )
@@ -252,10 +258,10 @@ def run_collectives(options: argparse.Namespace) -> int:
         worker.stop()
         passing("")
     if isinstance(rows, WorkerFault):
-        if not place.rank:
+        if not process.rank:
             say(f"error: {rows.status}: {rows.reason}")
         return FAILED
-    if place.rank:
+    if process.rank:
         return 0
     show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
     if options.out is not None:

@@ -338,7 +338,7 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.workers.pool import ASKED_WRONGLY, WorkerFault
+    from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
     start_s = time.monotonic()
     alone = options.alone and request.why == "mix"
@@ -350,7 +350,7 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
         (recording,) = answer.recordings
         return replace(answer, recordings=(replace(recording, took_s=time.monotonic() - start_s),))
     passing("")
-    if only and answer.status in ASKED_WRONGLY:
+    if only and answer.status in CALLER_MISTAKES:
         raise Mistake(answer.reason)
     say(f"warning: {request.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
     return Characterization(recordings=(replace(request, status=answer.status, reason=answer.reason),))
@@ -379,10 +379,10 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
 
 
 def _code(data: Characterization) -> int:
-    from runners.workers.pool import ASKED_WRONGLY
+    from runners.workers.pool import CALLER_MISTAKES
 
     statuses = {recording.status for recording in data.recordings} - {"ok"}
-    return 0 if not statuses else MISTAKE if statuses & set(ASKED_WRONGLY) else FAILED
+    return 0 if not statuses else MISTAKE if statuses & set(CALLER_MISTAKES) else FAILED
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from analysis.formula.interpolate import Point, point_text
 from analysis.formula.sampling import Axis, SizeSample
 from results.errors import Unavailable
 from results.printable import depends_on_data, plain_words
-from runners.workers.pool import place_of_user
+from runners.workers.pool import user_location
 from workloads.catalogue.catalogue import ENTRIES
 
 BATCH = "batch"
@@ -114,7 +114,7 @@ def why(fault: Exception) -> str:
     if not (cause and isinstance(fault, (Unavailable, ValueError))):
         cause = f"{type(fault).__name__}: {cause}"
     cause = plain_words(cause)
-    return f"{cause}{place_of_user(fault)}{f'; {ONE_BATCH}' if depends_on_data(cause) else ''}"
+    return f"{cause}{user_location(fault)}{f'; {ONE_BATCH}' if depends_on_data(cause) else ''}"
 
 
 def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:

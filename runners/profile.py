@@ -352,14 +352,14 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
-    from runners.workers.pool import ASKED_WRONGLY, WorkerFault
+    from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
     passing(f"{options.model}: profiling")
     answer: StepProfile | WorkerFault = worker.call(
         "runners.workers.step_tasks:profile", options, probed.device, timeout_s=options.timeout
     )
     if isinstance(answer, WorkerFault):
-        if answer.status in ASKED_WRONGLY:
+        if answer.status in CALLER_MISTAKES:
             raise Mistake(f"{options.model}: {answer.reason.removeprefix(f'{options.model}: ')}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
     return replace(

@@ -52,27 +52,27 @@ from runners.sweep.plan import (
     with_batches,
 )
 from runners.workers.any_model import hyper_of_cell, is_own
-from runners.workers.devices import ProbeResult, adopt_threads, peak_row, place_of, thread_settings
+from runners.workers.devices import ProbeResult, adopt_threads, peak_row, rank_process, thread_settings
 from runners.workers.pool import WorkerDied, ask_once, prepare
 
 if TYPE_CHECKING:
     from runners.sweep.executors import Executor
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
-"""Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
+"""Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a pass, too."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
-    words, place = list(sys.argv[1:] if arguments is None else arguments), place_of(os.environ)
-    if place is not None and place.rank:
+    argv, process = list(sys.argv[1:] if arguments is None else arguments), rank_process(os.environ)
+    if process is not None and process.rank:
         from runners.sweep.rank_peers import follow
 
-        return 0 if {"-h", "--help"} & set(words) else follow(place)  # wrong options end the first rank, and so all
+        return 0 if {"-h", "--help"} & set(argv) else follow(process)  # wrong options end the first rank, and so all
     options_parser = parser()
-    options = options_parser.parse_args(words)
+    options = options_parser.parse_args(argv)
     options.begun = False  # whether there is a directory that --resume goes on with
-    command = shlex.join([*shlex.split("python -m runners.sweep"), *words])  # whole: the wheel has another name for it
+    command = shlex.join([*shlex.split("python -m runners.sweep"), *argv])  # whole: the wheel has another name for it
     signal.signal(signal.SIGTERM, _terminated)
     try:
         return _sweep(options, command)
@@ -110,9 +110,9 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     resumed = resumed_run(options)
     options.begun = resumed
     stored = stored_options(resumed)
-    place = place_of(os.environ)
-    if place is not None and place.world > 1 and not chosen(options, stored, "parallel", ()):
-        options.parallel = [f"ddp={place.world}"]
+    process = rank_process(os.environ)
+    if process is not None and process.world > 1 and not chosen(options, stored, "parallel", ()):
+        options.parallel = [f"ddp={process.world}"]
         say(f"no --parallel: {options.parallel[0]}, over all ranks of torchrun")
     check_options(options, stored)
     check_executor(options)
@@ -133,12 +133,12 @@ def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
     from runners.sweep.findings import SlotSettings
     from runners.sweep.session import Session
 
-    place, device = place_of(os.environ), str(chosen(options, stored, "device", "auto"))
+    process, device = rank_process(os.environ), str(chosen(options, stored, "device", "auto"))
     settings = SlotSettings(device, options.cell_timeout, harness_version(), os.environ.get("OMP_NUM_THREADS", ""))
-    if place is not None and chosen(options, stored, "parallel", ()):
+    if process is not None and chosen(options, stored, "parallel", ()):
         from runners.sweep.rank_rows import RankSession
 
-        return Executor(LocalSlots(RankSession(settings, place)))
+        return Executor(LocalSlots(RankSession(settings, process)))
     if options.executor == LOCAL:
         return Executor(LocalSlots(Session(settings)))
     from runners.sweep.executors import RaySlots
@@ -154,7 +154,7 @@ def _sweep_on(
     grids = [_checked(grid, probed) for grid in grids_of(options, stored, probed)]
     model, precision = grids[0].models[0], grids[0].precisions[0]
     first = cell_of(grids[0], model, grids[0].batches_of(model, precision)[0], precision)
-    is_here = options.executor == LOCAL and place_of(os.environ) is None
+    is_here = options.executor == LOCAL and rank_process(os.environ) is None
     if resumed is None and is_here and (threads := thread_settings(first, probed)):
         probed = executor.probe()  # whose environment is that of the session
         grids = [dataclasses.replace(grid, **threads) for grid in grids]

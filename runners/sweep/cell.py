@@ -45,7 +45,7 @@ from results.records.cell import Ceiling, Cell, Parameters, Run
 from results.records.counts import Operation
 from results.records.rows import RETAIN
 from runners.sweep import passes
-from runners.sweep.findings import CellMeasurement, OperationTable, WorkFindings, blank_run
+from runners.sweep.findings import CellMeasurement, OperationTable, PassFindings, blank_run
 from runners.sweep.plan import tasks
 from runners.workers.any_model import LARGEST_REAL, Batches, factory_of, hyper_of_cell, in_layout
 from runners.workers.pool import classify, send_message
@@ -69,7 +69,7 @@ _PROBED: list[tuple[Cell, Prepared]] = []
 """What `probe_step` times in this process: one at most."""
 
 _LEFT: list[passes.MeasuredCell] = []
-"""What this process measured last, for its other works: one at most."""
+"""What this process measured last, for its other passes: one at most."""
 
 
 def ceilings(
@@ -199,10 +199,10 @@ def set_malloc(setting: str) -> None:
         raise Unavailable(f"freed memory is not retained: {fault}; FLOPLEDGER_MALLOC=default does without") from fault
 
 
-def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> CellMeasurement:
-    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`.
+def measure(cell: Cell, protocol: Protocol, ceilings: Sequence[Ceiling] = ()) -> CellMeasurement:
+    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_pass`.
 
-    beside: the rows of the ceilings whose kernels are timed between its blocks, if it asks for that.
+    ceilings: the rows of those whose kernels are timed between its blocks, if it asks for that.
     """
     _LEFT.clear()
     if cell.malloc == RETAIN:
@@ -212,7 +212,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     run = first_step(cell, prepared)
     if cell.compile:
         run = replace(run, compile_s=compile_step(step, clock))
-    measured = time_cell(cell, step, clock, protocol, run, beside)
+    measured = time_cell(cell, step, clock, protocol, run, ceilings)
     after, wrong = flags_of(cell, "after")
     invalid: dict[str, Any] = {"status": "invalid", "reason": wrong} if wrong else {}
     measured = replace(measured, run=replace(measured.run, flags_after=after, **invalid))
@@ -231,12 +231,12 @@ def load_timing() -> None:
     """Load what timing needs before the first step is laid out in the heap: what is allocated between two steps, and
     stays, breaks a hole that an activation had, which then takes that of a gradient."""
 
-    def work() -> None:
+    def task() -> None:
         sum(range(10_000))
 
     clock, protocol = clock_for("cpu"), replace(Protocol.for_device("cpu", quick=True), block_s=1e-3, cap_s=0.1)
-    with CeilingBlocks([CeilingKernel("", "", 1, work)], clock, protocol) as kernel:
-        measure_blocks(work, clock, protocol, warm_up(work, clock, protocol).step_s, kernel)
+    with CeilingBlocks([CeilingKernel("", "", 1, task)], clock, protocol) as kernel:
+        measure_blocks(task, clock, protocol, warm_up(task, clock, protocol).step_s, kernel)
 
 
 def flags_of(cell: Cell, when: str) -> tuple[Mapping[str, Any], str]:
@@ -270,14 +270,14 @@ def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
     )
 
 
-def measure_work(cell_id: str, work: str, profiled: bool) -> WorkFindings:
+def measure_pass(cell_id: str, pass_name: str, profiled: bool) -> PassFindings:
     """A task (`tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
     if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
     try:
-        return passes.run(_LEFT[0], work, profiled)
+        return passes.run(_LEFT[0], pass_name, profiled)
     finally:
-        if (work, profiled) == tasks(_LEFT[0].protocol.passes)[-1]:
+        if (pass_name, profiled) == tasks(_LEFT[0].protocol.passes)[-1]:
             _LEFT.clear()
 
 
@@ -287,7 +287,7 @@ def time_cell(
     clock: Any,
     protocol: Protocol,
     run: Run,
-    beside: Sequence[Ceiling] = (),
+    ceilings: Sequence[Ceiling] = (),
     announce: Announce | None = None,
 ) -> CellMeasurement:
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed. run: the row so far.
@@ -305,7 +305,7 @@ def time_cell(
         torch.cuda.reset_peak_memory_stats(cell.device)
     if cell.malloc == RETAIN:
         extend_heap(HEAP_ROOM)
-    kernels = ceiling_kernels(beside, cell.device, PRECISIONS[cell.precision], clock)
+    kernels = ceiling_kernels(ceilings, cell.device, PRECISIONS[cell.precision], clock)
     if cell.paired_ceiling:
         warnings.append(
             "paired_ceiling: the window also holds a ceiling's kernels: its memory and energy are not the step's alone"
@@ -313,11 +313,11 @@ def time_cell(
             else "paired_ceiling: no ceiling of this precision was measured, so none was timed beside the steps"
         )
     with ranges.around(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol) as ceiling:
-        kernels_beside = ceiling if kernels else None
-        warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
+        interleaved = ceiling if kernels else None
+        warm = warm_up(ranged, clock, protocol, announce, interleaved)
         retries = _allocation_retries(cell.device)
         others, before = Neighbours(), getrusage(RUSAGE_SELF)
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce, send_message)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, interleaved, announce, send_message)
         used, after = others_ratio([others.used()]) if announce is None else None, getrusage(RUSAGE_SELF)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     (start_s, end_s), retried = timing.window, _allocation_retries(cell.device)

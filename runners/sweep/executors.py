@@ -62,7 +62,7 @@ class LocalSlots:
 
     def next(self, timeout_s: float) -> Event | None:
         """A result; before the first cell what the device is. Raises ValueError for one that is not there."""
-        return self._events.popleft() if self._events else Event(HERE, self.session.place())
+        return self._events.popleft() if self._events else Event(HERE, self.session.slot_facts())
 
     def measure(self, slot: str, order: Order, progress: Progress) -> None:
         self._events.append(Event(slot, self.session.measure(order, progress)))
@@ -355,7 +355,7 @@ class RaySlots:
                 maker = self._maker.options(**needs, max_restarts=0, scheduling_strategy=where)
                 self._actors[slot] = maker.remote(self._settings)
                 self._started[slot] += 1
-                self._waiting[self._actors[slot].place.remote()] = slot
+                self._waiting[self._actors[slot].slot_facts.remote()] = slot
 
     def _check_models(self, models: Sequence[str]) -> None:
         """Raises ValueError for a model that the cluster does not have, or several of which none was chosen."""
@@ -378,9 +378,9 @@ def _model(node: Mapping[str, Any]) -> str:
 
 
 class Slot(Session):
-    """The device of this process. `place` first, once; then `attempt` for each cell."""
+    """The device of this process. `slot_facts` first, once; then `attempt` for each cell."""
 
-    def place(self) -> SlotFacts:
+    def slot_facts(self) -> SlotFacts:
         """What is here. Raises ValueError where nothing may be measured: another version of this program, a device that
         is not there or not this slot's alone."""
         own = harness_version()
@@ -391,7 +391,7 @@ class Slot(Session):
         else:
             os.environ.pop("OMP_NUM_THREADS", None)
         prepare()
-        facts = super().place()
+        facts = super().slot_facts()
         device = facts.probed.device
         if device.startswith("cuda"):
             check_single_device(os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -38,7 +38,7 @@ OF_SESSION = (
     "convolution_unit",
     "matmul_unit",
 )
-FOUND = tuple(name for name in header(Run) if name not in (*header(Parameters), *OF_SESSION))
+WORKER_COLUMNS = tuple(name for name in header(Run) if name not in (*header(Parameters), *OF_SESSION))
 """Fields of a row that measuring finds; its session knows the others."""
 
 
@@ -48,18 +48,18 @@ def blank_run(cell: Cell, status: str = "", **known: Any) -> Run:
 
 
 @dataclass(frozen=True)
-class WorkRecording:
-    """What a cell's recorder wrote of one work, compressed. command: what was run to record it; empty: nothing was."""
+class PassRecording:
+    """What a cell's recorder wrote of one pass, compressed. command: what was run to record it; empty: nothing was."""
 
     content: bytes
     command: str = ""
 
 
 @dataclass
-class WorkFindings:
-    """What measuring other works of a cell gives; filled as it goes on, so that a fault costs what comes after it.
+class PassFindings:
+    """What measuring the other passes of a cell gives; filled as it goes on, so that a fault costs what comes after it.
 
-    profiled: works with operations; unprofiled: work → why it has no profile or no time. recordings: by work.
+    profiled: passes with operations; unprofiled: pass → why it has no profile or no time. recordings: by pass.
     """
 
     blocks: list[Sample] = field(default_factory=list)
@@ -67,10 +67,10 @@ class WorkFindings:
     warnings: list[str] = field(default_factory=list)
     profiled: list[str] = field(default_factory=list)
     unprofiled: dict[str, str] = field(default_factory=dict)
-    recordings: dict[str, WorkRecording] = field(default_factory=dict)
+    recordings: dict[str, PassRecording] = field(default_factory=dict)
 
-    def add(self, later: WorkFindings) -> None:
-        """What a later pass gave; what two warn of is said once, and a work's first reason stays."""
+    def add(self, later: PassFindings) -> None:
+        """What a later pass gave; what two warn of is said once, and a pass's first reason stays."""
         self.blocks += later.blocks
         self.operations += later.operations
         self.warnings += [warning for warning in later.warnings if warning not in self.warnings]
@@ -81,21 +81,21 @@ class WorkFindings:
 
 @dataclass(frozen=True)
 class CellMeasurement:
-    """What measuring one cell gave. run: its row, as far as the worker knows it (`FOUND`); operations: of its works'
-    profiles; ranks: rows of the files that several ranks have, without the cell and the attempt."""
+    """What measuring one cell gave. run: its row, as far as the worker knows it (`WORKER_COLUMNS`); operations: of the
+    profiles of its passes; ranks: rows of the files that several ranks have, without the cell and the attempt."""
 
     run: Run
     blocks: tuple[Sample, ...] = ()
     operations: tuple[ProfiledOperation, ...] = ()
-    recordings: Mapping[str, WorkRecording] = field(default_factory=dict)
+    recordings: Mapping[str, PassRecording] = field(default_factory=dict)
     ranks: Rows = field(default_factory=dict)
 
-    def with_works(self, works: WorkFindings) -> CellMeasurement:
-        """With the cell's other works; status, reason and the numbers of its own step stay as they are."""
-        warnings = (*self.run.warnings, *works.warnings)
-        run = replace(self.run, profiled=tuple(works.profiled), unprofiled=works.unprofiled, warnings=warnings)
-        blocks, operations = (*self.blocks, *works.blocks), tuple(works.operations)
-        return replace(self, run=run, blocks=blocks, operations=operations, recordings=works.recordings)
+    def with_passes(self, passes: PassFindings) -> CellMeasurement:
+        """With the cell's other passes; status, reason and the numbers of its own step stay as they are."""
+        warnings = (*self.run.warnings, *passes.warnings)
+        run = replace(self.run, profiled=tuple(passes.profiled), unprofiled=passes.unprofiled, warnings=warnings)
+        blocks, operations = (*self.blocks, *passes.blocks), tuple(passes.operations)
+        return replace(self, run=run, blocks=blocks, operations=operations, recordings=passes.recordings)
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,12 @@ def trace_id(cell: Cell, torch_version: str) -> str:
 
 @dataclass
 class CellResult:
-    """One attempt at a cell. profile: of its works; ceilings, tables: of the device and of a step, found on the way."""
+    """One attempt at a cell. profile: of its passes; ceilings, tables: of the device and of a step."""
 
     run: Run
     rows: dict[str, Sequence[Record]] = field(default_factory=dict)
     profile: Sequence[ProfiledOperation] = ()
-    recordings: Mapping[str, WorkRecording] = field(default_factory=dict)
+    recordings: Mapping[str, PassRecording] = field(default_factory=dict)
     ceilings: list[Ceiling] = field(default_factory=list)
     tables: dict[str, OperationTable] = field(default_factory=dict)
     lines: Sequence[str] = ()  # to be told
@@ -209,8 +209,8 @@ def keep(store: Store, order: Order, result: CellResult, notes: Sequence[str] = 
                 except ValueError as fault:
                     lost = dict.fromkeys(run.profiled, f"its profile cannot be kept: {fault}")
                     run = replace(run, profiled=(), unprofiled={**run.unprofiled, **lost})
-            for work, recording in result.recordings.items():
-                recorded = (work, run.profile, recording.content, recording.command)
+            for pass_name, recording in result.recordings.items():
+                recorded = (pass_name, run.profile, recording.content, recording.command)
                 checksums |= store.write_recording(run.cell_id, run.attempt, *recorded)
             run = replace(run, warnings=(*notes, *run.warnings), committed=checksums)
             store.commit(run, result.rows)

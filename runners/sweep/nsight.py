@@ -1,8 +1,8 @@
 """Works of a cell recorded by Nsight Systems, each in a process of its own, after the cell was measured.
 
 The parent says the command and has a worker run it, so that it is ended like any other task: at its limit, at Ctrl-C,
-with the parent. What comes of it is read once before it is kept. Whatever goes wrong costs one work's recording and
-nothing else: `WorkFindings.unprofiled` has the reason under "nsys WORK". Its time is no time of a step; nothing is
+with the parent. What comes of it is read once before it is kept. Whatever goes wrong costs one pass's recording and
+nothing else: `PassFindings.unprofiled` has the reason under "nsys WORK". Its time is no time of a step; nothing is
 timed here.
 
 `python -m runners.sweep.nsight CELL WORK` is what Nsight Systems is given to start. It builds the cell's model as the
@@ -29,12 +29,12 @@ from results.records.rows import non_default
 from results.store.layout import QUICK, compress
 from runners.cli.exits import FAILED
 from runners.cli.output import say
-from runners.sweep.findings import WorkFindings, WorkRecording
+from runners.sweep.findings import PassFindings, PassRecording
 from runners.sweep.plan import with_tuples
 from runners.workers.pool import WorkerFault, classify
 
 SOURCE = "nsys"
-TASK = "runners.sweep.nsight:record_work"
+TASK = "runners.sweep.nsight:run_recording"
 LIMIT_S = 300.0
 """Limit of one recording: importing torch, building, warming up, one step and the export."""
 
@@ -66,37 +66,37 @@ def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.whi
 
 
 def record(
-    cell: Cell, works: Sequence[str], worker: Any, tell: Callable[[str], None], left_s: Callable[[], float]
-) -> WorkFindings:
-    """The recordings of a cell's works. worker: a `pool.Worker`; left_s: of the cell's limit.
+    cell: Cell, passes: Sequence[str], worker: Any, tell: Callable[[str], None], left_s: Callable[[], float]
+) -> PassFindings:
+    """The recordings of a cell's passes. worker: a `pool.Worker`; left_s: of the cell's limit.
 
     Raises what a worker's call raises: KeyboardInterrupt, or OSError where there is no room for a process or a file.
     """
-    findings = WorkFindings()
-    for work in works:
+    findings = PassFindings()
+    for pass_name in passes:
         limit_s = max(0.0, min(LIMIT_S, left_s()))
         with tempfile.TemporaryDirectory(prefix="nsys-", ignore_cleanup_errors=True) as folder:
-            words = command(cell, work, Path(folder))
-            tell(shlex.join(words))
+            command_line = command(cell, pass_name, Path(folder))
+            tell(shlex.join(command_line))
             try:
-                answer = worker.call(TASK, words, folder, limit_s, timeout_s=limit_s + GRACE_S)
+                answer = worker.call(TASK, command_line, folder, limit_s, timeout_s=limit_s + GRACE_S)
             finally:
                 nsight.end_marked(Path(folder))
         if isinstance(answer, WorkerFault):
-            findings.unprofiled[f"{SOURCE} {work}"] = answer.reason
+            findings.unprofiled[f"{SOURCE} {pass_name}"] = answer.reason
         else:
-            findings.recordings[work] = WorkRecording(answer, shlex.join(words))
+            findings.recordings[pass_name] = PassRecording(answer, shlex.join(command_line))
     return findings
 
 
-def command(cell: Cell, work: str, folder: Path) -> list[str]:
-    """What records one work of a cell."""
+def command(cell: Cell, pass_name: str, folder: Path) -> list[str]:
+    """The command that records one pass of a cell."""
     parameters = json.dumps(non_default(cell), sort_keys=True)
-    step = [sys.executable, "-m", "runners.sweep.nsight", parameters, work]
+    step = [sys.executable, "-m", "runners.sweep.nsight", parameters, pass_name]
     return nsight.command(shutil.which(nsight.NSYS) or nsight.NSYS, folder, step)
 
 
-def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
+def run_recording(command_line: Sequence[str], folder: str, limit_s: float) -> bytes:
     """A worker's task: runs a recording's command; its export, gzipped. Raises Unavailable, or ValueError for an export
     that cannot be read, or whose step launched no kernel."""
     from measure.trace.attribute import last_step
@@ -105,7 +105,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
     root = str(Path(__file__).resolve().parents[__name__.count(".")])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     environ = {"PYTHONPATH": path, PARENT: str(os.getpid())}
-    export = nsight.record(words, Path(folder), limit_s, environ)
+    export = nsight.record(command_line, Path(folder), limit_s, environ)
     try:
         recording = read_recording(export, last_step)
     except ValueError as fault:
@@ -117,20 +117,20 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: the step ran; 1: it did not, and why is one line on stderr. arguments: a cell's parameters as JSON, those at
-    their default left out, and one of its works."""
-    text, work = sys.argv[1:] if arguments is None else arguments
+    their default left out, and one of its passes."""
+    text, pass_name = sys.argv[1:] if arguments is None else arguments
     if PARENT in os.environ:
         threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()
     try:
-        run(Cell(**with_tuples(json.loads(text))), work)
+        run(Cell(**with_tuples(json.loads(text))), pass_name)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is written to the log
         say(f"error: {classify(fault).reason}")
         return FAILED
     return 0
 
 
-def run(cell: Cell, work: str) -> None:
-    """Build what the cell trains, and run one step of the work to be recorded."""
+def run(cell: Cell, pass_name: str) -> None:
+    """Build what the cell trains, and run one step of the pass to be recorded."""
     from measure.profile.recording import record_step
     from measure.timing.stopping import Protocol
     from runners.sweep import cell as sweep_cell
@@ -141,8 +141,8 @@ def run(cell: Cell, work: str) -> None:
     subject = passes.MeasuredCell(
         cell, prepared.model, prepared.step, prepared.batches, prepared.clock, rules, 0.0, prepared.began_s
     )
-    step = passes.steps(subject, work)(prepared.model)
-    record_step(step, prepared.model, prepared.clock, pass_name=work, cuda=cell.device.startswith("cuda"))
+    step = passes.steps(subject, pass_name)(prepared.model)
+    record_step(step, prepared.model, prepared.clock, pass_name=pass_name, cuda=cell.device.startswith("cuda"))
 
 
 def _end_without(parent: int) -> None:

@@ -30,7 +30,7 @@ from runners.cli.arguments import (
 from runners.cli.exits import as_mistake
 from runners.cli.model_options import INPUT, LAYOUTS, Options, parser_of, several
 from runners.sweep.plan import METHODS, Grid, cells, check_model, digests, refuse
-from runners.workers.devices import Place, ProbeResult, check_name, place_of
+from runners.workers.devices import ProbeResult, RankProcess, check_name, rank_process
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 RUNS = Path("results/runs")
@@ -294,7 +294,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     values = {name: chosen(options, stored, name, None) for name in names} | {"device": options.device or "auto"}
     values |= {"executor": options.executor}
     plans = tuple(chosen(options, stored, "parallel", ()))
-    check_ranks(plans, values, place_of(os.environ))
+    check_ranks(plans, values, rank_process(os.environ))
 
 
 def check_executor(options: argparse.Namespace) -> None:
@@ -314,20 +314,20 @@ def check_executor(options: argparse.Namespace) -> None:
     )
 
 
-def check_ranks(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) -> None:
+def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankProcess | None) -> None:
     """Raises ValueError for plans that these processes or these options do not go with. values: option → its value."""
     if not plans:
         return
-    if place is None:
+    if process is None:
         raise ValueError(f"--parallel: expected to be started as {TORCHRUN}, got a single process")
     executor, data = values.get("executor", LOCAL), values.get("data") or "synthetic"
     recording = [method for method in values.get("methods") or () if method in WORKS]
     device = str(values.get("device", "auto"))
     refuse(
         {
-            f"--parallel: expected plans of at most {place.world} ranks, as torchrun started, got {plan}": True
+            f"--parallel: expected plans of at most {process.world} ranks, as torchrun started, got {plan}": True
             for plan in plans
-            if parse_plan(plan).world > place.world
+            if parse_plan(plan).world > process.world
         }
         | {
             f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks": True

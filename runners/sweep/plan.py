@@ -252,9 +252,9 @@ def plan_lines(auto: Mapping[str, Any]) -> list[str]:
     lines = []
     for key, step in auto["steps"].items():
         fits = step.get("largest", step["batches"][-1]) >= step["batches"][0]
-        words = "predicted to fit into" if fits else "predicted not to fit, and tried, with"
+        verdict = "predicted to fit into" if fits else "predicted not to fit, and tried, with"
         most = f"; at most {step['at_most']:,} by live bytes" if step.get("at_most") else ""
-        lines.append(f"{key}: batch {', '.join(map(str, step['batches']))} ({words} {free}{most})")
+        lines.append(f"{key}: batch {', '.join(map(str, step['batches']))} ({verdict} {free}{most})")
     return lines
 
 
@@ -265,11 +265,11 @@ def worker_key(cell: Cell) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def tasks(works: Sequence[str]) -> list[tuple[str, bool]]:
-    """The order of (work, whether it is profiled): what is timed comes first, an epoch after its last batch, from whose
+def tasks(passes: Sequence[str]) -> list[tuple[str, bool]]:
+    """The order of (pass, whether it is profiled): what is timed comes first, an epoch after its last batch, from whose
     time it follows whether to run it."""
-    timed = [(work, False) for work in works if work != "batch"]
-    return timed + [(work, True) for work in works if work != "epoch"]
+    timed = [(name, False) for name in passes if name != "batch"]
+    return timed + [(name, True) for name in passes if name != "epoch"]
 
 
 def reason_against(cell: Cell) -> str:

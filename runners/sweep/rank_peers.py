@@ -28,7 +28,7 @@ from typing import Any
 from results.process import die_with_parent
 from results.records.cell import Telemetry
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, Terminated
-from runners.workers.devices import Place, ProbeResult, TelemetryWatch
+from runners.workers.devices import ProbeResult, RankProcess, TelemetryWatch
 from runners.workers.pool import Worker, WorkerFault, prepare
 
 CHUNK_BYTES = 4 << 20
@@ -62,8 +62,8 @@ class LostExchange(Exception):
 class Exchange:
     """Values by key, for all ranks. Each method raises LostExchange where there is no store."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, process: RankProcess) -> None:
+        self.process = process
         self.lost = ""
         self._store: Any = None
 
@@ -95,7 +95,7 @@ class Exchange:
             raise LostExchange(self.lost)
         try:
             if self._store is None:
-                store = TCPStore(*self.place.address, is_master=False, timeout=timedelta(seconds=ANSWER_S))
+                store = TCPStore(*self.process.address, is_master=False, timeout=timedelta(seconds=ANSWER_S))
                 self._store = PrefixStore("flopledger", store)
             yield self._store
         except RuntimeError as fault:  # what torch raises of the network
@@ -147,11 +147,11 @@ class RankPeers:
 
     @property
     def facts(self) -> RankFacts:
-        return RankFacts(self.exchange.place.rank, socket.gethostname(), self.probed.device, self.probed.name)
+        return RankFacts(self.exchange.process.rank, socket.gethostname(), self.probed.device, self.probed.name)
 
     def gather_facts(self) -> None:
         """Learn who the others are. Raises ValueError where one does not come, or has another device."""
-        for rank in range(1, self.exchange.place.world):
+        for rank in range(1, self.exchange.process.world):
             facts = self.exchange.take(f"hello/{rank}", MEETING_S) or f"it named no device within {MEETING_S:.0f} s"
             if isinstance(facts, str):
                 raise ValueError(f"rank {rank}: {facts}")
@@ -169,7 +169,7 @@ class RankPeers:
     def do(self, number: int, order: RankOrder, worker: Worker, watch: TelemetryWatch) -> RankAnswer:
         """This rank's part of an order, by a process that has joined no other group."""
         worker.stop()
-        arguments = (order, self.exchange.place, self.probed.device, number)
+        arguments = (order, self.exchange.process, self.probed.device, number)
         result = worker.call(order.task, *arguments, timeout_s=order.timeout_s)
         run = result.measured.run if hasattr(result, "measured") else None
         if run is None or run.window_start_s is None or run.window_end_s is None:  # nothing was timed
@@ -187,32 +187,32 @@ class RankPeers:
         return answers
 
 
-def follow(place: Place) -> int:
+def follow(process: RankProcess) -> int:
     """Do what the first rank orders, until it orders nothing more; the exit code."""
     end_with_torchrun()
     prepare()
-    exchange, worker, watch = Exchange(place), Worker("measure"), None
+    exchange, worker, watch = Exchange(process), Worker("measure"), None
     try:
-        device = place.device(exchange.take("start"))
+        device = process.device(exchange.take("start"))
         probed: ProbeResult | WorkerFault = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_S)
         if isinstance(probed, WorkerFault):
-            exchange.put(f"hello/{place.rank}", probed.reason)
+            exchange.put(f"hello/{process.rank}", probed.reason)
             return FAILED
         peers, watch = RankPeers(exchange, probed), TelemetryWatch(device)
-        exchange.put(f"hello/{place.rank}", peers.facts)
+        exchange.put(f"hello/{process.rank}", peers.facts)
         watch.start()
         while True:
             peers.orders += 1
             (order,) = exchange.take(f"order/{peers.orders}")
             if order is None:
                 return 0
-            if place.rank < order.ranks:
+            if process.rank < order.ranks:
                 answer = peers.do(peers.orders, order, worker, watch)
-                exchange.put(f"answer/{peers.orders}/{place.rank}", answer)
+                exchange.put(f"answer/{peers.orders}/{process.rank}", answer)
     except KeyboardInterrupt as end:
         return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
     except LostExchange as fault:
-        print(f"error: rank {place.rank}: {fault}", file=sys.stderr)
+        print(f"error: rank {process.rank}: {fault}", file=sys.stderr)
         return FAILED
     finally:
         worker.stop()

@@ -35,7 +35,7 @@ from runners.sweep.rank_peers import (
     end_with_torchrun,
 )
 from runners.sweep.session import Session
-from runners.workers.devices import Place
+from runners.workers.devices import RankProcess
 from runners.workers.pool import WorkerFault
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ PATIENCE_S = 60.0
 class RankSession(Session):
     """A session of the first of torchrun's ranks, which this process is."""
 
-    def __init__(self, settings: SlotSettings, place: Place) -> None:
+    def __init__(self, settings: SlotSettings, process: RankProcess) -> None:
         super().__init__(settings)
         end_with_torchrun()
-        self._exchange = Exchange(place)
-        self.peers: Any = None  # the other ranks, from `place` on
+        self._exchange = Exchange(process)
+        self.peers: Any = None  # the other ranks, from `slot_facts` on
         self._of_ranks: dict[tuple[str, str], Ceilings] = {}
 
-    def place(self) -> SlotFacts:
+    def slot_facts(self) -> SlotFacts:
         """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
-        facts = super().place()
+        facts = super().slot_facts()
         self._exchange.put("start", facts.probed.device)
         self.peers = RankPeers(self._exchange, facts.probed)
         self.peers.gather_facts()
@@ -142,14 +142,14 @@ def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
     own = [fault_on for fault_on in faults if not is_followed(fault_on[1])]
     facts, fault = (own or faults)[0]
     also = f" (and {len(own) - 1} more ranks)" if len(own) > 1 else ""
-    words = f"rank {facts.rank} of {ranks} ({facts.host} {facts.device}): {fault.reason}{also}"
-    return WorkerFault(fault.status, words, fault.detail)
+    text = f"rank {facts.rank} of {ranks} ({facts.host} {facts.device}): {fault.reason}{also}"
+    return WorkerFault(fault.status, text, fault.detail)
 
 
 def is_followed(fault: WorkerFault) -> bool:
     """Whether a rank failed because another one did."""
     reason = fault.reason.lower()
-    return fault.status in ("crashed", "device_error") and any(words in reason for words in FOLLOWED)
+    return fault.status in ("crashed", "device_error") and any(phrase in reason for phrase in FOLLOWED)
 
 
 def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
@@ -239,14 +239,15 @@ def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
 def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -> dict[str, Any]:
     """A rank's columns but those of its ceiling and of the recorded steps."""
     measurement: RankMeasurement = answer.result
-    facts, run, place = answer.facts, measurement.measured.run, grid.coordinates(answer.facts.rank)
+    facts, run, coordinates = answer.facts, measurement.measured.run, grid.coordinates(answer.facts.rank)
     timed = [block for block in blocks if block.part == "measure"]
     steps = sum(block.steps for block in timed)
     return {
         "cell_id": "",
         "attempt": 0,
         **vars(facts),
-        "place": ",".join(f"{axis}={getattr(place, axis)}" for axis, size in grid.sizes.items() if size > 1) or "dp=0",
+        "place": ",".join(f"{axis}={getattr(coordinates, axis)}" for axis, size in grid.sizes.items() if size > 1)
+        or "dp=0",
         "steps": steps or None,
         "time_s": total_s(timed) / steps if steps else None,
         "executed": run.executed,

@@ -22,7 +22,7 @@ from results.records.cell import Ceiling, Cell, Run, Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement
 from runners.sweep.rank_peers import RankOrder
-from runners.workers.devices import Place
+from runners.workers.devices import RankProcess
 from workloads.catalogue.base import Batch, Workload
 
 COLLECTIVE_SHARE = 1 / 3
@@ -45,13 +45,13 @@ class RankMeasurement:
     steps_before: int
 
 
-def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> RankMeasurement:
+def measure_rank(order: RankOrder, process: RankProcess, device: str, number: int) -> RankMeasurement:
     """One rank's part of a cell. number: of the order. Raises ValueError for sizes or a plan that the model does not
     take, RuntimeError where another rank is gone or hangs."""
     cell, protocol = order.arguments
     timeout_s = min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * order.timeout_s)
     prefix = f"flopledger/cell{number}"
-    member = GroupMember(place.rank, order.ranks, device, place.address, prefix, timeout_s, place.is_single_host)
+    member = GroupMember(process.rank, order.ranks, device, process.address, prefix, timeout_s, process.is_single_host)
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
     own_cell = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)
@@ -88,7 +88,7 @@ def measure_rank(order: RankOrder, place: Place, device: str, number: int) -> Ra
     return RankMeasurement(replace(measured, run=run), held, recording, before)
 
 
-def rank_ceilings(order: RankOrder, _place: Place, device: str, _number: int) -> list[Ceiling]:
+def rank_ceilings(order: RankOrder, _process: RankProcess, device: str, _number: int) -> list[Ceiling]:
     """What single kernels reach on this rank's device while all ranks run them."""
     session, precision, budget_s, malloc = order.arguments
     return sweep_cell.ceilings(session, device, precision, budget_s, malloc)

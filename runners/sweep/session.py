@@ -17,14 +17,14 @@ from results.records.rows import MEASURED, changed, digest
 from runners.cli.output import Progress, title
 from runners.sweep import nsight
 from runners.sweep.findings import (
-    FOUND,
+    WORKER_COLUMNS,
     CellMeasurement,
     CellResult,
     OperationTable,
     Order,
+    PassFindings,
     SlotFacts,
     SlotSettings,
-    WorkFindings,
     trace_id,
 )
 from runners.sweep.plan import ceiling_budget_s, ceiling_key, protocol_s, reason_against, tasks, worker_key
@@ -42,11 +42,11 @@ COUNT_TIMEOUT_S = 300.0
 
 
 class Session:
-    """The state of one session, whose workers, counts and ceilings stay from cell to cell. `place` first."""
+    """The state of one session, whose workers, counts and ceilings stay from cell to cell. `slot_facts` first."""
 
     def __init__(self, settings: SlotSettings) -> None:
         self.settings = settings
-        self.watch: Any = None  # the device's `TelemetryWatch`, from `place` on
+        self.watch: Any = None  # the device's `TelemetryWatch`, from `slot_facts` on
         self.measurer = Worker("measure")
         self.tracer = Worker("trace")
         self.recorder = Worker("record")
@@ -57,7 +57,7 @@ class Session:
         self._ceilings: dict[tuple[str, str, str], list[Ceiling]] = {}
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
-    def place(self) -> SlotFacts:
+    def slot_facts(self) -> SlotFacts:
         """What is here, asked of a process of its own. Raises ValueError for a device that is not there."""
         probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
         self.close()
@@ -118,12 +118,12 @@ class Session:
         self._progress.stage(cell, "warming up")
         self.measurer.on_message = partial(self._progress.stage, cell)
         stopwatch = Stopwatch()
-        works, left_s = works_of(cell), max(0.0, order.left_s - so_far.elapsed_s)
+        passes, left_s = works_of(cell), max(0.0, order.left_s - so_far.elapsed_s)
         share_s = min(left_s, max(LEAST_SHARE * protocol_s(cell, ceiling_known=True), left_s / order.sharing))
-        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, share_s, works)
-        answer = self._train(cell, replace(protocol, limit_s=self.settings.cell_timeout_s) if works else protocol)
-        if not isinstance(answer, WorkerFault) and answer.run.status in MEASURED and works:
-            answer = self._with_works(cell, answer, stopwatch)
+        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, share_s, passes)
+        answer = self._train(cell, replace(protocol, limit_s=self.settings.cell_timeout_s) if passes else protocol)
+        if not isinstance(answer, WorkerFault) and answer.run.status in MEASURED and passes:
+            answer = self._with_passes(cell, answer, stopwatch)
         if isinstance(answer, WorkerFault):
             self._fail(answer)
             return
@@ -133,30 +133,32 @@ class Session:
 
     def _train(self, cell: Cell, protocol: Protocol) -> CellMeasurement | WorkerFault:
         """What a worker found of the cell's own step."""
-        beside = [self._ceilings.get(ceiling_key(cell), [])] if cell.paired_ceiling else []
+        ceilings = [self._ceilings.get(ceiling_key(cell), [])] if cell.paired_ceiling else []
         measured: CellMeasurement | WorkerFault = self.measurer.call(
-            "runners.sweep.cell:measure", cell, protocol, *beside, timeout_s=self.settings.cell_timeout_s
+            "runners.sweep.cell:measure", cell, protocol, *ceilings, timeout_s=self.settings.cell_timeout_s
         )
         return measured
 
-    def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | WorkerFault:
-        """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
+    def _with_passes(
+        self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch
+    ) -> CellMeasurement | WorkerFault:
+        """Run the other passes of a cell, each a task of its own: one that ends its process costs itself and those after
         it, which find no model any more. An error of the device is the cell's."""
-        whole, lost = WorkFindings(), ""
-        for work, profiled in tasks(works_of(cell)):
+        whole, lost = PassFindings(), ""
+        for pass_name, profiled in tasks(works_of(cell)):
             if lost:
-                whole.unprofiled.setdefault(work, lost)
+                whole.unprofiled.setdefault(pass_name, lost)
                 continue
-            self._progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {work}")
+            self._progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {pass_name}")
             left_s = max(0.0, self.settings.cell_timeout_s - stopwatch.elapsed_s)
-            answer: WorkFindings | WorkerFault = self.measurer.call(
-                "runners.sweep.cell:measure_work", cell.cell_id, work, profiled, timeout_s=left_s
+            answer: PassFindings | WorkerFault = self.measurer.call(
+                "runners.sweep.cell:measure_pass", cell.cell_id, pass_name, profiled, timeout_s=left_s
             )
             if isinstance(answer, WorkerFault):
                 if answer.status == "device_error":
                     return answer
-                lost = f"not tried after {work}: {answer.reason}"
-                answer = WorkFindings(unprofiled={work: answer.reason})
+                lost = f"not tried after {pass_name}: {answer.reason}"
+                answer = PassFindings(unprofiled={pass_name: answer.reason})
             whole.add(answer)
         if whole.profiled and cell.device.startswith("cuda"):
             self.measurer.stop()  # what its profiler left would slow the next cell (`passes`)
@@ -171,7 +173,7 @@ class Session:
                 lambda: self.settings.cell_timeout_s - stopwatch.elapsed_s,
             )
             whole.add(recorded)
-        return measured.with_works(whole)
+        return measured.with_passes(whole)
 
     def _fail(self, fault: WorkerFault) -> None:
         """Why the attempt has no measurement; a device that is gone, as its telemetry says, is why."""
@@ -191,7 +193,7 @@ class Session:
             **{file: [changed(row, attempt) for row in records] for file, records in measured.ranks.items()},
         }
         energy = WindowEnergy(run.energy_j, run.energy_method) if cell.parallel else self.watch.energy(*window)
-        result.learn(**{name: getattr(run, name) for name in FOUND})
+        result.learn(**{name: getattr(run, name) for name in WORKER_COLUMNS})
         warnings = (*before, *run.warnings, *energy.warnings)
         result.learn(energy_j=energy.energy_j, energy_method=energy.energy_method, warnings=warnings)
 

@@ -60,10 +60,10 @@ def get(
     workload = any_model.get(spec, input=input, batch=batch, **hyper)
     if not frozen and not checkpoint:
         return workload
-    return replace(workload, build=partial(_changed, workload.build, tuple(frozen), tuple(checkpoint)))
+    return replace(workload, build=partial(_customized, workload.build, tuple(frozen), tuple(checkpoint)))
 
 
-def _changed(
+def _customized(
     build: Callable[..., torch.nn.Module], frozen: Sequence[str], checkpoint: Sequence[str], **hyper: int
 ) -> torch.nn.Module:
     from torch.utils.checkpoint import checkpoint as rerun
@@ -144,20 +144,20 @@ def hyper_of_cell(cell: Cell) -> dict[str, Any]:
         sizes: dict[str, Any] = hyper_of(
             cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
         )
-        return {**sizes, **{name: words for name, words in _changes(cell).items() if name != "batch"}}
+        return {**sizes, **{name: value for name, value in _changes(cell).items() if name != "batch"}}
     own = {"image_size": cell.image_size, "num_classes": cell.num_classes}
     return {**{name: size for name, size in own.items() if size is not None}, **cell.hyper, **_changes(cell)}
 
 
 def _changes(cell: Cell) -> dict[str, Any]:
     """What was asked for that is no size: inputs, batches, parameters that are frozen, modules calculated again."""
-    words = {
+    changes = {
         "input": cell.inputs,
         "batch": cell.batch_maker,
         "frozen": list(cell.frozen),
         "checkpoint": list(cell.checkpoint),
     }
-    return {name: value for name, value in words.items() if value}
+    return {name: value for name, value in changes.items() if value}
 
 
 def is_own(cell: Cell) -> bool:

@@ -1,7 +1,7 @@
 """The device that a command was given: what it is, whether others use it, and on a CPU how many threads are fastest.
 
-What it is a worker process is asked (`probe`), since the parent never imports torch. Of torchrun's processes `place_of`
-says which one this is. `TelemetryWatch` is one sampler in the parent, and what it saw while a cell was timed.
+What it is a worker process is asked (`probe`), since the parent never imports torch. `rank_process` says which of
+torchrun's processes this is. `TelemetryWatch` is one sampler in the parent, and what it saw while a cell was timed.
 
 Threads of one operation wait for each other; where the host of a virtual machine takes processors, fewer, or such as
 leave their processors while they wait, may be faster. So a step of the first model is timed with each number in turn.
@@ -112,7 +112,7 @@ def probe(device: str) -> ProbeResult:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankProcess:
     """A process of torchrun. address: host and port of the store where the ranks meet."""
 
     rank: int
@@ -131,13 +131,13 @@ class Place:
         return f"cuda:{self.local_rank}" if kind == "cuda" and self.local_rank else kind
 
 
-def place_of(environ: Mapping[str, str]) -> Place | None:
-    """This process's place; None where torchrun did not start it."""
+def rank_process(environ: Mapping[str, str]) -> RankProcess | None:
+    """This process among the ranks; None where torchrun did not start it."""
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     names = {"rank": "RANK", "world": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_world": "LOCAL_WORLD_SIZE"}
     numbers = {field: int(environ[name]) for field, name in names.items()}
-    return Place(**numbers, address=(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])))
+    return RankProcess(**numbers, address=(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])))
 
 
 def session_of(

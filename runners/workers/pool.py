@@ -46,7 +46,7 @@ class WorkerFault:
 
 PACKAGES = ("analysis", "cleaning", "flopledger", "measure", "reports", "results", "runners", "workloads")
 
-ASKED_WRONGLY = ("invalid", "unavailable")
+CALLER_MISTAKES = ("invalid", "unavailable")
 """Statuses of a fault that are the caller's mistake."""
 
 
@@ -105,12 +105,12 @@ def run(task: str, arguments: tuple[Any, ...]) -> Any:
     try:
         return getattr(importlib.import_module(module), function)(*arguments)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a cell raises becomes its row
-        worker_fault, place = classify(fault), place_of_user(fault)
-        reason = one_line(worker_fault.reason, LONGEST_REASON - len(place))
-        return replace(worker_fault, reason=f"{reason}{place}")
+        worker_fault, location = classify(fault), user_location(fault)
+        reason = one_line(worker_fault.reason, LONGEST_REASON - len(location))
+        return replace(worker_fault, reason=f"{reason}{location}")
 
 
-def place_of_user(fault: BaseException | None) -> str:
+def user_location(fault: BaseException | None) -> str:
     """The last call in a file of neither a library nor this program, as " (net.py:8 in forward)"; "" without one."""
     paths = sysconfig.get_paths()
     libraries = [paths["stdlib"], paths["purelib"], paths["platlib"], *(str(ROOT / package) for package in PACKAGES)]
@@ -135,7 +135,7 @@ def classify(fault: BaseException) -> WorkerFault:
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
         return WorkerFault("out_of_memory", line, detail)
     torch: Any = sys.modules.get("torch")
-    device_message = _said_by_device(text)
+    device_message = _device_message(text)
     on_cuda = torch is not None and torch.cuda.is_initialized()
     if NO_ENGINE in text and not device_message and on_cuda and torch.cuda.memory_stats().get("num_ooms"):
         line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
@@ -145,7 +145,7 @@ def classify(fault: BaseException) -> WorkerFault:
     return WorkerFault("crashed", line, detail)
 
 
-def _said_by_device(text: str) -> str:
+def _device_message(text: str) -> str:
     """The device's own error in brackets, where the words are a library's; empty if it has none."""
     torch = sys.modules.get("torch")
     if not any(sign in text for sign in (*LIBRARIES, NO_ENGINE)) or torch is None or not torch.cuda.is_initialized():

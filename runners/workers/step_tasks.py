@@ -63,8 +63,9 @@ def profile(options: Namespace, device: str) -> StepProfile:
     return replace(step_profile, batch_size=options.batch_size)  # which sizes of inputs do not say for every model
 
 
-def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alone: bool = False) -> Characterization:
-    """The rows of one recording. hyper: sizes of the workload; alone: whether its operations are timed alone, too.
+def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, singly: bool = False) -> Characterization:
+    """The rows of one recording. hyper: sizes of the workload; singly: whether its operations are timed
+    one by one, too.
 
     Raises ValueError where the workload cannot be built or fails.
     """
@@ -84,7 +85,7 @@ def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alo
         )
         rows = type_rows(recorded.profile, request.recording, cuda=device.type == "cuda")
         costs = [] if trace is None else [*_costs(request, recorded.profile, trace, step.model, _usual(rows.steps))]
-        times_alone = step_recording.time_operations(step, request.device, request.recording) if alone else []
+        operation_times = step_recording.time_operations(step, request.device, request.recording) if singly else []
     done = replace(
         request,
         hyper=dict(workload.hyper),
@@ -94,16 +95,16 @@ def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, alo
         notes=request.notes if trace is None else (*request.notes, *trace.notes),
     )
     unprofiled = [
-        RecordedStep(recording=request.recording, part=part, step=place, time_s=time_s)
+        RecordedStep(recording=request.recording, part=part, step=step_index, time_s=time_s)
         for part, times_s in ((WARM_UP, recorded.warm_up), (PLAIN, recorded.plain))
-        for place, time_s in enumerate(times_s)
+        for step_index, time_s in enumerate(times_s)
     ]
     return replace(
         rows,
         recordings=(done,),
         steps=(*unprofiled, *rows.steps),
         costs=tuple(costs),
-        alone=tuple(times_alone),
+        alone=tuple(operation_times),
     )
 
 

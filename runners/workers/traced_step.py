@@ -147,19 +147,19 @@ def fit(
     margin_ratio: float,
     device: str,
     name: str = "",
-    beside: Callable[[Trace], int] = lambda _step: 0,
+    resident_bytes: Callable[[Trace], int] = lambda _step: 0,
     least: int | None = None,
 ) -> BatchFit:
     """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
 
-    name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
+    name: of the device, which decides the workspaces. resident_bytes: that lie there throughout.
     least: the smallest batch that is looked at; None: the smallest that the step takes.
     """
     known, least = capability(name), _least(step_at) if least is None else least
 
     def reserved(batch_size: int) -> int:
         step = step_at(batch_size)
-        live = moments(step, device, known, beside)
+        live = moments(step, device, known, resident_bytes)
         if device != "cuda":
             return max(live)
         peak = footprint(step.operations, step.storages)
@@ -167,7 +167,7 @@ def fit(
         return segments + live[0] - peak.total_bytes[0]
 
     at_most = largest_batch(
-        lambda batch_size: moments(step_at(batch_size), device, known, beside),
+        lambda batch_size: moments(step_at(batch_size), device, known, resident_bytes),
         int(memory_bytes * (1 - margin_ratio)),
         least,
     )
@@ -178,10 +178,10 @@ def moments(
     step: Trace,
     device: str,
     known: str | None,
-    beside: Callable[[Trace], int] = lambda _step: 0,
+    resident_bytes: Callable[[Trace], int] = lambda _step: 0,
 ) -> list[int]:
-    """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
-    more = beside(step) + sum(workspace.nbytes for workspace in allowance(step.operations, device, known))
+    """Bytes at each moment of a step, and of all that stays on the device. known: the device's compute capability."""
+    more = resident_bytes(step) + sum(workspace.nbytes for workspace in allowance(step.operations, device, known))
     return [here + more for here in footprint(step.operations, step.storages).total_bytes]
 
 
@@ -198,11 +198,11 @@ def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: 
                 steps[batch_size] = trace_batch(options, batch_size)
         return steps[batch_size]
 
-    return fit(step_at, memory_bytes, margin_ratio, options.device, name, _lying)
+    return fit(step_at, memory_bytes, margin_ratio, options.device, name, _resident_bytes)
 
 
-def _lying(step: Trace) -> int:
-    """Bytes of the batches that lie on the device beside the one in work."""
+def _resident_bytes(step: Trace) -> int:
+    """Bytes of the batches that lie on the device with the one in use."""
     batch_bytes = sum(s.nbytes or 0 for s in step.storages if s.role == "input" and s.born_index == BEFORE)
     return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
 

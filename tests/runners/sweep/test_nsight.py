@@ -19,7 +19,7 @@ from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.rows import non_default
 from runners.sweep import nsight
-from runners.sweep.findings import WorkFindings, WorkRecording
+from runners.sweep.findings import PassFindings, PassRecording
 from runners.workers.pool import WorkerFault
 from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives
@@ -88,7 +88,7 @@ def test_what_cannot_record_is_a_mistake_that_says_what_to_do(tmp_path: Path) ->
 def test_each_fault_is_one_line_that_says_which(fake: Any, tmp_path: Path, mode: str, code: str, reason: str) -> None:
     fake(f"batch:{mode}" if mode else "")
     with pytest.raises((Unavailable, ValueError)) as caught:
-        nsight.record_work(words(tmp_path, code), str(tmp_path), 60.0)
+        nsight.run_recording(words(tmp_path, code), str(tmp_path), 60.0)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(tmp_path) not in str(caught.value), "a folder that is gone by then"
@@ -138,7 +138,7 @@ def test_each_work_has_a_command_a_recording_or_a_reason() -> None:
     left_s = iter([400.0, 100.0, -0.5])
     worker = Recorder(b"packed", WorkerFault("unavailable", "no kernels"), WorkerFault("timeout", "no time"))
     found = nsight.record(CUDA, ("one", "batch", "last"), worker, said.append, lambda: next(left_s))
-    assert found.recordings == {"one": WorkRecording(b"packed", said[0])}
+    assert found.recordings == {"one": PassRecording(b"packed", said[0])}
     assert found.unprofiled == {
         "nsys batch": "no kernels",
         "nsys last": "no time",
@@ -152,7 +152,7 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
     scene = Scene(tmp_path / "run", monkeypatch)
     scene.answers[nsight.TASK] = lambda command, folder, limit_s: b"recording of " + command[-1].encode()
     scene.answers[WORK] = lambda cell_id, work, profiled: (
-        WorkFindings(unprofiled={"one": "no memory"}) if work == "one" else WorkFindings(profiled=[work])
+        PassFindings(unprofiled={"one": "no memory"}) if work == "one" else PassFindings(profiled=[work])
     )
     asked = cell(methods=("one", "batch", "exact"), profile="nsys")
     (run,) = list(scene.rows([asked]))
@@ -181,5 +181,5 @@ def test_an_export_comes_back_whole_and_gzipped(fake: Any, tmp_path: Path) -> No
     fake()
     folder = tmp_path / "one"
     folder.mkdir()
-    packed = nsight.record_work(words(folder), str(folder), 60.0)
+    packed = nsight.run_recording(words(folder), str(folder), 60.0)
     assert gzip.decompress(packed) == (folder / "report.sqlite").read_bytes()

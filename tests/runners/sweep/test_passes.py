@@ -19,7 +19,7 @@ from analysis.utilization.work_times import works_of
 from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Sample
 from runners.sweep import passes
-from runners.sweep.findings import WorkFindings
+from runners.sweep.findings import PassFindings
 from runners.sweep.plan import METHODS, tasks
 from tests.measure.timing.fake_clock import FakeClock
 from tests.support.fakes.fake_session import operation
@@ -113,18 +113,18 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.MeasuredCell:
     return passes.MeasuredCell(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
-def run_all(of: passes.MeasuredCell) -> WorkFindings:
+def run_all(of: passes.MeasuredCell) -> PassFindings:
     return all_of(of, tasks(of.protocol.passes))
 
 
-def all_of(of: passes.MeasuredCell, wanted: list[tuple[str, bool]]) -> WorkFindings:
-    whole = WorkFindings()
+def all_of(of: passes.MeasuredCell, wanted: list[tuple[str, bool]]) -> PassFindings:
+    whole = PassFindings()
     for task in wanted:
         whole.add(passes.run(of, *task))
     return whole
 
 
-def mean_s(found: WorkFindings, work: str) -> float:
+def mean_s(found: PassFindings, work: str) -> float:
     blocks = [block for block in found.blocks if (block.work, block.part) == (work, "measure")]
     return sum(step_time_s(block) * block.steps for block in blocks) / sum(block.steps for block in blocks)
 

@@ -9,7 +9,7 @@ from runners.sweep import rank_peers
 from runners.sweep.plan import Grid, cells
 from runners.sweep.rank_peers import RankAnswer, RankFacts, RankPeers
 from runners.sweep.rank_rows import fault_of, is_followed
-from runners.workers.devices import Place, ProbeResult
+from runners.workers.devices import ProbeResult, RankProcess
 from runners.workers.pool import WorkerFault
 
 
@@ -30,7 +30,7 @@ class MemoryExchange:
     """A store that all ranks of a test share."""
 
     def __init__(self, rank: int, values: dict[str, Any]) -> None:
-        self.place = Place(rank, 2, rank, 2, ("host", 1))
+        self.process = RankProcess(rank, 2, rank, 2, ("host", 1))
         self._values = values
 
     def put(self, key: str, value: Any) -> None:
@@ -79,7 +79,7 @@ def test_ranks_of_other_devices_are_refused_with_both_names() -> None:
         first.gather_facts()
 
 
-TWO = Place(0, 2, 0, 2, ("host", 1))
+TWO = RankProcess(0, 2, 0, 2, ("host", 1))
 REFUSED = {
     "without torchrun": (("ddp=2",), {}, None, "expected to be started as torchrun"),
     "more ranks": (("ddp=2", "ddp=4"), {}, TWO, "at most 2 ranks, as torchrun started, got ddp=4"),

@@ -15,7 +15,7 @@ from results.records.counts import ProfiledOperation
 from results.records.rows import MEASURED, STATUSES
 from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
-from runners.sweep.findings import WorkFindings, trace_id
+from runners.sweep.findings import PassFindings, trace_id
 from runners.sweep.plan import CEILING_BUDGET_S, SPARE_RATIO, least_s
 from runners.workers.pool import WorkerFault
 from tests.support.fakes.fake_session import (
@@ -218,7 +218,7 @@ METHODS = ("theory", "one", "epoch", "exact")
 """Of four works at a batch of 2 and an epoch of 5."""
 
 
-def with_works(**more: Any) -> Cell:
+def with_passes(**more: Any) -> Cell:
     return cell(**{"methods": METHODS, "epoch_images": 5, **more})
 
 
@@ -230,11 +230,11 @@ TASKS = [("one", False), ("last", False), ("epoch", False), ("one", True), ("bat
 """What is timed comes before the first profile, whose profiler slows what its process does later."""
 
 
-def answered(cell_id: str, work: str, profiled: bool) -> WorkFindings:
+def answered(cell_id: str, work: str, profiled: bool) -> PassFindings:
     """A pass that went well: a timed block, or a profiled operation."""
     if not profiled:
-        return WorkFindings(blocks=[Sample(part="measure", steps=3, start_s=1010.0, wall_s=0.3, work=work)])
-    return WorkFindings(operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
+        return PassFindings(blocks=[Sample(part="measure", steps=3, start_s=1010.0, wall_s=0.3, work=work)])
+    return PassFindings(operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
 
 
 class TestWorks:
@@ -245,18 +245,18 @@ class TestWorks:
         scene.answers[WORK] = answered
 
     def test_each_is_asked_for_after_the_cells_own_step(self, scene):
-        of = with_works()
+        of = with_passes()
         list(scene.rows([of]))
         assert scene.asked(WORK) == [(of.cell_id, *task) for task in TASKS]
         assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 6]
 
     @pytest.mark.parametrize(("device", "processes"), [("cpu", 1), ("cuda", 2)])
     def test_no_other_cell_is_timed_by_a_process_that_has_profiled_on_a_gpu(self, scene, device, processes):
-        list(scene.rows([with_works(device=device), with_works(model="vgg11", device=device)]))
+        list(scene.rows([with_passes(device=device), with_passes(model="vgg11", device=device)]))
         assert scene.said.count("start measure") == processes
 
     def test_what_they_gave_is_kept_and_committed_with_the_cell(self, scene):
-        (run,) = list(scene.rows([with_works()]))
+        (run,) = list(scene.rows([with_passes()]))
         assert (run.status, run.profiled, run.unprofiled) == ("ok", ("one", "batch", "last"), {})
         assert run.warnings.count("profile: note") == 1
         data = read_run(scene.path)
@@ -272,7 +272,7 @@ class TestWorks:
             return WorkerFault(status, "so it is") if work == "batch" else answered(cell_id, work, profiled)
 
         scene.answers[WORK] = dies
-        runs = list(scene.rows([with_works(), cell("vgg11")]))
+        runs = list(scene.rows([with_passes(), cell("vgg11")]))
         assert [run.status for run in runs] == ["ok", "ok"]
         assert runs[0].profiled == ("one",)
         later = "not tried after batch: so it is"
@@ -283,7 +283,7 @@ class TestWorks:
 
     def test_an_error_of_the_device_is_the_cells(self, scene):
         scene.answers[WORK] = WorkerFault("device_error", "CUDA error: an illegal memory access was encountered")
-        runs = list(scene.rows([with_works(), cell("vgg11")]))
+        runs = list(scene.rows([with_passes(), cell("vgg11")]))
         assert [run.status for run in runs] == ["device_error", "ok"]
         assert not (scene.path / "profiles").exists()
 
@@ -298,7 +298,7 @@ class TestWorks:
 
         scene.answers[MEASURE] = takes(10.0, lambda *_: measured())
         scene.answers[WORK] = takes(4.0, answered)
-        list(scene.rows([with_works()], cell_timeout_s=17.0))
+        list(scene.rows([with_passes()], cell_timeout_s=17.0))
         limits_s = [call.timeout_s for call in scene.calls if call.task in (MEASURE, WORK)]
         assert limits_s == [17.0, 7.0, 3.0, 0.0, 0.0, 0.0, 0.0]
         ((_, protocol),) = scene.asked(MEASURE)

@@ -118,15 +118,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_slot_says_what_is_here_and_refuses_what_is_not_its_own(machine: Any) -> None:
     made = machine()
-    assert made.place().probed.name == "A CPU"
+    assert made.slot_facts().probed.name == "A CPU"
     with pytest.raises(ValueError, match="held by another"):
-        machine().place()
+        machine().slot_facts()
     os.close(made._held)
-    machine().place()
+    machine().slot_facts()
     with pytest.raises(ValueError, match=r"expected version 2\.0, as where the run is kept, got 1\.0"):
-        machine(version="2.0").place()
+        machine(version="2.0").slot_facts()
     with pytest.raises(ValueError, match="expected a device that nobody else uses, got one with 2 other processes"):
-        machine("cuda").place()
+        machine("cuda").slot_facts()
 
 
 def parsed(*words: str) -> argparse.Namespace:

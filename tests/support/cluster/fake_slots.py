@@ -54,7 +54,7 @@ class MadeUpSlot:
     def __init__(self, settings: SlotSettings) -> None:
         self.settings = settings
 
-    def place(self) -> SlotFacts:
+    def slot_facts(self) -> SlotFacts:
         return place()
 
     def attempt(self, order: Order) -> CellResult:

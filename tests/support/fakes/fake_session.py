@@ -18,9 +18,9 @@ from runners.sweep.executors import HERE, Executor, LocalSlots
 from runners.sweep.findings import (
     CellMeasurement,
     OperationTable,
+    PassFindings,
     SlotFacts,
     SlotSettings,
-    WorkFindings,
     blank_run,
 )
 from runners.workers.devices import ProbeResult, WindowEnergy
@@ -32,7 +32,7 @@ MEASURE, TRACE, CEILINGS = (
     "runners.sweep.cell:reference_trace",
     "runners.sweep.cell:ceilings",
 )
-WORK = "runners.sweep.cell:measure_work"
+WORK = "runners.sweep.cell:measure_pass"
 
 
 def cell(model: str = "resnet18", batch_size: int = 2, **more: Any) -> Cell:
@@ -123,7 +123,7 @@ class Scene:
         self.path = path
         self.answers: dict[str, Any] = {
             MEASURE: lambda cell, protocol: measured(),
-            WORK: lambda cell_id, work, profiled: WorkFindings(),
+            WORK: lambda cell_id, work, profiled: PassFindings(),
             TRACE: OperationTable(tuple(operations()), tuple(storages())),
             CEILINGS: lambda session, device, precision, budget_s, malloc: [ceiling(session, device, precision)],
         }

@@ -13,7 +13,7 @@ from results.records.cell import Cell
 from results.records.rows import MEASURED
 from runners.sweep import cell as sweep_cell
 from runners.sweep import passes
-from runners.sweep.findings import CellMeasurement, WorkFindings
+from runners.sweep.findings import CellMeasurement, PassFindings
 from runners.sweep.plan import METHODS, tasks
 from runners.workers import any_model as workers_batches
 from tests.support.made_up.made_up_cifar import IMAGES, made
@@ -51,10 +51,10 @@ def measure(of: Cell) -> CellMeasurement:
     measured = sweep_cell.measure(of, short(of))
     if measured.run.status not in MEASURED:
         return measured
-    whole = WorkFindings()
+    whole = PassFindings()
     for task in tasks(works_of(of)):
-        whole.add(sweep_cell.measure_work(of.cell_id, *task))
-    return measured.with_works(whole)
+        whole.add(sweep_cell.measure_pass(of.cell_id, *task))
+    return measured.with_passes(whole)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
     def meddle(subject, work, profiled):
         torch.set_float32_matmul_precision("high")
         subject.step.last_loss = torch.tensor(float("nan"))
-        return WorkFindings(unprofiled={work: "because"}, warnings=["profile: x"])
+        return PassFindings(unprofiled={work: "because"}, warnings=["profile: x"])
 
     monkeypatch.setattr(passes, "run", meddle)
     of = cell(data=data)

@@ -23,7 +23,7 @@ from measure.timing.clocks import clock_for
 from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Run
 from runners.sweep import cell as sweep_cell
-from runners.sweep.findings import CellMeasurement, WorkFindings
+from runners.sweep.findings import CellMeasurement, PassFindings
 from runners.sweep.plan import METHODS
 from tests.support.nets.small_steps import fake_trace, parts
 from tests.support.recordings.recorded_nets import cnn
@@ -102,10 +102,10 @@ def whole(cell: Cell) -> CellMeasurement:
     before = torch.get_float32_matmul_precision()
     try:
         measured = sweep_cell.measure(cell, rules)
-        whole = WorkFindings()
+        whole = PassFindings()
         for task in sweep_cell.tasks(works_of(cell)):
-            whole.add(sweep_cell.measure_work(cell.cell_id, *task))
-        return measured.with_works(whole)
+            whole.add(sweep_cell.measure_pass(cell.cell_id, *task))
+        return measured.with_passes(whole)
     finally:
         torch.set_float32_matmul_precision(before)
 
