@@ -131,10 +131,10 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
         except (Mistake, Unavailable) as fault:
             print(fault, flush=True)
             continue
-        left = [account for answer in answers for account in answer.accounts if account.unexplained_flop]
+        left = [account for answer in answers for account in answer.attributions if account.unexplained_flop]
         for answer in answers:
             _append(options.out, answer, model)
-        partial = any(account.unknown_calls for answer in answers for account in answer.accounts)
+        partial = any(account.unknown_calls for answer in answers for account in answer.attributions)
         whole = "a part has no count" if partial else "all explained"
         bad = ", ".join(f"{a.counter} {a.phase} {a.batch_size}: {a.unexplained_flop}" for a in left) or whole
         print(f"{model}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
@@ -148,7 +148,7 @@ def _append(out: Path, answer: ModelCounts, name: str) -> None:
         before = sums[key].flop if key in sums else 0
         sums[key] = replace(cause, model=name, module="", flop=before + cause.flop)
     _write(out / "causes.csv", AccountCause, list(sums.values()))
-    _write(out / "accounts.csv", Account, [replace(account, model=name) for account in answer.accounts])
+    _write(out / "accounts.csv", Account, [replace(account, model=name) for account in answer.attributions])
 
 
 def _write(path: Path, record: type[Account] | type[AccountCause], rows: Sequence[Account | AccountCause]) -> None:

@@ -16,7 +16,7 @@ from analysis.devices.precisions import UNITS
 from analysis.roofline import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
 from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page, strong
-from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, scaled, si, si_time
+from reports.shared.numbers import DASH, STATUS_TEXTS, digits, percent, scaled, si, si_time
 from results.records.cell import Ceiling
 
 PRODUCTS = ("matmul", "convolution")
@@ -85,9 +85,9 @@ def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> st
     return page(
         [
             *parts,
-            *_beside(seen),
+            *_references(seen),
             *[
-                f"{count} not measured: {STATUS_WORDS.get(status, status)}{f': {reason}' if reason else ''}"
+                f"{count} not measured: {STATUS_TEXTS.get(status, status)}{f': {reason}' if reason else ''}"
                 for (status, reason), count in reasons.items()
             ],
             *(f"note: {note}" for note in seen.warnings),
@@ -123,10 +123,10 @@ def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
     columns = [column for column in _COLUMNS if shown.get(column.name, True)]
     lines = []
     for row in rows:
-        words = {"matmul": "product", "launch": "launch, on the device", "call": "call, on the host"}
+        names = {"matmul": "product", "launch": "launch, on the device", "call": "call, on the host"}
         ratio = _sheet_ratio(seen, row)
         cells = {
-            "what": f"{row.unit} {words.get(row.operation, row.operation)}".strip(),
+            "what": f"{row.unit} {names.get(row.operation, row.operation)}".strip(),
             "threads": str(row.threads or DASH),
             **_amounts(row),
             "of sheet": (DASH if ratio is None else percent(ratio)),
@@ -138,12 +138,12 @@ def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
 
 
 def _amounts(row: Ceiling) -> dict[str, str]:
-    """median, mean, fastest: as rates where there is work, else as times."""
+    """median, mean, fastest: as rates where an amount is known, else as times."""
     times = {"median": row.median_s, "mean": row.mean_s, "fastest": row.best_s}
-    work, unit = (row.flop, "FLOP/s") if row.flop is not None else (row.moved_bytes, "B/s")
-    if work is None:
+    amount, unit = (row.flop, "FLOP/s") if row.flop is not None else (row.moved_bytes, "B/s")
+    if amount is None:
         return {name: DASH if time_s is None else si_time(time_s) for name, time_s in times.items()}
-    rates = {name: work / time_s if time_s else None for name, time_s in times.items()}
+    rates = {name: amount / time_s if time_s else None for name, time_s in times.items()}
     return {  # all in the power of ten of the median
         name: DASH
         if rate is None
@@ -160,7 +160,7 @@ def _sheet_ratio(seen: CeilingAnswer, row: Ceiling) -> float | None:
     return rate / printed if rate and printed else None
 
 
-def _beside(seen: CeilingAnswer) -> list[str]:
+def _references(seen: CeilingAnswer) -> list[str]:
     """The datasheet and what others reached, for the units that were measured."""
     units = [unit for unit in UNITS if any(row.unit == unit for row in seen.rows)]
     printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := seen.sheet.peak_by_unit.get(unit))]

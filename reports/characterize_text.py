@@ -13,7 +13,7 @@ from analysis.characterize.operation_mix import Merge, types_for
 from analysis.characterize.parallelism import Amdahl
 from reports.characterize import CharacterizeAnswer, paper_label, paper_name
 from reports.shared.layout import WIDTH, Part, page, table_of
-from reports.shared.numbers import DASH, STATUS_WORDS, digits, percent, si, si_time
+from reports.shared.numbers import DASH, STATUS_TEXTS, digits, percent, si, si_time
 from results.records.characterization import WARM_UP
 
 
@@ -56,12 +56,12 @@ def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
 
 
 def _table(
-    title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], text_columns: Sequence[int] = (0,)
 ) -> Iterator[Part]:
-    """A title and a table below it; nothing without rows. words: columns of text."""
+    """A title and a table below it; nothing without rows. text_columns: of text."""
     if rows:
         yield title
-        yield table_of([heads, *rows], words=words, wraps=words)
+        yield table_of([heads, *rows], text_columns=text_columns, wraps=text_columns)
 
 
 def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
@@ -82,7 +82,7 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     ]
     title = f"Share of a step by group, per cent (median of {steps} profiled steps)"
     yield from _table(title, ["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"], rows)
-    yield "; ".join(f"{letter}: {words}" for letter, words in GROUPS.items())
+    yield "; ".join(f"{letter}: {kinds}" for letter, kinds in GROUPS.items())
     largest = [(mix.label, max(GROUPS, key=lambda group: mix.groups[group].ratio), mix) for mix in seen.mixes]
     shares = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
     yield f"Most of a step is spent: {', '.join(shares)}."
@@ -120,7 +120,7 @@ def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
         verdict = f"{mix.dominant}, {'same' if largest == mix.dominant else 'another'}"
         rows.append([paper_label(mix), "ours", *(whole(mix.groups[group].ratio) for group in GROUPS), verdict])
         rows.append(["", "paper", *(whole(printed[group]) for group in OPERATIONS), "", largest])
-    yield table_of(rows, words=(0, 1, 10), wraps=(0, 1, 10))
+    yield table_of(rows, text_columns=(0, 1, 10), wraps=(0, 1, 10))
     if missing := [name for name in paper if name not in map(paper_name, shown)]:
         yield f"note: not recorded here: {', '.join(missing)}"
     yield "note: the paper's rows sum to 94 to 99; our H, and what PyTorch does as a view, is in none of its columns"
@@ -167,8 +167,8 @@ def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
 def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
     for row in seen.data.recordings:
         if row.status != "ok":
-            words = STATUS_WORDS.get(row.status, row.status)
-            yield f"not recorded: {row.workload}, {row.mode}, {row.device}, for {row.why}: {words}: {row.reason}"
+            status = STATUS_TEXTS.get(row.status, row.status)
+            yield f"not recorded: {row.workload}, {row.mode}, {row.device}, for {row.why}: {status}: {row.reason}"
     profiled = [row.profiled_s / row.step_s for row in seen.mixes if row.step_s]
     if profiled and max(profiled) > 1.1:
         few, most = f"{min(profiled):.2f}", f"{max(profiled):.2f}"

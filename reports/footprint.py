@@ -14,7 +14,7 @@ from reports.shared.layout import Cell, Part, TableColumn, TextTable, csv_of, cs
 from reports.shared.numbers import percent
 from results.records.counts import Operation
 
-WORDS = {
+CATEGORY_TEXTS = {
     "weight": "weights",
     "buffer": "buffers",
     "gradient": "gradients",
@@ -183,8 +183,8 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
     title += [f"{answer.accumulate} batches a step"] if answer.accumulate > 1 else []
     parts: list[Part] = [strong(", ".join([*title, f"as on {answer.device}"])), strong(meaning(answer))]
     if answer.fitted is not None:
-        parts.append(fit_words(answer, answer.fitted))
-    parts += ["", _filling(answer), "", _beside(answer), ""]
+        parts.append(fit_text(answer, answer.fitted))
+    parts += ["", _filling(answer), "", _estimates(answer), ""]
     if top and answer.live.held:
         parts += [_largest(answer.live.held[:top]), ""]
     return [*parts, *(f"note: {note}" for note in answer.notes)]
@@ -192,8 +192,12 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
 
 def meaning(answer: FootprintAnswer) -> str:
     """What the footprint says, in a sentence or two."""
-    footprint, at = answer.live, answer.live.peak_at
-    where = f"in {at.operation}{f' of {at.module}' if at.module else ''} ({at.phase})" if at.operation else "before it"
+    footprint, peak_at = answer.live, answer.live.peak_at
+    where = (
+        f"in {peak_at.operation}{f' of {peak_at.module}' if peak_at.module else ''} ({peak_at.phase})"
+        if peak_at.operation
+        else "before it"
+    )
     peak_bytes = footprint.at_least_bytes
     if answer.is_partial:
         return f"The step needs at least {amount(peak_bytes, 'B')} of tensors: that much is known of {where}."
@@ -213,7 +217,7 @@ def _filling(answer: FootprintAnswer) -> TextTable:
         if nbytes:
             share = nbytes / footprint.at_least_bytes
             text = "" if partial else percent(share) if share >= LEAST_SHARE else "< 0.1 %"
-            rows.append([f"  {WORDS[name]}", f"{nbytes:,}", amount(nbytes, "B"), text])
+            rows.append([f"  {CATEGORY_TEXTS[name]}", f"{nbytes:,}", amount(nbytes, "B"), text])
     head = "what is known there" if partial else "what fills the peak"
     last = TableColumn("" if partial else "share", right=True)
     return _bytes_table(
@@ -228,7 +232,7 @@ def _bytes_table(*columns: TableColumn, rows: Sequence[Sequence[Cell]]) -> TextT
     return TextTable([TableColumn(f"{first.name:<{_FIRST}}", right=False, wraps=True), *others], wide, rule=False)
 
 
-def _beside(answer: FootprintAnswer) -> TextTable:
+def _estimates(answer: FootprintAnswer) -> TextTable:
     """The peak beside what an allocator and libraries make of it."""
     peak_bytes, blocks = answer.live.at_least_bytes, answer.reserved
     rows: list[tuple[str, int | None, str]] = [
@@ -246,7 +250,7 @@ def _beside(answer: FootprintAnswer) -> TextTable:
         ]
     rows += [(f"{w.library}'s workspaces", w.nbytes, w.source) for w in answer.workspaces]
     table_rows = [
-        [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), note] for words, nbytes, note in rows if nbytes is not None
+        [f"  {label}", f"{nbytes:,}", amount(nbytes, "B"), note] for label, nbytes, note in rows if nbytes is not None
     ]
     note = TableColumn("", right=False, wraps=True, rank=1)
     exact = TableColumn("bytes", right=True, rank=2)
@@ -258,13 +262,13 @@ def _largest(held: Sequence[LiveStorage]) -> TextTable:
     for storage in held:
         origin = storage.made.operation.removeprefix("aten.") or "before the step"
         origin += f" ({storage.made.phase})" if storage.made.phase else ""
-        what = f"{WORDS[storage.category]}, {origin}"
+        what = f"{CATEGORY_TEXTS[storage.category]}, {origin}"
         rows.append([f"  {storage.module or '(no module)'}", f"{storage.nbytes:,}", what])
-    made_by = TableColumn("made by", right=False, wraps=True, rank=1, least=20)
-    return _bytes_table(TableColumn("largest at the peak"), TableColumn("bytes", right=True), made_by, rows=rows)
+    maker_column = TableColumn("made by", right=False, wraps=True, rank=1, least=20)
+    return _bytes_table(TableColumn("largest at the peak"), TableColumn("bytes", right=True), maker_column, rows=rows)
 
 
-def fit_words(answer: FootprintAnswer, fitted: MemoryFit) -> str:
+def fit_text(answer: FootprintAnswer, fitted: MemoryFit) -> str:
     """Which batch fits, and how that is known."""
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()

@@ -187,9 +187,9 @@ def _amount(number: int | Fraction | None, name: str) -> str:
 def _solutions(answer: FormulaAnswer) -> Iterator[Part]:
     for solved in answer.solved:
         request = solved.request
-        words = f"{request.text}: {request.unknown} = {solved.value:,}, the {solved.end}"
+        solution = f"{request.text}: {request.unknown} = {solved.value:,}, the {solved.end}"
         sides = f"{amount(solved.left, request.measure)} against {amount(solved.right, request.measure)}"
-        yield Prose(f"{words} ({sides}); {solved.why()}", rest="    ")
+        yield Prose(f"{solution} ({sides}); {solved.why()}", rest="    ")
         if solved.formula is not None and getattr(solved.formula, "free_symbols", None):
             yield Prose(f"equal where {request.unknown} = {pretty(solved.formula)}", first="    ", rest="        ")
 
@@ -199,25 +199,25 @@ def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
     shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
     rows = [[_amount(row[name], "") if name in row else "–" for name in shown] for row in answer.swept]
     first = len(answer.symbols)
-    columns = [TableColumn(name, right=True, rank=max(0, at - first)) for at, name in enumerate(shown)]
+    columns = [TableColumn(name, right=True, rank=max(0, index - first)) for index, name in enumerate(shown)]
     yield TextTable(columns, rows, rule=False)
 
 
 def _validity_text(answer: FormulaAnswer) -> str:
     """Where the formulas hold and how that is known."""
     holds = ", ".join(map(_domain, answer.axes))
-    at = "; ".join(point_text(point) for point in answer.checked[-3:])
-    words = [
+    checked_at = "; ".join(point_text(point) for point in answer.checked[-3:])
+    sentences = [
         f"Exact, from {answer.samples} points; equal to the count of whole numbers at {len(answer.checked)} more "
-        f"({at}). For {holds}."
+        f"({checked_at}). For {holds}."
     ]
-    words += answer.notes
+    sentences += answer.notes
     if answer.terms:
-        words.append(f"{len(answer.terms)} terms of the convention are in the totals: --format json names them.")
+        sentences.append(f"{len(answer.terms)} terms of the convention are in the totals: --format json names them.")
     if answer.not_understood:
         names = ", ".join(answer.not_understood)
-        words.append(f"Not understood, so that FLOP are at least those of the rest: {names}.")
-    return " ".join(words)
+        sentences.append(f"Not understood, so that FLOP are at least those of the rest: {names}.")
+    return " ".join(sentences)
 
 
 def _domain(axis: Axis) -> str:

@@ -126,11 +126,11 @@ def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
         {
             **vars(operation),
             "understood": operation.understood,
-            **{name: getattr(under_roof, name) for name in PLACED},
-            "roof_unit": under_roof.unit,
-            "bound": under_roof.bound or None,
+            **{name: getattr(roof_point, name) for name in PLACED},
+            "roof_unit": roof_point.unit,
+            "bound": roof_point.bound or None,
         }
-        for operation, under_roof in zip(profile.operations, places(profile), strict=True)
+        for operation, roof_point in zip(profile.operations, places(profile), strict=True)
     ]
 
 
@@ -184,7 +184,7 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
 # --- the summary -----------------------------------------------------------------------------------------------------
 
 
-SIDE_WORDS = {"forward": "forward", "backward": "backward", OPTIMIZER: "optimizer step"}
+SIDE_NAMES = {"forward": "forward", "backward": "backward", OPTIMIZER: "optimizer step"}
 
 Line = tuple[str, str]
 """(what it is, its value in words)."""
@@ -192,7 +192,7 @@ Line = tuple[str, str]
 
 def latencies(profile: StepProfile, root: ModuleNode) -> dict[str, float | None]:
     """Pass → seconds, waits included; None where nothing of it was timed."""
-    between: dict[str, float] = dict.fromkeys(SIDE_WORDS, 0.0)
+    between: dict[str, float] = dict.fromkeys(SIDE_NAMES, 0.0)
     for phase, waited_s in profile.between_s.items():
         between[SIDES.get(phase, OPTIMIZER)] += waited_s
     taken = {"forward": root.forward_time_s, "backward": root.backward_time_s, OPTIMIZER: root.optimizer_time_s}
@@ -208,7 +208,7 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
         *_attention_lines(profile, root),
         *[
             (
-                f"{SIDE_WORDS[side]} latency",
+                f"{SIDE_NAMES[side]} latency",
                 f"{time(time_s)}{'' if root.unknowns(side) else _rate(flop[side], time_s)}",
             )
             for side, time_s in latencies(profile, root).items()
@@ -286,10 +286,10 @@ def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
         return []
     texts = []
     for name in BY_RULE:
-        flop, words = counted.get(name), f"not known ({counted['reasons'].get(name, '')})"
+        flop, text = counted.get(name), f"not known ({counted['reasons'].get(name, '')})"
         if flop is not None:
-            words = f"{si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)"
-        texts.append(f"{name.replace('_', '-')} {words}")
+            text = f"{si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)"
+        texts.append(f"{name.replace('_', '-')} {text}")
     return [("attention is counted dense", ", ".join(texts))]
 
 
@@ -313,14 +313,14 @@ def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 
 def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
-    recorded, alone = profile.step_times_s, profile.unprofiled_times_s
+    recorded, unprofiled = profile.step_times_s, profile.unprofiled_times_s
     flop = 0 if root.unknowns() else root.model_flop  # no rate of a part of the work
     lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(flop, _mean(recorded))}")]
-    if alone:
-        more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0
+    if unprofiled:
+        more = fmean(recorded) / fmean(unprofiled) - 1 if recorded else 0.0
         text = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
-        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(flop, _mean(alone))}; {text}")]
-    if profile.samples and (step_s := _mean(alone or recorded)):
+        lines += [("step latency, not profiled", f"{_steps(unprofiled)}{_rate(flop, _mean(unprofiled))}; {text}")]
+    if profile.samples and (step_s := _mean(unprofiled or recorded)):
         lines += [("samples a second", digits(profile.samples / step_s))]
     return lines
 
@@ -328,9 +328,9 @@ def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 def ratio_lines(roof: StepRoof) -> list[Line]:
     """Utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
     lines = []
-    for words, against in (("the measured peak", roof.ceiling), ("the datasheet", roof.datasheet)):
+    for label, against in (("the measured peak", roof.ceiling), ("the datasheet", roof.datasheet)):
         if against.utilization_ratio is not None:
-            lines.append((f"utilization of {words}", _ratios(against)))
+            lines.append((f"utilization of {label}", _ratios(against)))
     if not lines:
         lines.append(("utilization", f"{DASH} ({roof.ceiling.reason or roof.datasheet.reason})"))
     if whole_s := sum(roof.time_by_bound_s.values()):

@@ -59,12 +59,12 @@ OPERATIONS = (
 def _operation_row(alike: Sequence[tuple[StepOperation, RoofPlace]], step_s: float) -> list[Cell]:
     """Operations of one name, phase and sizes. attained: least time ÷ time, over those of which both are known; bound:
     that of most of their time."""
-    operations, under_roof = [operation for operation, _ in alike], [place for _, place in alike]
+    operations, roof_points = [operation for operation, _ in alike], [roof_point for _, roof_point in alike]
     first, times_s = operations[0], [operation.time_s for operation in operations if operation.time_s is not None]
-    flop = [place.flop for place in under_roof if place.flop is not None]
+    flop = [roof_point.flop for roof_point in roof_points if roof_point.flop is not None]
     attained = [(p.attained_ratio * o.time_s, o.time_s) for o, p in alike if p.attained_ratio is not None and o.time_s]
     least_s, taken_s = sum(least for least, _ in attained), sum(taken for _, taken in attained)
-    bound = main_bound(time_by_bound(operations, under_roof))
+    bound = main_bound(time_by_bound(operations, roof_points))
     return [
         fitting(first.name.removeprefix("aten."), 30),
         first.phase,
@@ -136,10 +136,10 @@ def tree_text(
 def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
     """The kinds of operation that take longest, under a title."""
     groups: dict[object, list[tuple[StepOperation, RoofPlace]]] = defaultdict(list)
-    for operation, under_roof in zip(profile.operations, places(profile), strict=True):
+    for operation, roof_points in zip(profile.operations, places(profile), strict=True):
         if operation.time_s or moved_bytes(operation):
             key = (operation.name, operation.phase, str(operation.input_shapes), operation.dtype)
-            groups[key].append((operation, under_roof))
+            groups[key].append((operation, roof_points))
     times_s = {key: sum(operation.time_s or 0.0 for operation, _ in alike) for key, alike in groups.items()}
     step_s = sum(times_s.values()) + sum(profile.between_s.values())
     rows = [_operation_row(groups[key], step_s) for key in sorted(groups, key=lambda key: -times_s[key])[:20]]
@@ -199,7 +199,7 @@ def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> lis
     rows: list[list[Cell]] = []
     for level, modules in sorted(levels.items()):
         label = str(level)
-        for words, (amount, written, is_partial) in RANKED.items():
+        for measure, (amount, written, is_partial) in RANKED.items():
             sums: dict[str, float] = defaultdict(float)
             for node in modules:
                 if (value := amount(node)) is not None:
@@ -208,7 +208,7 @@ def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> lis
             largest = sorted(sums, key=lambda name: -sums[name])[:top]
             texts = [f"{name} {'≥ ' if name in partial else ''}{written(sums[name])}" for name in largest]
             if texts:
-                rows.append([label, words, ", ".join(texts)])
+                rows.append([label, measure, ", ".join(texts)])
                 label = ""
     columns = (TableColumn("depth", right=True), TableColumn("most"), TableColumn("classes", right=False, wraps=True))
     title = f"The largest {'modules' if top != 1 else 'module'} at each depth, by class"
@@ -219,14 +219,14 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
     """Modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
     waiting = [("", "", "")]
     while waiting:
-        path, guide, under = waiting.pop()
+        path, guide, prefix = waiting.pop()
         node = nodes[path]
         yield guide, node
         if depth >= 0 and node.depth >= depth:
             continue
         for child in reversed(node.children):
             last = child == node.children[-1]
-            waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
+            waiting.append((child, prefix + ("└ " if last else "├ "), prefix + ("  " if last else "│ ")))
 
 
 def _time_of_pass(node: ModuleNode, root: ModuleNode, side: str) -> str:

@@ -151,9 +151,9 @@ def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) 
         f"to an error of {domain.numbers['error_target'][0]:g} {domain.error_unit}".rstrip(),
         f"on {target.name}: {peak}{shares[0]}, {bandwidth}{shares[1]}",
         "",
-        table_of(list(_rows(answer)), words=(0,), wraps=(0,)),
+        table_of(list(_rows(answer)), text_columns=(0,), wraps=(0,)),
         "",
-        table_of(list(_laws(answer)), words=(0,), wraps=(0,)),
+        table_of(list(_laws(answer)), text_columns=(0,), wraps=(0,)),
         "",
     ]
     return page([*parts, *others], width, colour)
@@ -211,19 +211,19 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
 
 def _numbers(answer: ProjectionAnswer) -> Iterator[tuple[str, str, str, str, Sequence[float | None]]]:
     """(name, what it is called, its unit, at least or at most, (value, low, high)) of each quantity."""
-    for name, (words, unit) in quantities(answer).items():
+    for name, (label, unit) in quantities(answer).items():
         estimate = answer.estimates.get(name)
         values = (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3
-        yield name, words, unit, sides(answer).get(name, ""), values
+        yield name, label, unit, sides(answer).get(name, ""), values
 
 
 def _rows(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
     wide = bool(answer.draws.inputs if answer.draws else answer.domain.uncertain())
     yield ("", "value", *(("low", "high") if wide else ()))
-    for _, words, unit, side, values in _numbers(answer):
+    for _, label, unit, side, values in _numbers(answer):
         if values[0] is not None:
             shown = (_amount(value, unit) for value in (values if wide else values[:1]))
-            yield (f"{words}, {side}" if side else words, *shown)
+            yield (f"{label}, {side}" if side else label, *shown)
 
 
 def _amount(value: float | None, unit: str) -> str:
@@ -237,14 +237,14 @@ def _amount(value: float | None, unit: str) -> str:
 def _laws(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
     laws, worst = answer.fit.laws, answer.fit.worst_ratio
     yield ("first-order law", "fit", "limit", "farthest point")
-    for words, value, limit, of in (
+    for label, value, limit, of in (
         ("gamma: FLOP ÷ (parameters · sub-batch)", laws.gamma, "gamma", "flop"),
         ("lambda: bytes ÷ parameters, and", laws.lambda_, "lambda", "bytes"),
         ("mu: bytes ÷ (sub-batch · √parameters)", laws.mu, "mu", "bytes"),
         ("delta: footprint ÷ parameters", laws.delta, "delta", "footprint"),
     ):
         if value is not None:
-            yield words, amount(value), amount(answer.limits[limit]), f"{100 * worst[of]:.1f} %"
+            yield label, amount(value), amount(answer.limits[limit]), f"{100 * worst[of]:.1f} %"
 
 
 def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
@@ -282,8 +282,8 @@ def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
             if set(timed.inputs) == {"utilization"}
             else ("; a number of the file is as likely below its value as above, and never beyond its ends")
         )
-        apart = ", independent of each other" if len(timed.inputs) > 1 else ""
-        yield f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}{apart}{drawn}."
+        independent = ", independent of each other" if len(timed.inputs) > 1 else ""
+        yield f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}{independent}{drawn}."
     if timed.devices > 1:
         yield (
             f"{timed.devices:,} devices, each with the sub-batch, add up their gradients over {timed.link} after each "
@@ -325,9 +325,9 @@ LABELS: Mapping[str, tuple[str, str]] = {"flop": ("training compute", "FLOP"), "
 
 @dataclass(frozen=True)
 class GpuHoursAnswer:
-    """All that a question about compute has for an answer. asked: what was given; answer: the name of the main one."""
+    """All that a question about compute has for an answer. given: the numbers of the question; answer: the name of the main one."""
 
-    asked: Mapping[str, float]
+    given: Mapping[str, float]
     answer: str
     answers: Mapping[str, Estimate]
     reached: ReachedUtilization
@@ -338,7 +338,7 @@ def compute_document(answer: GpuHoursAnswer) -> dict[str, Any]:
     """The answer as JSON has it."""
     return {
         "question": "compute",
-        "asked": dict(answer.asked),
+        "asked": dict(answer.given),
         "answer": answer.answer,
         "confidence": answer.confidence,
         "answers": {name: vars(estimate) for name, estimate in answer.answers.items()},
@@ -359,7 +359,7 @@ def compute_csv(answer: GpuHoursAnswer) -> str:
 
 def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
     """The page."""
-    reached, amount_given, estimate = answer.reached, next(iter(answer.asked.values())), answer.answers[answer.answer]
+    reached, amount_given, estimate = answer.reached, next(iter(answer.given.values())), answer.answers[answer.answer]
     what, unit = LABELS[answer.answer]
     given = quantity(amount_given, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")
     interval = "" if estimate.low == estimate.high else f" ({ends(estimate.low, estimate.high)})"

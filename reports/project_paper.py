@@ -49,8 +49,8 @@ def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colou
     parts.append(strong(f"{len(cells)} cells. {verdicts}. Reproduced: within 2 %."))
     lines = []
     for cell in cells:
-        words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
-        notes = sorted(numbers.setdefault(text, len(numbers) + 1) for text in words if text)
+        remarks = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
+        notes = sorted(numbers.setdefault(text, len(numbers) + 1) for text in remarks if text)
         lines.append(
             (
                 cell.table,
@@ -73,8 +73,8 @@ def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colou
 
 _RANKS = {"note": 1, "off by": 2}
 _COLUMNS = tuple(
-    TableColumn(name, right=at in (2, 3, 4), wraps=at < 2, rank=_RANKS.get(name, 0), least=12)
-    for at, name in enumerate(HEAD)
+    TableColumn(name, right=index in (2, 3, 4), wraps=index < 2, rank=_RANKS.get(name, 0), least=12)
+    for index, name in enumerate(HEAD)
 )
 
 
@@ -142,7 +142,7 @@ def growth(subjects: Subjects, target: Accelerator) -> Figure:
         ("first-order law", {"linestyle": (0, (3, 2)), "linewidth": 0.9}),
         ("at the target error", {"marker": "*", "linestyle": ""}),
     )
-    shown = [panels[3].plot([], [], color=GREY, label=words, **look)[0] for words, look in kinds]
+    shown = [panels[3].plot([], [], color=GREY, label=label, **look)[0] for label, look in kinds]
     panels[3].legend(handles=shown, loc="upper left", fontsize=6.5)
     figure_panels.plain(panels)
     return figure
@@ -180,12 +180,12 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     figure, (above, below), _ = figure_panels.grid(2, 1, 2.2, share_x=False, share_y=False)
     above.plot(sizes, [cost["flop"] / cost["moved_bytes"] for cost in costs], color="C0")
     above.axhline(target.ridge, color=GREY, linestyle=(0, (4, 3)), linewidth=0.9)
-    above.annotate("achievable ridge point", (sizes[-1], target.ridge), (0, 3), **_words("right"))
+    above.annotate("achievable ridge point", (sizes[-1], target.ridge), (0, 3), **_small_text("right"))
     below.plot(sizes, steps, color="C0", label="roofline of the whole step")
     if word_lm:
         models = [ppopp2019_case_study.plain_model({domain.model: formulas}, grown, size) for size in sizes]
-        apart = [model.step_s(target, None) / model.batch for model in models]
-        below.plot(sizes, apart, color="C1", label="each operation at its own")
+        own_step_s = [model.step_s(target, None) / model.batch for model in models]
+        below.plot(sizes, own_step_s, color="C1", label="each operation at its own")
         below.legend(loc="upper right")
     _marked(above, below, domain.sub_batch, frontier.batches(domain, formulas, target, grown), sizes[-1])
     above.set(xscale="log", yscale="log", ylabel="FLOP a byte", title=f"{domain.name}, {domain.grows} {grown:,}")
@@ -212,7 +212,7 @@ def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most
                 (3 if left else -3, 0),
                 color=colour,
                 xycoords=("data", "axes fraction"),
-                **_words("left" if left else "right"),
+                **_small_text("left" if left else "right"),
             )
 
 
@@ -232,11 +232,11 @@ def data_parallel(target: Accelerator) -> Figure:
             axes.axvline(given["Table 5", row, "workers"].value, color=GREY, linestyle=(0, (4, 3)), linewidth=0.8)
     above.axhline(given["Section 6", "case study", "days wanted"].value, color="C3", linewidth=0.8)
     above.annotate(
-        "a week", (1, given["Section 6", "case study", "days wanted"].value), (0, 3), color="C3", **_words("left")
+        "a week", (1, given["Section 6", "case study", "days wanted"].value), (0, 3), color="C3", **_small_text("left")
     )
     above.set(xscale="log", yscale="log", ylabel="days of an epoch", title="word model with projection, sub-batch 128")
     below.set(xscale="log", ylabel="utilization, %", xlabel="workers", ylim=(0, None))
-    below.annotate("512 and 1,024", (1024, 0.06), (4, 0), xycoords=("data", "axes fraction"), **_words("left"))
+    below.annotate("512 and 1,024", (1024, 0.06), (4, 0), xycoords=("data", "axes fraction"), **_small_text("left"))
     figure_panels.plain([above, below])
     return figure
 
@@ -250,6 +250,6 @@ def _numbers(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _words(align: str) -> dict[str, Any]:
+def _small_text(align: str) -> dict[str, Any]:
     """How small words stand."""
     return {"fontsize": 6.5, "ha": align, "textcoords": "offset points"}

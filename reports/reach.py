@@ -212,7 +212,7 @@ def _parts(parts: Sequence[TimePart]) -> TextTable:
     ]
     if rest_s := sum(part.time_s for part in parts[SHOWN:]):
         rows.append([si_time(rest_s), percent(rest_s / total_s), f"{len(parts) - SHOWN} other parts", "", ""])
-    return table_of([["time", "share", "operations", "bound by", "rate"], *rows], words=(2, 3, 4), wraps=(2,))
+    return table_of([["time", "share", "operations", "bound by", "rate"], *rows], text_columns=(2, 3, 4), wraps=(2,))
 
 
 def _rate(part: TimePart) -> str:
@@ -228,7 +228,7 @@ def _published(answer: ReachAnswer) -> TextTable:
          "batch_size", "layout", "framework"))]
         for row in answer.published
     ]  # fmt: skip
-    return table_of([heads, *rows], words=(1, 2, 3, 5, 6), wraps=(1, 2, 6))
+    return table_of([heads, *rows], text_columns=(1, 2, 3, 5, 6), wraps=(1, 2, 6))
 
 
 def _ground(answer: ReachAnswer) -> list[str]:

@@ -60,10 +60,10 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def console() -> None:
     """`flopledger`, as an installed program."""
-    words = os.environ.get("COMP_LINE", "").split()
-    if "_ARGCOMPLETE" in os.environ and len(words) > 1 and words[1] in COMMANDS:
+    completing = os.environ.get("COMP_LINE", "").split()
+    if "_ARGCOMPLETE" in os.environ and len(completing) > 1 and completing[1] in COMMANDS:
         os.environ["_ARGCOMPLETE"] = "2"  # how many words stand before the command's own: `flopledger NAME`
-        _run(words[1], [])
+        _run(completing[1], [])
     sys.exit(exit_code(main))
 
 

@@ -181,7 +181,7 @@ def recordings(options: Namespace, devices: Sequence[str]) -> list[WorkloadRecor
     """All recordings, a workload's together. devices: as they were found. Raises Mistake for a batch it cannot take."""
     firsts = [_first(model, options, devices[0]) for model in models_of(options)]
     wanted = [recording for first in firsts for recording in _recordings(first, options, devices)]
-    return [replace(recording, recording=place) for place, recording in enumerate(wanted)]
+    return [replace(recording, recording=index) for index, recording in enumerate(wanted)]
 
 
 def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
@@ -313,9 +313,9 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
         by_device = {probe.device: probe for probe in probed}
         wanted = recordings(options, list(by_device))
         only = len({recording.workload for recording in wanted}) == 1
-        for place, recording in enumerate(wanted):
+        for index, recording in enumerate(wanted):
             what = f"{recording.workload}, {recording.mode}, {recording.device}, {recording.why}"
-            passing(f"[{place + 1}/{len(wanted)}] {what}")
+            passing(f"[{index + 1}/{len(wanted)}] {what}")
             probe = by_device[recording.device]
             version = probe.environment.get("torch") or ""
             request = replace(recording, device_name=probe.name, torch_version=version)

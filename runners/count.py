@@ -34,7 +34,7 @@ EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause 
 PARALLEL = ("plan", "microbatches", "schedule", "replicas")
 """Options that `--parallel` alone has."""
 
-ALONE = ("counters", "detail", "explain", "out", "timeout", "device")
+COUNTER_OPTIONS = ("counters", "detail", "explain", "out", "timeout", "device")
 """Options that `--parallel` does not have."""
 
 
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
     if options.parallel is not None:
-        if given := changes(options, ALONE):
+        if given := changes(options, COUNTER_OPTIONS):
             raise Mistake(f"--parallel: goes without {' and '.join(given)}")
         from runners import count_ranks
 
@@ -168,7 +168,7 @@ def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int] = ()) -> list[ModelCounts]:
-    """The account of one model at each batch size, that of the options where none is given.
+    """Count one model at each batch size, that of the options where none is given.
 
     Raises Mistake, or Unavailable, with the reason in one line where the model cannot be built or run.
     """
@@ -194,8 +194,8 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     )
     if failure is not None:
         reason = failure.reason.removeprefix("ValueError: ")
-        words = reason if reason.startswith(model) else f"{model}: {reason}"
-        raise (Mistake if failure.status in ("invalid", "unavailable") else Unavailable)(words)
+        message = reason if reason.startswith(model) else f"{model}: {reason}"
+        raise (Mistake if failure.status in ("invalid", "unavailable") else Unavailable)(message)
     every: list[FlopCount] = []
     for counter in counters:
         passing(f"{model}: {counter}")
@@ -204,12 +204,12 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
 
 
 def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
-    """The accounts of every model, or what the pasted numbers are; with --out files, too. Raises StoreFault."""
+    """Show the counts of every model, or what the pasted numbers are; with --out files, too. Raises StoreFault."""
     from reports.count import answer, explain, text
     from reports.shared.layout import csv_of, page, to_csv
     from results.records.answers import Account, AccountCause
 
-    accounts = [account for counts in answers for account in counts.accounts]
+    attributions = [attribution for counts in answers for attribution in counts.attributions]
     causes = [cause for counts in answers for cause in counts.causes]
     if options.explain is not None:
         explained = [(counts, explain.explain(counts, number)) for counts in answers for number in options.pasted]
@@ -232,10 +232,10 @@ def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
                 if len(options.models) == 1
                 else [answer.document(counts) for counts in answers]
             ),
-            lambda: to_csv(causes, AccountCause) if options.detail else to_csv(accounts, Account),
+            lambda: to_csv(causes, AccountCause) if options.detail else to_csv(attributions, Account),
         )
     if options.out is not None:
-        put(options.out / "accounts.csv", to_csv(accounts, Account))
+        put(options.out / "accounts.csv", to_csv(attributions, Account))
         put(options.out / "causes.csv", to_csv(causes, AccountCause))
 
 

@@ -45,11 +45,11 @@ UNIT_NOTES = {
 """What a unit means where its name does not say so; the others are tensor units with fp32 accumulation."""
 
 
-SELF_TEST_SAYS = {
+SELF_TEST_VERDICTS = {
     "ok": "No check failed: what was known came out. Those that are unavailable say what is not known here.",
     "failed": "A check failed: numbers that depend on it must not be believed on this device.",
 }
-STAND_IN_SAYS = "This device is a stand-in that computes nothing: the answer is one about this program alone."
+STAND_IN_NOTE = "This device is a stand-in that computes nothing: the answer is one about this program alone."
 
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
@@ -162,8 +162,8 @@ def print_self_test(options: Namespace) -> int:
         (c["check"], c["verdict"], "" if c["found"] is None else f"{c['found']:.5g}", c["expected"], c["reason"])
         for c in answer["checks"]
     ]
-    parts: list[Part] = [strong(SELF_TEST_SAYS[answer["verdict"]])]
-    parts += [STAND_IN_SAYS] if answer["stand_in"] else []
+    parts: list[Part] = [strong(SELF_TEST_VERDICTS[answer["verdict"]])]
+    parts += [STAND_IN_NOTE] if answer["stand_in"] else []
     heads = ("check", "verdict", "found", "expected", "reason")
     parts += ["", *_table(f"{answer['device']}: known work", heads, cells)]
     _show(options.format, parts, answer, answer["checks"])
@@ -256,9 +256,9 @@ def verdict(lines: list[Check]) -> str:
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
     """A table; nothing in it is said by colour alone."""
-    words = ("fact", "cost", "expected", "reason", "what runs it")
+    wrapping = ("fact", "cost", "expected", "reason", "what runs it")
     columns = [
-        TableColumn(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in words, rank=int(name == "verification"))
+        TableColumn(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in wrapping, rank=int(name == "verification"))
         for name in header
     ]
     cells = [[Styled(cell, _STYLES.get(cell, "")) for cell in row] for row in rows]

@@ -114,7 +114,7 @@ def _run(options: Namespace) -> int:
     try:
         fitted = None
         if memory:
-            fits = fit(steps.at, memory.memory_bytes, MARGIN_RATIO, options.device, memory.name)
+            fits = fit(steps.trace_of, memory.memory_bytes, MARGIN_RATIO, options.device, memory.name)
             fitted = MemoryFit(memory, MARGIN_RATIO, fits)
         answer = _answer(steps, options, fitted)
     except Unavailable as fault:
@@ -132,16 +132,16 @@ def _run(options: Namespace) -> int:
 class Steps:
     """The step at any batch, traced once each. Raises Unavailable, or Mistake where it is the caller's."""
 
-    def __init__(self, asked: StepOptions, trace: Callable[[StepOptions, int], Trace] | None = None) -> None:
+    def __init__(self, options: StepOptions, trace: Callable[[StepOptions, int], Trace] | None = None) -> None:
         """trace: of one batch; `trace_batch` where none is given."""
-        self.asked = asked
-        self.at = cache(partial(self._trace, trace or trace_batch))
+        self.options = options
+        self.trace_of = cache(partial(self._trace, trace or trace_batch))
 
     def _trace(self, trace: Callable[[StepOptions, int], Trace], batch_size: int) -> Trace:
-        model = self.asked.model
+        model = self.options.model
         passing(f"{model}: batch {batch_size}")
         try:
-            return trace(self.asked, batch_size)
+            return trace(self.options, batch_size)
         except Unavailable as fault:
             raise Unavailable(plain_words(f"{model} at batch {batch_size}: {fault}")) from fault
         except ValueError as fault:
@@ -149,8 +149,8 @@ class Steps:
             raise Mistake(f"{model} at batch {batch_size}: {text}") from fault
         except Exception as fault:  # a model's own code may raise anything; torch adds the stack of its C++
             text = " ".join(str(fault).partition("Exception raised from ")[0].split())
-            words = plain_words(f"{type(fault).__name__}: {text}")
-            raise Unavailable(f"{model} at batch {batch_size}: {words}") from fault
+            message = plain_words(f"{type(fault).__name__}: {text}")
+            raise Unavailable(f"{model} at batch {batch_size}: {message}") from fault
 
 
 def memory_of(name: str) -> Memory:
@@ -175,7 +175,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
 
     largest = fitted.fit.fits or fitted.least_batch if fitted else BATCH_SIZE
     batch_size = options.batch_size or largest
-    step = steps.at(batch_size)
+    step = steps.trace_of(batch_size)
     live = footprint(step.operations, step.storages)
     notes = [unforeseen(step.operations, options.device)]
     if fitted and fitted.fit.refused:

@@ -39,7 +39,7 @@ LOOPS = ("layers", "depth", "seq", "length", "steps", "frames", "hops", "source_
 PERIODS: Mapping[str, tuple[tuple[str, str, int | str], ...]] = {"speech": (("frames", "a multiple of", 4),)}
 """Model → steps in which its loops grow: two pools of two stand before speech's. Its formulas hold for these only."""
 
-MOST_WORDS = 200
+MOST_CHARACTERS = 200
 """Letters of what a model's own code says."""
 
 ONE_BATCH = "a formula holds for all values; python -m runners.footprint or runners.count answers for one batch"
@@ -48,9 +48,9 @@ ONE_BATCH = "a formula holds for all values; python -m runners.footprint or runn
 class NotBuilt(ValueError):
     """The model cannot be built or trained at some point."""
 
-    def __init__(self, words: str, point: Point | None = None) -> None:
+    def __init__(self, message: str, point: Point | None = None) -> None:
         self.point = dict(point or {})
-        super().__init__(words)
+        super().__init__(message)
 
 
 class FixedSymbol(NotBuilt):
@@ -64,8 +64,8 @@ class FixedSymbol(NotBuilt):
 @dataclass(frozen=True)
 class SizedModel:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
-    takes; kept: sizes that stay as they are, as an option has their name; fused: chains of pointwise operations are one
-    each (`analysis/operators/fusion.py`)."""
+    takes; constant: sizes that stay, as an option has their name; fused: chains of pointwise operations are one each
+    (`analysis/operators/fusion.py`)."""
 
     model: str
     sizes: Mapping[str, int]
@@ -73,7 +73,7 @@ class SizedModel:
     optimizer: str = "sgd"
     precision: str = "fp32"
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    kept: Mapping[str, int] = field(default_factory=dict)
+    constant: Mapping[str, int] = field(default_factory=dict)
     fused: bool = False
 
     @cached_property
@@ -110,7 +110,7 @@ def sampler(
 
 def why(fault: Exception) -> str:
     """What kept a step from being had, with the line of the model's own code."""
-    cause = " ".join(str(fault).split())[:MOST_WORDS]
+    cause = " ".join(str(fault).split())[:MOST_CHARACTERS]
     if not (cause and isinstance(fault, (Unavailable, ValueError))):
         cause = f"{type(fault).__name__}: {cause}"
     cause = plain_words(cause)

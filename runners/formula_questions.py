@@ -36,7 +36,7 @@ from reports.formula import FormulaAnswer, measure
 from results.errors import Unavailable
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
-from runners.cli.model_options import WORDS, hyper_of
+from runners.cli.model_options import TEXT_OPTIONS, hyper_of
 from runners.cli.output import passing
 from runners.formula_points import BATCH, FixedSymbol, NotBuilt, SizedModel, fixed_symbol, sampler
 from runners.formula_points import axes as sampled_axes
@@ -89,7 +89,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         derived, left_out = _derived(options, subject, symbols, looked_at, convention)
         symbols = [name for name in symbols if name not in left_out]
         point = {name: given.get(name, subject.value(name)) for name in symbols}
-        samples, notes = _looked_at_apart(looked_at, derived, point, convention)
+        samples, notes = _inspected(looked_at, derived, point, convention)
     except (NotBuilt, Unfitted) as fault:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault
@@ -147,12 +147,12 @@ def _subject(options: Namespace) -> SizedModel:
     own = optimizer_of(options.model) if options.rules == CATAMOUNT else "sgd"
     return SizedModel(
         model=options.model,
-        sizes={name: value for name, value in hyper.items() if name not in WORDS},
+        sizes={name: value for name, value in hyper.items() if name not in TEXT_OPTIONS},
         batch_size=options.batch_size,
         optimizer=options.optimizer or own,
         precision=options.precision,
         fixed={name: value for name, value in given.items() if not isinstance(value, int)},
-        kept={name: value for name, value in hyper.items() if name in WORDS},
+        constant={name: value for name, value in hyper.items() if name in TEXT_OPTIONS},
         fused=options.fused,
     )
 
@@ -233,7 +233,7 @@ def _derived(
 
     Raises NotBuilt or Unfitted.
     """
-    words = set(re.findall(r"\w+", " ".join((options.at, options.sweep, *options.solve, *options.symbols))))
+    used_names = set(re.findall(r"\w+", " ".join((options.at, options.sweep, *options.solve, *options.symbols))))
     notes: dict[str, str] = {}
     while True:
         free = [name for name in symbols if name not in notes]
@@ -243,13 +243,13 @@ def _derived(
             return derive.formulas(looked_at, where, convention), notes
         except NotBuilt as fault:
             single = fixed_symbol(fault, where, looked_at)
-            if not isinstance(single, FixedSymbol) or single.symbol in words or len(free) == 1:
+            if not isinstance(single, FixedSymbol) or single.symbol in used_names or len(free) == 1:
                 raise single from fault.__cause__ if single is fault else fault
             own = subject.value(single.symbol)
             notes[single.symbol] = f"{single.symbol} stays {own}, as the model takes no neighbour of it with these."
 
 
-def _looked_at_apart(
+def _inspected(
     looked_at: Sampler, derived: Derived, point: Point, convention: Convention
 ) -> tuple[list[SizeSample | None], list[str]]:
     """The steps at the point that was asked for and at a batch of one of the smallest model, whose counts are the
@@ -330,7 +330,7 @@ def _difference(point: Point, exact: int, largest: int | Fraction) -> str:
 def _step_notes(subject: SizedModel, derived: Derived, unknown: Mapping[str, str]) -> Iterator[str]:
     if subject.fused:
         yield "Chains of pointwise operations count as one each; no compiler is claimed to do it."
-    for name, value in subject.kept.items():
+    for name, value in subject.constant.items():
         yield f"The function's own {name} stays {value}: --{name} means another."
     if derived.without:
         yield f"No formula of all FLOP: {unknown['all_flop']}."

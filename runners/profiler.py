@@ -41,7 +41,7 @@ def profile_model(
     """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate. None: not known.
 
     input_shape: of a tensor of ones, before args; input_constructor makes the inputs of it. as_string: as_strings."""
-    words = as_strings if as_string is None else as_string
+    as_text = as_strings if as_string is None else as_string
     held = next(expect_module(model).parameters(), torch.empty(0))
     shaped = [] if input_constructor or input_shape is None else [held.new_ones(input_shape)]
     inputs = input_constructor(input_shape) if input_constructor is not None else (*shaped, *(args or ()))
@@ -50,8 +50,8 @@ def profile_model(
         profile = profile_step(model, inputs, warm_up=warm_up, steps=1, **given)
     if print_profile:
         _print(tree_text(profile, depth=module_depth, top=top_modules, detailed=detailed), output_file)
-    flops, macs = _count_in(profile, "FLOP", words), _count_in(profile, "MAC", words)
-    return flops, macs, _with_unit(profile.parameters, "", words)
+    flops, macs = _count_in(profile, "FLOP", as_text), _count_in(profile, "MAC", as_text)
+    return flops, macs, _with_unit(profile.parameters, "", as_text)
 
 
 class Profiler:
@@ -100,7 +100,7 @@ class Profiler:
         if not forms:
             raise ValueError("expected at least one whole forward of the model between start and stop, none ran")
         form = forms.most_common(1)[0][0]
-        same = [place for place, other in enumerate(self._forms) if other == form]
+        same = [index for index, other in enumerate(self._forms) if other == form]
         step, left_out = self._steps[form], len(self._forms) - len(same)
         ignored = paths_below(self._model, self._ignored or ())
         with naming_faults(self._model), preserve_state(self._model, trains=False):
@@ -201,8 +201,8 @@ def _count_in(profile: StepProfile, unit: str, as_string: bool) -> Number:
     mac = root.forward_mac, not root.unknowns("forward")
     flop = root.model_flop + root.other_flop, root.knows_all
     value, complete = mac if unit == "MAC" else flop
-    words = f"{'' if complete else 'at least '}{si(value, unit)}"
-    return words if as_string else value if complete else None
+    text = f"{'' if complete else 'at least '}{si(value, unit)}"
+    return text if as_string else value if complete else None
 
 
 def _with_unit(value: float, unit: str, as_string: bool) -> Number:

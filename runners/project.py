@@ -33,7 +33,7 @@ TERA = 1e12
 VERDICTS = "What the verdicts mean and what cannot be reproduced: docs/projections.md."
 
 
-ASKED: Options = {
+QUESTIONS: Options = {
     "--gpu-hours": {"type": positive, "metavar": "H", "help": "devices × hours of training → FLOP"},
     "--flop": {"type": positive, "help": "model FLOP of a training → GPU-hours"},
 }
@@ -59,7 +59,7 @@ def compute(arguments: Sequence[str]) -> int:
         EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_options(parser.add_mutually_exclusive_group(required=True), ASKED)
+    add_options(parser.add_mutually_exclusive_group(required=True), QUESTIONS)
     options = parser.parse_args(arguments)
     return guarded(lambda: _computed(options))
 

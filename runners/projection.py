@@ -363,11 +363,11 @@ def _formulas(domain: Domain, rules: str | None) -> Formulas:
         raise Unavailable(f"{domain.model}: no rule counts {names}: a part of its FLOP is no projection")
     whole = {name: formula for name, formula in result.totals.items() if formula is not None}
     quantities = {**result.at_least, **whole}
-    products_alone = "all_flop" not in quantities
+    products_only = "all_flop" not in quantities
     quantities.setdefault("all_flop", quantities.get("model_flop"))
     at_least = frozenset(result.at_least.keys() - whole.keys())
     sizes |= {name: size for name, size in result.point.items() if name != BATCH}
-    return Formulas(domain.model, result.rules, sizes, quantities, 4, products_alone, at_least)
+    return Formulas(domain.model, result.rules, sizes, quantities, 4, products_only, at_least)
 
 
 def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[str]:

@@ -111,7 +111,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 
     step_options = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
     steps = Steps(step_options, trace_batch if options.mode == "train" else trace_forward)
-    step = steps.at(options.batch_size)
+    step = steps.trace_of(options.batch_size)
     operations = operations_of(step_options, step)
     bound = step_bound(step_cost(operations), device.peaks, device.bandwidth_bytes_per_s)
     is_bounded = all(operation.name != IN_PARTS for operation in operations)
@@ -182,7 +182,7 @@ def prediction_of(
     setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
     try:
         machine = machine_of(device, options.precision)
-        low, high = (operations_of(steps.asked, steps.at(batch)) for batch in SMALL_BATCHES)
+        low, high = (operations_of(steps.options, steps.trace_of(batch)) for batch in SMALL_BATCHES)
         if [operation.name for operation in low] != [operation.name for operation in operations]:
             raise Inconsistent(f"the step has other operations at batches {SMALL_BATCHES[0]} and {options.batch_size}")
         step = amounts(low, SMALL_BATCHES[0], high, SMALL_BATCHES[1])
@@ -225,7 +225,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
     """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
     from analysis.devices import memory
 
-    peak = max(moments(steps.at(options.batch_size), "cuda", device.compute_capability))
+    peak = max(moments(steps.trace_of(options.batch_size), "cuda", device.compute_capability))
     known = next((memory_row for name in (options.device, *device.names) if (memory_row := memory.lookup(name))), None)
     if known is None:
         notes.append(f"the memory of {device.name} is not in the table: no largest batch")
@@ -241,7 +241,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 
 def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
     """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
-    arguments = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
+    arguments = (steps.trace_of, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):
         largest = fit(*arguments, least=SMALL_BATCHES[0])
         if largest.largest_batch:

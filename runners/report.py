@@ -57,7 +57,7 @@ COMPARISON = "comparison.csv"
 PAGE = "report.html"
 FIGURES = "figures"
 
-KEPT = "; raw rows are untouched"
+RAW_UNTOUCHED = "; raw rows are untouched"
 
 SHOWN = 3
 """How many problems of a run without cells its one line names."""
@@ -157,9 +157,9 @@ def _dispatch(options: Namespace) -> int:
         ),
         (count > 2, f"expected one run, or two to compare, got {count}"),
     )
-    for is_wrong, words in mistakes:
+    for is_wrong, message in mistakes:
         if is_wrong:
-            raise Mistake(words)
+            raise Mistake(message)
     if options.check:
         return _check(options.runs[0], options.format)
     return _compare(options) if several else _rebuild(options)
@@ -206,9 +206,9 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")
     built = _built(data)
     for file, content in derived_tables(built):
-        put((out or path) / file, content, KEPT)
+        put((out or path) / file, content, RAW_UNTOUCHED)
     faults = _put_page(
-        out or path, lambda: _pictures(built), lambda pictures: _page(built, pictures, data.manifest), KEPT
+        out or path, lambda: _pictures(built), lambda pictures: _page(built, pictures, data.manifest), RAW_UNTOUCHED
     )
     return replace(built, problems=(*built.problems, *faults)), faults
 
@@ -243,15 +243,15 @@ def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
 
 
 def _put_page(
-    out: Path, draw: Callable[[], Mapping[str, bytes]], page: Callable[[dict[str, str]], str], beside: str = ""
+    out: Path, draw: Callable[[], Mapping[str, bytes]], page: Callable[[dict[str, str]], str], other_files: str = ""
 ) -> list[str]:
     """Figures, then the page that shows them; a line for each that could not be made; files of an earlier report in its
     place stay. Raises StoreFault."""
     faults: list[str] = []
-    pictures = put_figures(out / FIGURES, draw, faults, beside)
+    pictures = put_figures(out / FIGURES, draw, faults, other_files)
     text = attempt(PAGE, lambda: page(pictures), faults)
     if text is not None:
-        put(out / PAGE, text, beside)
+        put(out / PAGE, text, other_files)
     return faults
 
 

@@ -77,10 +77,10 @@ class DeviceUnderTest:
 Check = Callable[[DeviceUnderTest], CheckResult]
 
 
-def within(found: float, low: float, high: float, expected: str, reason: str) -> CheckResult:
-    """ok where low ≤ found ≤ high; the reason is given where it is not."""
-    fits = low <= found <= high
-    return CheckResult("", OK if fits else FAILED, found, expected, "" if fits else reason)
+def within(measured: float, low: float, high: float, expected: str, reason: str) -> CheckResult:
+    """ok where low ≤ measured ≤ high; the reason is given where it is not."""
+    fits = low <= measured <= high
+    return CheckResult("", OK if fits else FAILED, measured, expected, "" if fits else reason)
 
 
 MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
@@ -168,7 +168,7 @@ def ieee(tested: DeviceUnderTest) -> CheckResult:
             (a @ b, a.double() @ b.double()),
             (convolve(images, kernels), convolve(images.double(), kernels.double())),
         )
-    error = max(float((found - exact).abs().max() / exact.abs().max()) for found, exact in pairs)
+    error = max(float((product - exact).abs().max() / exact.abs().max()) for product, exact in pairs)
     return within(error, 0.0, FP32_ERROR, f"at most {FP32_ERROR:g}", "fp32 products or convolutions are not IEEE")
 
 
@@ -256,8 +256,8 @@ def events(tested: DeviceUnderTest) -> CheckResult:
         most = max(most, (device_s or 0.0) / wall_s)
         if block + 1 >= FEWEST_BLOCKS and most >= 1 - EVENTS_RATIO:
             break
-    words = f"device time ÷ wall time within {EVENTS_RATIO:.0%} of 1, the highest of up to {MOST_BLOCKS} blocks"
-    return within(most, 1 - EVENTS_RATIO, 1 + EVENTS_RATIO, words, "events do not agree with the host's clock")
+    expected = f"device time ÷ wall time within {EVENTS_RATIO:.0%} of 1, the highest of up to {MOST_BLOCKS} blocks"
+    return within(most, 1 - EVENTS_RATIO, 1 + EVENTS_RATIO, expected, "events do not agree with the host's clock")
 
 
 def sleep(tested: DeviceUnderTest) -> CheckResult:
@@ -302,9 +302,9 @@ def intervals(tested: DeviceUnderTest) -> CheckResult:
     whole_s, slack_s = fmean(means_s), (CLOCK_STEP_HZ / whole_hz if moved else 1e-5) * fmean(means_s)
     groups = [summarise(means_s[i * BLOCKS : (i + 1) * BLOCKS]) for i in range(REPEATS)]
     covered = sum((g.low or g.mean) - slack_s <= whole_s <= (g.high or g.mean) + slack_s for g in groups)
-    words = f"at least {FEWEST_COVERED} of {REPEATS}{', at one clock' if moved else ''}"
+    expected = f"at least {FEWEST_COVERED} of {REPEATS}{', at one clock' if moved else ''}"
     why = "times drift, or others use the device: intervals say too much"
-    return within(covered, FEWEST_COVERED, REPEATS, words, why)
+    return within(covered, FEWEST_COVERED, REPEATS, expected, why)
 
 
 def _time_of(
@@ -355,8 +355,8 @@ def self_test(
     from measure.device.environment import device_facts, environment
     from results.store.manifest import harness_version
 
-    place, here = device_facts(device), environment()
-    tested = DeviceUnderTest(device, str(place["name"] or ""), place["multiprocessors"])
+    facts, here = device_facts(device), environment()
+    tested = DeviceUnderTest(device, str(facts["name"] or ""), facts["multiprocessors"])
     begun, begun_s, done = datetime.now(UTC), clock(), list[CheckResult]()
 
     def document(verdict: str) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def self_test(
             "tested_at": f"{begun:%Y-%m-%dT%H:%M:%SZ}",
             "seconds": round(clock() - begun_s, 1),
             "stand_in": tested.is_stand_in,
-            "facts": place,
+            "facts": facts,
             "environment": here,
         }
 

@@ -85,7 +85,7 @@ def _row(cell: Cell, steps: Steps, device: Device) -> dict[str, Any]:
     count = int(rows["counted_model"].isin([cell.model, f"timm:{cell.model}"]).sum())
     row = {name: getattr(cell, name) for name in COLUMNS[:5]} | {"device": device.name, "published": count}
     try:
-        operations = operations_of(steps.asked, steps.at(cell.batch_size))
+        operations = operations_of(steps.options, steps.trace_of(cell.batch_size))
         bound = step_bound(step_cost(operations), device.peaks, device.bandwidth_bytes_per_s)
     except (Unavailable, Inconsistent) as fault:
         return {**row, "reason": str(fault)}

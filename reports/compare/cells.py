@@ -83,10 +83,12 @@ def compare_runs(
     """
     of_a, of_b = _machines(a), _machines(b)
     if machines := [name for name in OF_A_MACHINE if name not in across and of_a[name] != of_b[name]]:
-        words = "; ".join(f"{name} is {_listed(of_a[name])} in A and {_listed(of_b[name])} in B" for name in machines)
+        differences = "; ".join(
+            f"{name} is {_listed(of_a[name])} in A and {_listed(of_b[name])} in B" for name in machines
+        )
         threads = "; OMP_NUM_THREADS=N before both sweeps gives both as many threads" * ("torch_threads" in machines)
         asks = f"--across {','.join(machines)} compares all the same{threads}"
-        raise ValueError(f"these runs cannot be compared: {words} ({asks})")
+        raise ValueError(f"these runs cannot be compared: {differences} ({asks})")
     groups_a, groups_b = (groups(data, across) for data in (a, b))
     for name, group in ((name, group) for name, side in (("A", groups_a), ("B", groups_b)) for group in side.values()):
         run = group.runs[0]
@@ -97,8 +99,8 @@ def compare_runs(
     if not common:
         pairs = [(_differing(key_a, [key_b]), key_a, key_b) for key_a in groups_a for key_b in groups_b]
         fields, key_a, key_b = min(pairs, key=lambda pair: len(pair[0]))
-        at = map(OF_A_STEP.index, fields)
-        differing = ", ".join(f"{OF_A_STEP[i]} is {key_a[i]!r} in A and {key_b[i]!r} in B" for i in at)
+        indices = map(OF_A_STEP.index, fields)
+        differing = ", ".join(f"{OF_A_STEP[i]} is {key_a[i]!r} in A and {key_b[i]!r} in B" for i in indices)
         raise ValueError(f"these runs have no cell in common: {differing} (--across compares across it)")
     pooled = scatter(side[key].relative for key in common for side in (groups_a, groups_b))
     rows = _adjusted([_row(groups_a[key], groups_b[key], pooled, margin_ratio) for key in common])
@@ -318,7 +320,7 @@ def closing_lines(rows: Sequence[Comparison]) -> list[str]:
     counts = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
     margins = sorted({row.margin_ratio for row in rows if row.margin_ratio is not None})
     within = f"same is within ±{' or '.join(map(percent, margins))}" if margins else ""
-    bases = [words for basis, words in _BASES.items() if any(row.basis == basis for row in rows)]
+    bases = [text for basis, text in _BASES.items() if any(row.basis == basis for row in rows)]
     meaning = "; ".join(filter(None, (within, *bases)))
     cells = "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
     return [f"{cells} in both: {counts} (5 % for all of them together)", meaning]

@@ -133,8 +133,8 @@ def _quantities(data: RunData, group: Group) -> Quantities:
     if loop is None:
         return dict.fromkeys(EXACT, "no table of the step (--methods exact)")
     if not loop.executed:
-        words = "a training loop has no table of the step, and calls of this one have no count"
-        return dict.fromkeys(EXACT, words)
+        reason = "a training loop has no table of the step, and calls of this one have no count"
+        return dict.fromkeys(EXACT, reason)
     lacking = dict.fromkeys(EXACT, "a training loop has no table of the step: FLOP alone")
     return {**lacking, "flop": sum(loop.executed.values())}
 
@@ -208,10 +208,10 @@ class Answer:
         of_all = f"of {cells} cell{'s' * (cells != 1)}"
         texts = {TRAINS: "not trained any more"} | {condition.name: condition.text for condition in self.conditions}
         reasons = []
-        for outcome, words in ((MET, "{}"), (UNDECIDED, "undecided whether {}")):
+        for outcome, template in ((MET, "{}"), (UNDECIDED, "undecided whether {}")):
             for name, text in texts.items():
                 if count := sum((check.outcome, check.condition) == (outcome, name) for check in self.checks):
-                    reasons.append(f"{words.format(text)} in {count} {of_all}")
+                    reasons.append(f"{template.format(text)} in {count} {of_all}")
         if lacking := self.cells(NOT_COMPARED):
             reasons.append(f"not all could be compared in {lacking} {of_all}")
         none = f"in none {of_all}: {', '.join(condition.text for condition in self.conditions)}"

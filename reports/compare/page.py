@@ -26,7 +26,7 @@ from reports.shared.html import (
     picture,
     span,
 )
-from reports.shared.numbers import DASH, STATUS_WORDS, digits, fitting, parts, percent
+from reports.shared.numbers import DASH, STATUS_TEXTS, digits, fitting, parts, percent
 from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text
 from results.store.reading import RunData
@@ -90,11 +90,11 @@ def sentence(rows: Sequence[Comparison]) -> str:
     matched = [row for row in rows if row.verdict not in ALONE]
     count = {verdict: sum(row.verdict == verdict for row in matched) for verdict in (SLOWER, FASTER, SAME, UNKNOWN)}
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
-    alone = next((verdict for verdict, number in count.items() if number == len(matched)), "")
-    if alone == UNKNOWN:
+    single_verdict = next((verdict for verdict, number in count.items() if number == len(matched)), "")
+    if single_verdict == UNKNOWN:
         return f"Whether B is faster or slower is undecided in {all_of} of both runs."
-    if alone:
-        word = "takes the same time as A" if alone == SAME else f"is {alone} than A"
+    if single_verdict:
+        word = "takes the same time as A" if single_verdict == SAME else f"is {single_verdict} than A"
         ratios = span([row.ratio for row in matched], digits)
         return f"B {word} in {all_of} of both runs: its steps take {ratios} times as long."
     parts = [f"{verdict} in {number}" for verdict, number in count.items() if number and verdict in (SLOWER, FASTER)]
@@ -143,15 +143,15 @@ def _cells(rows: Sequence[Comparison]) -> PageTable:
         chances = (DASH if p is None else "<0.001" if p < 0.001 else digits(p, 2) for p in known)
         lines.append((model + below, *texts, *chances, *((_reason(row) or DASH,) if reasons else ())))
     columns = (*HEADS, "p, differ", "p, same", *(("reason",) if reasons else ()))
-    words = frozenset(("model", "precision", "B is", "reason"))
-    dim = frozenset(place for place, row in enumerate(rows) if row.verdict in ALONE)
-    return PageTable("The training step of each cell in B against A", columns, tuple(lines), words, dim)
+    text_columns = frozenset(("model", "precision", "B is", "reason"))
+    dim = frozenset(index for index, row in enumerate(rows) if row.verdict in ALONE)
+    return PageTable("The training step of each cell in B against A", columns, tuple(lines), text_columns, dim)
 
 
 def _reason(row: Comparison) -> str:
     """Why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
     reason = row.reason.removeprefix(NO_COUNTERPART)
-    return "" if row.verdict in ALONE and reason == "ok" else STATUS_WORDS.get(reason, reason.replace("_", " "))
+    return "" if row.verdict in ALONE and reason == "ok" else STATUS_TEXTS.get(reason, reason.replace("_", " "))
 
 
 def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
@@ -238,8 +238,8 @@ def _figure(dots: Sequence[Dot]) -> Figure:
     room = 0.02 * (highest - lowest) + 0.01
     axes.set_xlim(min(lowest, max(low, lowest / _WIDEST)) - room, max(highest, min(high, highest * _WIDEST)) + room)
     within = f"grey: within ±{' or '.join(map(percent, margins))}, the same" if margins else ""
-    beside = ", relative to a ceiling timed beside both" if any(row.basis == SESSIONS for _, row in dots) else ""
-    below = (f"mean step time in B ÷ in A{beside}; right of 1, B is slower", f"bars: 95 % interval; {within}")
+    relative_to = ", relative to a ceiling timed beside both" if any(row.basis == SESSIONS for _, row in dots) else ""
+    below = (f"mean step time in B ÷ in A{relative_to}; right of 1, B is slower", f"bars: 95 % interval; {within}")
     return figure_panels.finish(figure, [axes], marks, *below)
 
 

@@ -1,4 +1,4 @@
-"""What `runners.count` knows of one model at one batch: the exact count of a step, and every counter's account.
+"""What `runners.count` knows of one model at one batch: the exact count of a step, and what explains each counter's.
 
 It is made of a recording of the model's calls and the counters' rows, or of the exact count's rows alone, and gives the
 JSON of the command. The peak of a step on a device: Σ FLOP ÷ Σ (FLOP ÷ peak of the format) is what its products reach
@@ -37,7 +37,7 @@ class StepPeak:
 
 @dataclass(frozen=True)
 class ModelCounts:
-    """One model at one batch size: exact FLOP of a training step by pass, and every counter's account.
+    """One model at one batch size: exact FLOP of a training step by pass, and the attribution of every counter's.
 
     exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
     many there are, both by pass. other_flop: pass → arithmetic that is no product. not_understood: operator → calls
@@ -51,7 +51,7 @@ class ModelCounts:
     exact: Mapping[str, int | None]
     other_flop: Mapping[str, int | None] = field(default_factory=dict)
     not_understood: Mapping[str, int] = field(default_factory=dict)
-    accounts: Sequence[Account] = ()
+    attributions: Sequence[Account] = ()
     causes: Sequence[AccountCause] = ()
     notes: tuple[str, ...] = ()
     at_least_flop: Mapping[str, int | None] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class ModelCounts:
     @property
     def counters(self) -> list[str]:
         """Their names in order."""
-        return list(dict.fromkeys(account.counter for account in self.accounts))
+        return list(dict.fromkeys(attribution.counter for attribution in self.attributions))
 
-    def account(self, counter: str, phase: str) -> Account | None:
-        """One counter's account of one pass; None if it has none."""
-        return next((a for a in self.accounts if (a.counter, a.phase) == (counter, phase)), None)
+    def attribution(self, counter: str, phase: str) -> Account | None:
+        """What explains one counter's number of one pass; None if it has none."""
+        return next((a for a in self.attributions if (a.counter, a.phase) == (counter, phase)), None)
 
     def attention_pass(self, convention: str, phase: str) -> int | None:
         """FLOP of a pass by a convention of attention; None where it is not known."""
@@ -94,7 +94,7 @@ def counted(
 ) -> ModelCounts:
     """The answer of counters. rows: theirs; device: whose peak is asked for."""
     table = recording.training or recording.operations
-    accounts, causes = reconcile(model, batch_size, recording, rows)
+    attributions, causes = reconcile(model, batch_size, recording, rows)
     phases = {**PHASES, "optimizer": ("optimizer",), "recompute": ("recompute",)}
     unknown = {name: unknown_calls(recording, members) for name, members in phases.items()}
     least: dict[str, int | None] = {name: at_least(recording, members) for name, members in phases.items()}
@@ -114,7 +114,7 @@ def counted(
         exact={name: None if unknown[name] else flop for name, flop in least.items()},
         other_flop={name: None if unknown[name] else flop for name, flop in other.items()},
         not_understood=not_understood(table),
-        accounts=accounts,
+        attributions=attributions,
         causes=causes,
         notes=tuple(notes),
         at_least_flop=least,
@@ -132,26 +132,32 @@ def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
     for operation in recording.training or recording.operations:
         if operation.phase in phases:
             flop[input_dtype(operation)] += model_flop(operation)
-    work = {dtype: number for dtype, number in flop.most_common() if number}
-    if not work or not is_whole:
-        return StepPeak(device, work, reason="the step has no product" if is_whole else "a call has no count")
+    flop_by_dtype = {dtype: number for dtype, number in flop.most_common() if number}
+    if not flop_by_dtype or not is_whole:
+        return StepPeak(device, flop_by_dtype, reason="the step has no product" if is_whole else "a call has no count")
     try:
-        whys = [why for dtype in work if (why := peak_refusal(device, dtype))]
+        whys = [why for dtype in flop_by_dtype if (why := peak_refusal(device, dtype))]
     except ValueError as fault:  # a format that has no peak on any device
         whys = [str(fault)]
-    return StepPeak(device, work, None if whys else mixed_peak(device, work), whys[0] if whys else "")
+    return StepPeak(device, flop_by_dtype, None if whys else mixed_peak(device, flop_by_dtype), whys[0] if whys else "")
 
 
-def unexplained(accounts: Iterable[Account | None]) -> int | float | None:
+def unexplained(attributions: Iterable[Account | None]) -> int | float | None:
     """What no cause explains in all the passes that a counter counted; None where one of them is not known."""
-    left = [account.unexplained_flop for account in accounts if account is not None and has_count(account)]
+    left = [
+        attribution.unexplained_flop
+        for attribution in attributions
+        if attribution is not None and has_count(attribution)
+    ]
     known = [value for value in left if value is not None]
     return sum(known) if known and len(known) == len(left) else None
 
 
-def has_count(account: Account) -> bool:
+def has_count(attribution: Account) -> bool:
     """Whether a counter counted this pass, be it in part."""
-    return account.status == "ok" and (account.native_value is not None or account.at_least_flop is not None)
+    return attribution.status == "ok" and (
+        attribution.native_value is not None or attribution.at_least_flop is not None
+    )
 
 
 def cause_sums(causes: Iterable[AccountCause], counter: str, phases: Sequence[str]) -> dict[str, Fraction]:
@@ -214,7 +220,7 @@ def _attention(answer: ModelCounts) -> dict[str, Any]:
 
 
 def _counter(answer: ModelCounts, counter: str) -> dict[str, Any]:
-    passes = {phase: account for phase in PHASES if (account := answer.account(counter, phase)) is not None}
+    passes = {phase: attribution for phase in PHASES if (attribution := answer.attribution(counter, phase)) is not None}
     first = next(iter(passes.values()))
     return {
         "counter": counter,

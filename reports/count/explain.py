@@ -204,58 +204,61 @@ def explain(answer: ModelCounts, pasted: PastedNumber) -> Explanation:
 
 
 def _of_counter(answer: ModelCounts, counter: str, pasted: PastedNumber) -> Explanation:
-    own = [account for account in answer.accounts if account.counter == counter]
+    own = [attribution for attribution in answer.attributions if attribution.counter == counter]
     known = [
-        account
-        for account in own
-        if account.status == "ok" and None not in (account.native_value, account.exact_flop, account.unexplained_flop)
+        attribution
+        for attribution in own
+        if attribution.status == "ok"
+        and None not in (attribution.native_value, attribution.exact_flop, attribution.unexplained_flop)
     ]
     if not known:
-        reason = next((account.reason for account in own), "") or "it has no number"
-        if any(account.status == "ok" and account.exact_flop is None for account in own):
+        reason = next((attribution.reason for attribution in own), "") or "it has no number"
+        if any(attribution.status == "ok" and attribution.exact_flop is None for attribution in own):
             reason = PARTIAL.format("number")
         return Explanation(pasted, counter, pasted.unit, reason=f"{counter}: {reason}")
-    for accounts, words, number in _candidates(known, answer.batch_size):
+    for attributions, written, number in _candidates(known, answer.batch_size):
         if pasted.value - pasted.step / 2 <= number < pasted.value + pasted.step:  # rounded or cut off
-            return _explained(answer, pasted, accounts, words, number)
+            return _explained(answer, pasted, attributions, written, number)
     return _explained(answer, pasted, known[:1], "", None)
 
 
 def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[list[Account], str, Fraction]]:
-    """(accounts, how it is written, number) of all that a counter's number can be given as, the likeliest first."""
+    """(attributions, how it is written, number) of all that a counter's number can be given as, the likeliest first."""
     unit = known[0].native_unit
     factor, conversion = {
         "mac": (Fraction(2), "given with a multiply-add as 2"),
         "flop": (Fraction(1, 2), "given with a multiply-add as 1"),
     }.get(unit, (Fraction(1), ""))
-    chosen = [[account] for account in known] + ([list(known)] if len(known) > 1 else [])
-    chosen.sort(key=lambda accounts: len(accounts) == 1 and accounts[0].phase == "backward")
+    chosen = [[attribution] for attribution in known] + ([list(known)] if len(known) > 1 else [])
+    chosen.sort(key=lambda attributions: len(attributions) == 1 and attributions[0].phase == "backward")
     for divisor, share in ((1, ""), (batch_size, "given for one sample")):
         for times, converted in ((Fraction(1), ""), (factor, conversion)):
-            for accounts in chosen:
-                yield accounts, ", ".join(filter(None, (converted, share))), _native(accounts) * times / divisor
+            for attributions in chosen:
+                yield attributions, ", ".join(filter(None, (converted, share))), _native(attributions) * times / divisor
 
 
-def _native(accounts: Sequence[Account]) -> Fraction:
-    return sum((Fraction(account.native_value or 0) for account in accounts), Fraction(0))
+def _native(attributions: Sequence[Account]) -> Fraction:
+    return sum((Fraction(attribution.native_value or 0) for attribution in attributions), Fraction(0))
 
 
 def _explained(
-    answer: ModelCounts, pasted: PastedNumber, accounts: Sequence[Account], words: str, number: Fraction | None
+    answer: ModelCounts, pasted: PastedNumber, attributions: Sequence[Account], written: str, number: Fraction | None
 ) -> Explanation:
     """number: what fits; None: nothing does, and what is between it and the counter's own number is unexplained."""
-    counter, phases = accounts[0].counter, tuple(account.phase for account in accounts)
+    counter, phases = attributions[0].counter, tuple(attribution.phase for attribution in attributions)
     sums = cause_sums(answer.causes, counter, phases)
     ordered = sorted(sums.items(), key=lambda item: (item[0] != CONVENTION, -abs(item[1])))
     causes = [(CAUSES.get(name, name), change) for name, change in ordered if change]
-    left = sum((Fraction(account.unexplained_flop or 0) for account in accounts), Fraction(0))
+    left = sum((Fraction(attribution.unexplained_flop or 0) for attribution in attributions), Fraction(0))
     if number is None:
-        left += pasted.value - _native(accounts)
+        left += pasted.value - _native(attributions)
     else:
-        causes += [(words, number - _native(accounts))] if words else []
+        causes += [(written, number - _native(attributions))] if written else []
         causes += [("rounded", pasted.value - number)] if pasted.value != number else []
-    exact = sum(account.exact_flop or 0 for account in accounts)
-    return Explanation(pasted, counter, accounts[0].native_unit, phases, number is not None, exact, tuple(causes), left)
+    exact = sum(attribution.exact_flop or 0 for attribution in attributions)
+    return Explanation(
+        pasted, counter, attributions[0].native_unit, phases, number is not None, exact, tuple(causes), left
+    )
 
 
 def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
@@ -264,8 +267,10 @@ def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
     if explanation.exact_flop is None or explanation.unexplained is None:
         return [f"{pasted.text}: {explanation.reason}"]
     passes = " and ".join(explanation.passes)
-    accounts = [answer.account(explanation.counter, phase) for phase in explanation.passes]
-    own = native_number(_native([account for account in accounts if account is not None]), explanation.unit)
+    attributions = [answer.attribution(explanation.counter, phase) for phase in explanation.passes]
+    own = native_number(
+        _native([attribution for attribution in attributions if attribution is not None]), explanation.unit
+    )
     if pasted.formula:
         ratio = float(pasted.value / explanation.exact_flop) if explanation.exact_flop else float("inf")
         head = f"{NAMED[pasted.formula]}, {ratio:.4g} × the exact step"
@@ -274,13 +279,13 @@ def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
     else:
         head = f"no number of {explanation.counter} at batch {answer.batch_size}; its {passes} is {own}"
     rows = [(native_number(pasted.value, ""), "as the formula has it" if pasted.formula else "as pasted")]
-    for words, change in explanation.causes:
-        rows.append((_signed(-change), f"{words}: × 2" if words == CAUSES[CONVENTION] else words))
+    for cause, change in explanation.causes:
+        rows.append((_signed(-change), f"{cause}: × 2" if cause == CAUSES[CONVENTION] else cause))
     if explanation.unexplained:
         rows.append((_signed(-explanation.unexplained), "unexplained: another input size, batch or version?"))
     rows.append((f"{explanation.exact_flop:,}", f"FLOP, the exact {passes}"))
     width = max(len(number) for number, _ in rows)
-    return [f"{pasted.text}: {head}", *(Hanging(f"  {number:>{width}}", words) for number, words in rows)]
+    return [f"{pasted.text}: {head}", *(Hanging(f"  {number:>{width}}", cause) for number, cause in rows)]
 
 
 def _signed(change: Fraction) -> str:
@@ -297,7 +302,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "passes": list(explanation.passes),
         "matched": explanation.matched,
         "exact_flop": explanation.exact_flop,
-        "causes": [{"cause": words, "flop": _plain(change)} for words, change in explanation.causes],
+        "causes": [{"cause": cause, "flop": _plain(change)} for cause, change in explanation.causes],
         "unexplained_flop": None if explanation.unexplained is None else _plain(explanation.unexplained),
         "reason": explanation.reason or None,
     }

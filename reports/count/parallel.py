@@ -48,21 +48,21 @@ def document(model: str, batch_size: int, ledger: Ledger) -> dict[str, Any]:
 
 
 def _rank(ledger: Ledger, rank: int) -> dict[str, Any]:
-    place = ledger.grid.coordinates(rank)
-    work = ledger.works[place]
+    coordinates = ledger.grid.coordinates(rank)
+    load = ledger.works[coordinates]
     return {
         "rank": rank,
-        "coordinates": {axis: getattr(place, axis) for axis in ledger.grid.sizes},
-        "forward_flop": work.total("forward"),
-        "backward_flop": work.total("backward"),
-        "recomputed_flop": work.total("recompute"),
-        "parameters": work.parameters,
-        "state_bytes": work.state_bytes,
-        "activation_bytes": work.activation_bytes,
+        "coordinates": {axis: getattr(coordinates, axis) for axis in ledger.grid.sizes},
+        "forward_flop": load.total("forward"),
+        "backward_flop": load.total("backward"),
+        "recomputed_flop": load.total("recompute"),
+        "parameters": load.parameters,
+        "state_bytes": load.state_bytes,
+        "activation_bytes": load.activation_bytes,
         "bubble_ratio": float(ledger.grid.bubble),
         "collectives": [
             {"kind": call.kind, "group": call.group, "size": call.size, "calls": call.calls, "bytes": call.nbytes}
-            for call in work.collectives
+            for call in load.collectives
         ],
     }
 
@@ -117,22 +117,22 @@ def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
 def _groups(ledger: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
     """Distinct ranks' work, and where it is done."""
     groups: list[tuple[RankWork, list[Coordinates]]] = []
-    for place in ledger.grid.places():
-        work = ledger.works[place]
-        for other, places in groups:
-            if other == work:
-                places.append(place)
+    for coordinates in ledger.grid.places():
+        load = ledger.works[coordinates]
+        for other, ranks in groups:
+            if other == load:
+                ranks.append(coordinates)
                 break
         else:
-            groups.append((work, [place]))
+            groups.append((load, [coordinates]))
     return groups
 
 
-def _name(ledger: Ledger, places: Sequence[Coordinates]) -> str:
+def _name(ledger: Ledger, ranks: Sequence[Coordinates]) -> str:
     """Where on each axis they are, if they are not everywhere on it."""
     parts = []
     for axis, size in ledger.grid.sizes.items():
-        values = {getattr(place, axis) for place in places}
+        values = {getattr(coordinates, axis) for coordinates in ranks}
         if len(values) < size:
             first, last = min(values), max(values)
             parts.append(f"{axis} {first}" + (f"–{last}" if last > first else ""))
@@ -147,15 +147,15 @@ def _ranks(ledger: Ledger) -> TextTable:
     )  # fmt: skip
     rows = [
         [
-            _name(ledger, places),
-            f"{len(places)}",
-            si(work.total("forward"), "FLOP"),
-            si(work.total("backward"), "FLOP"),
-            si(work.parameters, ""),
-            si(work.state_bytes, "B"),
-            si(work.activation_bytes, "B"),
+            _name(ledger, ranks),
+            f"{len(ranks)}",
+            si(load.total("forward"), "FLOP"),
+            si(load.total("backward"), "FLOP"),
+            si(load.parameters, ""),
+            si(load.state_bytes, "B"),
+            si(load.activation_bytes, "B"),
         ]
-        for work, places in _groups(ledger)
+        for load, ranks in _groups(ledger)
     ]
     return TextTable(columns, rows, rule=False)
 
@@ -166,9 +166,9 @@ def _collectives(ledger: Ledger) -> TextTable:
         TableColumn("bytes", right=True),
     )  # fmt: skip
     rows = [
-        [_name(ledger, places), call.kind, f"{call.group} ({call.size})", f"{call.calls:,}", f"{call.nbytes:,}"]
-        for work, places in _groups(ledger)
-        for call in work.collectives
+        [_name(ledger, ranks), call.kind, f"{call.group} ({call.size})", f"{call.calls:,}", f"{call.nbytes:,}"]
+        for load, ranks in _groups(ledger)
+        for call in load.collectives
     ]
     return TextTable(columns, rows, rule=False)
 

@@ -12,7 +12,7 @@ from cleaning.accounts.explain import PHASES
 from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, unexplained
 from reports.shared.layout import WIDTH, Cell, Part, Styled, TableColumn, TextTable, page, strong
-from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
+from reports.shared.numbers import STATUS_TEXTS, digits, fitting, si
 from results.records.answers import Account, AccountCause
 
 SHOWN_CAUSES = 12
@@ -28,7 +28,7 @@ SHOWN_IN_ROW = 2
 def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False) -> str:
     """The table of one model; with `detail` every counter's causes."""
     parts: list[Part] = [*map(strong, heading(answer))]
-    if answer.accounts:
+    if answer.attributions:
         numbers = (TableColumn("its own number", right=True), TableColumn("× exact", right=True))
         why = TableColumn("why", right=False, wraps=True, least=20)
         left = TableColumn("unexplained", right=True, rank=1)
@@ -37,8 +37,8 @@ def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detai
         parts.append(TextTable(columns, rows, rule=False))
     parts += [*closing(answer), *answer.notes]
     if detail:
-        for account in answer.accounts:
-            parts += _detail(answer, account)
+        for attribution in answer.attributions:
+            parts += _detail(answer, attribution)
     return page(parts, width, colour)
 
 
@@ -46,11 +46,11 @@ def heading(answer: ModelCounts) -> list[str]:
     """The model and its exact count."""
     size = "" if answer.parameters is None else f", {si(answer.parameters, '').strip()} parameters"
     lines = [f"{answer.model}, batch {answer.batch_size}{size}", f"exact: {_totals(answer)}"]
-    lines += [f"attention: {words}"] if (words := attention_words(answer)) else []
+    lines += [f"attention: {texts}"] if (texts := attention_text(answer)) else []
     return lines if answer.peak is None else [*lines, _peak_line(answer.peak)]
 
 
-def attention_words(answer: ModelCounts) -> str:
+def attention_text(answer: ModelCounts) -> str:
     """The step by the other conventions of attention; "" where there is none, or all count the same. What a kernel
     computes by its tiles (`hardware`) is said where it is known."""
     if answer.attention is None or not answer.attention.calls:
@@ -87,18 +87,18 @@ def _peak_line(step: StepPeak) -> str:
 def _totals(answer: ModelCounts) -> str:
     """Both passes in words: "at least" where a call of the pass has no rule, and nothing derived from it."""
     forward, backward = flops = [answer.exact.get(phase, 0) for phase in PHASES]
-    words = ", ".join(
+    totals = ", ".join(
         f"{'at least ' * (flop is None)}{si(answer.at_least_flop.get(phase) or 0, 'FLOP')} {phase}"
         for phase, flop in zip(PHASES, flops, strict=True)
     )
     if forward is None or backward is None:
-        return words
+        return totals
     if not forward + backward:
-        return f"{words}; 3 × forward is as far off as can be: there is no product"
+        return f"{totals}; 3 × forward is as far off as can be: there is no product"
     ratio = f", {digits(backward / forward, 4)} × forward" if forward else ""
     off = 3 * forward / (forward + backward) - 1
     deviation = f"{digits(abs(off) * 100, 2)} % {'above' if off > 0 else 'below'} the step" if off else "exact"
-    return f"{words}{ratio}; 3 × forward is {deviation}"
+    return f"{totals}{ratio}; 3 × forward is {deviation}"
 
 
 def native_number(value: Fraction | int | float, unit: str) -> str:
@@ -110,58 +110,64 @@ def native_number(value: Fraction | int | float, unit: str) -> str:
 
 def _rows_of(answer: ModelCounts, counter: str) -> list[list[Cell]]:
     """A row for each pass that a counter counted; of one that failed a row with the reason."""
-    passes = [account for phase in PHASES if (account := answer.account(counter, phase)) is not None]
+    passes = [attribution for phase in PHASES if (attribution := answer.attribution(counter, phase)) is not None]
     if passes[0].status != "ok":
-        status = STATUS_WORDS.get(passes[0].status, passes[0].status)
+        status = STATUS_TEXTS.get(passes[0].status, passes[0].status)
         return [[counter, "", "", "", f"{status}: {passes[0].reason}", ""]]
     rows: list[list[Cell]] = []
-    for account in [account for account in passes if has_count(account)] or passes[:1]:
+    for attribution in [attribution for attribution in passes if has_count(attribution)] or passes[:1]:
         number = "–"
-        if account.native_value is not None:
-            number = native_number(account.native_value, account.native_unit)
-        elif account.at_least_flop is not None:
-            number = f"≥ {native_number(account.at_least_flop, 'flop')}"
-        is_known = account.native_value is not None and account.flop_ratio is not None
-        ratio = digits(account.flop_ratio or 0, 4) if is_known else ""
-        left = unexplained([account])
+        if attribution.native_value is not None:
+            number = native_number(attribution.native_value, attribution.native_unit)
+        elif attribution.at_least_flop is not None:
+            number = f"≥ {native_number(attribution.at_least_flop, 'flop')}"
+        is_known = attribution.native_value is not None and attribution.flop_ratio is not None
+        ratio = digits(attribution.flop_ratio or 0, 4) if is_known else ""
+        left = unexplained([attribution])
         rest = "unknown" if left is None else si(left, "").strip() if left else "0"
         style = "bold red" if left else ""
-        why = _cause_words(answer, account)
-        rows.append(["" if rows else counter, account.phase, number, ratio, why, Styled(rest, style)])
+        why = _cause_text(answer, attribution)
+        rows.append(["" if rows else counter, attribution.phase, number, ratio, why, Styled(rest, style)])
     return rows
 
 
-def _cause_words(answer: ModelCounts, account: Account) -> str:
+def _cause_text(answer: ModelCounts, attribution: Account) -> str:
     """The conversion to FLOP first, then what else it adds or lacks, the largest first."""
-    sums = cause_sums(answer.causes, account.counter, (account.phase,))
-    words = ["a multiply-add is 1: × 2"] if sums.pop(CONVENTION, 0) or account.native_unit == "mac" else []
+    sums = cause_sums(answer.causes, attribution.counter, (attribution.phase,))
+    texts = ["a multiply-add is 1: × 2"] if sums.pop(CONVENTION, 0) or attribution.native_unit == "mac" else []
     named = sorted((item for item in sums.items() if item[1]), key=lambda item: -abs(item[1]))
-    if not named and account.exact_flop is None and has_count(account):
-        return "; ".join([*words, "unknown: the exact count is partial"])
-    words += [
+    if not named and attribution.exact_flop is None and has_count(attribution):
+        return "; ".join([*texts, "unknown: the exact count is partial"])
+    texts += [
         f"{name.replace('_', ' ')} {'+' if change > 0 else '-'}{si(float(abs(change)), '').replace(' ', '')}"
         for name, change in named[:SHOWN_IN_ROW]
     ]
-    words += [f"{len(named) - SHOWN_IN_ROW} smaller"] if len(named) > SHOWN_IN_ROW else []
-    return "; ".join(words) or "none: it is exact"
+    texts += [f"{len(named) - SHOWN_IN_ROW} smaller"] if len(named) > SHOWN_IN_ROW else []
+    return "; ".join(texts) or "none: it is exact"
 
 
 def closing(answer: ModelCounts) -> list[str]:
     """What the table means, in a line or two."""
-    ok = [account for account in answer.accounts if account.status == "ok" and account.flop_ratio is not None]
+    ok = [
+        attribution
+        for attribution in answer.attributions
+        if attribution.status == "ok" and attribution.flop_ratio is not None
+    ]
     lines = []
     if answer.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in answer.not_understood.items())
         lines.append(f"The exact count does not understand {names}: what products these hold is in no total.")
         lines.append("A rule for each, to be written in the model's file with the FLOP of one call:")
         lines.extend(f"    {registration(name)}" for name in answer.not_understood)
-    left = dict.fromkeys(account.counter for account in ok if account.unexplained_flop)
+    left = dict.fromkeys(attribution.counter for attribution in ok if attribution.unexplained_flop)
     if left:
         lines.append(f"Not every FLOP is explained: {', '.join(left)}.")
     elif ok:
-        worst = max(ok, key=lambda account: abs((account.flop_ratio or 0) - 1))
+        worst = max(ok, key=lambda attribution: abs((attribution.flop_ratio or 0) - 1))
         if worst.flop_ratio == 1:
-            partial = any(account.exact_flop is None for account in answer.accounts if has_count(account))
+            partial = any(
+                attribution.exact_flop is None for attribution in answer.attributions if has_count(attribution)
+            )
             return [*lines, f"All of them are exact{' in the pass that has a total' if partial else ''}."]
         lines.append(
             f"Every FLOP of difference has a cause. Furthest off: {worst.counter}, {worst.phase}, "
@@ -170,13 +176,13 @@ def closing(answer: ModelCounts) -> list[str]:
     return lines
 
 
-def _detail(answer: ModelCounts, account: Account) -> list[Part]:
+def _detail(answer: ModelCounts, attribution: Account) -> list[Part]:
     """Every cause of one counter's number of a pass by kind of operation, the largest first."""
-    if account.status != "ok" or account.native_value is None or account.exact_flop is None:
+    if attribution.status != "ok" or attribution.native_value is None or attribution.exact_flop is None:
         return []
     by_kind: dict[tuple[str, str], list[AccountCause]] = {}  # of each the largest part first
     for cause in answer.causes:
-        if (cause.counter, cause.phase) == (account.counter, account.phase):
+        if (cause.counter, cause.phase) == (attribution.counter, attribution.phase):
             by_kind.setdefault((cause.cause, cause.kind), []).append(cause)
     sums = {key: sum((Fraction(cause.flop) for cause in causes), Fraction(0)) for key, causes in by_kind.items()}
     ordered = sorted(sums, key=lambda key: -abs(sums[key]))
@@ -187,7 +193,7 @@ def _detail(answer: ModelCounts, account: Account) -> list[Part]:
         rows.append([_signed(sums[name, kind]), CAUSES.get(name, name), kind, where])
     if rest := ordered[SHOWN_CAUSES:]:
         rows.append([_signed(sum((sums[key] for key in rest), Fraction(0))), f"{len(rest)} smaller causes", "", ""])
-    left = account.unexplained_flop or 0
+    left = attribution.unexplained_flop or 0
     rows.append([_signed(left), Styled("unexplained", "bold red" if left else ""), "", ""])
     cause_column = TableColumn("cause", right=False, wraps=True, least=24)
     columns = (
@@ -196,7 +202,8 @@ def _detail(answer: ModelCounts, account: Account) -> list[Part]:
         TableColumn("kind", rank=2),
         TableColumn("most in", wraps=True, rank=1),
     )
-    title = f"{account.counter}, {account.phase}: {account.exact_flop:,} exact → {account.native_value:,} as it says"
+    numbers = f"{attribution.exact_flop:,} exact → {attribution.native_value:,} as it says"
+    title = f"{attribution.counter}, {attribution.phase}: {numbers}"
     return ["", title, TextTable(columns, rows, rule=False)]
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from analysis.devices.precisions import PRECISIONS
 from analysis.utilization.numerators import PROFILER
 from reports.shared import figure_style
-from reports.shared.numbers import STATUS_WORDS, fitting, variant_lines
+from reports.shared.numbers import STATUS_TEXTS, fitting, variant_lines
 from results.records.rows import MEASURED, Record
 from results.store.layout import table
 
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WORDS: dict[str, Any] = {"fontsize": 7, "style": "italic", "textcoords": "offset points", "annotation_clip": False}
+REASON_STYLE: dict[str, Any] = {
+    "fontsize": 7,
+    "style": "italic",
+    "textcoords": "offset points",
+    "annotation_clip": False,
+}
 """How a reason looks where a point would be."""
 
 GREY = "0.35"
@@ -130,9 +135,9 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
     """
     figures: dict[str, Figure] = {}
     every = list(pages)
-    for number, (apart, draw) in enumerate(every[:MOST_PAGES], 1):
-        words = re.sub(r"[^a-z0-9.-]+", "_", apart.lower()).strip("_")
-        name = base if number == 1 else f"{base}_{words or number}"
+    for number, (distinction, draw) in enumerate(every[:MOST_PAGES], 1):
+        slug = re.sub(r"[^a-z0-9.-]+", "_", distinction.lower()).strip("_")
+        name = base if number == 1 else f"{base}_{slug or number}"
         figures[name if name not in figures else f"{base}_{number}"] = draw()
     if (left := len(every) - MOST_PAGES) > 0:
         first = figures[base]
@@ -208,27 +213,27 @@ def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
 
 def why(status: str, otherwise: str = "unknown") -> str:
     """A status in the place of a point: why there is none."""
-    return STATUS_WORDS.get(status, otherwise if status in MEASURED else status)
+    return STATUS_TEXTS.get(status, otherwise if status in MEASURED else status)
 
 
-def write_word(axes: Axes, words: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:
+def write_word(axes: Axes, text: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:
     """A reason in the lane of a missing point, beginning at x."""
-    at = {"va": "center_baseline", "color": colour, **WORDS, "fontsize": 5.5, **look}
-    axes.annotate(words, (x, y), (3, 0), **at)
+    style = {"va": "center_baseline", "color": colour, **REASON_STYLE, "fontsize": 5.5, **look}
+    axes.annotate(text, (x, y), (3, 0), **style)
 
 
-def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]], series: int) -> None:
-    """(x, words, colour), hanging from the top of a panel at x, side by side where x is the same; words that all of so
+def write_reasons(axes: Axes, reasons: Sequence[tuple[float, str, Any]], series: int) -> None:
+    """(x, text, colour), hanging from the top of a panel at x, side by side where x is the same; words that all of so
     many series have in one place once, in grey."""
     colours_of: dict[float, dict[str, list[Any]]] = {}
-    for x, text, colour in words:
+    for x, text, colour in reasons:
         colours_of.setdefault(x, {}).setdefault(text, []).append(colour)
     for x, texts in sorted(colours_of.items()):
         alike = {text: [GREY] if len(colours) == series > 1 else colours for text, colours in texts.items()}
         here = [(text, colour) for text, colours in alike.items() for colour in colours]
         for index, (text, colour) in enumerate(here):
             aside = (8 * (index - (len(here) - 1) / 2), -2)
-            look = {"rotation": 90, "ha": "center", "va": "top", "color": colour, **WORDS}
+            look = {"rotation": 90, "ha": "center", "va": "top", "color": colour, **REASON_STYLE}
             axes.annotate(text, (x, 1), aside, xycoords=axes.get_xaxis_transform(), **look)
 
 

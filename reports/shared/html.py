@@ -71,7 +71,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class PageTable:
-    """One table of a page. The first column names its row; `words` are the columns of text, the others of numbers.
+    """One table of a page. The first column names its row; `text_columns` are of text, the others of numbers.
 
     dim: indices of rows that stand back (cells that were not measured). anchor: its id, where it needs one of its own.
     branches: of each row, in a table that is a tree.
@@ -80,7 +80,7 @@ class PageTable:
     caption: str
     columns: Cells
     rows: tuple[Row, ...]
-    words: frozenset[str] = frozenset()
+    text_columns: frozenset[str] = frozenset()
     dim: frozenset[int] = frozenset()
     anchor: str = ""
     branches: tuple[Branch, ...] = ()
@@ -89,19 +89,23 @@ class PageTable:
 
 def page_table(table: TextTable, caption: str, anchor: str = "") -> PageTable | None:
     """A table of the terminal as one of the page, None without rows. A column in which nothing is known is left out;
-    one in which something is no number is of words, unless it is aligned right."""
-    texts = ([str(row[at]) for row in table.rows] for at in range(len(table.columns)))
+    one in which something is no number is of text, unless it is aligned right."""
+    texts = ([str(row[index]) for row in table.rows] for index in range(len(table.columns)))
     named = ((column.name or NAMELESS, own) for column, own in zip(table.columns, texts, strict=True))
     known = [(name, own) for name, own in named if any(text != DASH for text in own)]
     right = {column.name for column in table.columns if column.right}
-    words = {
+    text_columns = {
         name
         for name, own in known
         if name not in right
         and (not any(map(sort_value, own)) or not all(sort_value(text) or text == DASH for text in own))
     }
     rows = tuple(zip(*(own for _, own in known), strict=True))
-    return PageTable(caption, tuple(name for name, _ in known), rows, frozenset(words), anchor=anchor) if rows else None
+    return (
+        PageTable(caption, tuple(name for name, _ in known), rows, frozenset(text_columns), anchor=anchor)
+        if rows
+        else None
+    )
 
 
 class Names:
@@ -111,7 +115,7 @@ class Names:
         self.shared = shared_variant(views)
         self._views = {view.run.cell_id: view for view in views}
         self.measured = frozenset(view.run.cell_id for view in views if view.measured)
-        self.order = {view.run.cell_id: place for place, view in enumerate(in_order(views))}
+        self.order = {view.run.cell_id: index for index, view in enumerate(in_order(views))}
 
     def short(self, cell_id: str) -> str:
         """A cell in a few words."""
@@ -204,8 +208,8 @@ def picture(name: str, svg: str, captions: Mapping[str, About]) -> Picture:
     from markupsafe import Markup
 
     base = max((base for base in captions if f"{name}_".startswith(f"{base}_")), key=len, default="")
-    words = name.replace("_", " ")
-    about = captions.get(base, About(words, "derived files", f"{words.capitalize()}."))
+    title = name.replace("_", " ")
+    about = captions.get(base, About(title, "derived files", f"{title.capitalize()}."))
     page = name.removeprefix(base).strip("_").replace("_", " ") if base else ""
     alt = f"{about.caption}{f' ({page})' if page else ''}. {about.shows}"
     size = _SIZE.search(svg)

@@ -43,7 +43,7 @@ WIDTH = 100
 MOST_PROSE = 120
 """Letters of a line of prose, however wide the terminal: longer ones are hard to read."""
 
-LEAST_WORDS = 14
+LEAST_TEXT = 14
 """Letters that a column of words keeps at least, where its texts have so many."""
 
 RULE = "─"
@@ -74,7 +74,7 @@ class TableColumn:
     right: bool | None = None
     rank: int = 0
     wraps: bool = False
-    least: int = LEAST_WORDS
+    least: int = LEAST_TEXT
 
 
 @dataclass(frozen=True)
@@ -97,31 +97,31 @@ class TextTable:
         widest = [max(_longest(head), *map(_longest, own)) for head, own in zip(heads, distinct, strict=True)]
         least = list(map(_least, columns, heads, distinct, widest))
         shown = list(range(len(columns)))
-        while len(shown) > 1 and sum(least[at] + 1 for at in shown) - 1 > width:
-            shown.remove(max(shown, key=lambda at: (columns[at].rank, at)))
+        while len(shown) > 1 and sum(least[index] + 1 for index in shown) - 1 > width:
+            shown.remove(max(shown, key=lambda index: (columns[index].rank, index)))
         between = len(shown) - 1
-        gap = 2 if sum(widest[at] for at in shown) + 2 * between <= width else 1
-        widths = {at: widest[at] for at in shown}
+        gap = 2 if sum(widest[index] for index in shown) + 2 * between <= width else 1
+        widths = {index: widest[index] for index in shown}
         while sum(widths.values()) + gap * between > width:  # the widest that may be narrower
-            widths[max(shown, key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
+            widths[max(shown, key=lambda index: (widths[index] > least[index], widths[index]))] -= 1
         aligned = {}
-        for at in shown:
-            known, right = [text for text in distinct[at] if text not in _NOTHING], columns[at].right
+        for index in shown:
+            known, right = [text for text in distinct[index] if text not in _NOTHING], columns[index].right
             numbers = bool(known) and all(map(_NUMBER.fullmatch, known))
-            aligned[at] = widths[at], numbers if right is None else right
+            aligned[index] = widths[index], numbers if right is None else right
         lines: list[Spans] = []
         if self.heads:
-            wrapped = [wrap(heads[at], widths[at]) or [""] for at in shown]
+            wrapped = [wrap(heads[index], widths[index]) or [""] for index in shown]
             most = max(map(len, wrapped))
             lines += _row_lines(
                 aligned, gap, [[*[""] * (most - len(own)), *own] for own in wrapped], ["bold"] * len(shown)
             )
             lines += [[Styled(RULE * (sum(widths.values()) + gap * between))]] if self.rule else []
-        broken = {at: {text: _cell_lines(text, widths[at]) for text in distinct[at]} for at in shown}
+        broken = {index: {text: _cell_lines(text, widths[index]) for text in distinct[index]} for index in shown}
         for row, own, style in zip(self.rows, texts, self.styles or [""] * len(self.rows), strict=True):
-            styles = [cell.style if isinstance(cell := row[at], Styled) and cell.style else style for at in shown]
-            lines += _row_lines(aligned, gap, [broken[at][own[at]] for at in shown], styles)
-        if lost := [column.name for at, column in enumerate(columns) if at not in shown and column.name]:
+            styles = [cell.style if isinstance(cell := row[index], Styled) and cell.style else style for index in shown]
+            lines += _row_lines(aligned, gap, [broken[index][own[index]] for index in shown], styles)
+        if lost := [column.name for index, column in enumerate(columns) if index not in shown and column.name]:
             left_out = wrap(f"(left out for want of room: {', '.join(lost)})", width, rest=" ")
             lines += [[Styled(line, "dim")] for line in left_out]
         return lines
@@ -166,14 +166,18 @@ class Prose:
         return [[Styled(line, self.style)] for line in lines]
 
 
-def table_of(rows: Sequence[Sequence[Cell]], words: Collection[int] = (), wraps: Collection[int] = ()) -> TextTable:
-    """A table whose first row is its headings, without a rule. words: columns that are aligned left; the others are
-    aligned right. wraps: those whose texts may go on below. The first two columns stay; of the others the last one is
+def table_of(
+    rows: Sequence[Sequence[Cell]], text_columns: Collection[int] = (), wraps: Collection[int] = ()
+) -> TextTable:
+    """A table whose first row is its headings, without a rule. text_columns: those that are aligned left; the others
+    are aligned right. wraps: those whose texts may go on below. The first two columns stay; of the others the last is
     left out first."""
     heads, *rest = rows
     columns = [
-        TableColumn(name if isinstance(name, str) else name.text, at not in words, max(0, at - 1), at in wraps)
-        for at, name in enumerate(heads)
+        TableColumn(
+            name if isinstance(name, str) else name.text, index not in text_columns, max(0, index - 1), index in wraps
+        )
+        for index, name in enumerate(heads)
     ]
     return TextTable(columns, rest, rule=False)
 

@@ -36,7 +36,7 @@ SHORT = {
 MEASURED_PEAKS = ("ceiling", "paired_ceiling")
 """Denominators that were timed on the device."""
 
-STATUS_WORDS = {
+STATUS_TEXTS = {
     "unavailable": "not available",
     "out_of_memory": "out of memory",
     "timeout": "ran past its limit",
@@ -46,7 +46,7 @@ STATUS_WORDS = {
     "invalid": "not valid",
 }
 
-MARK_WORDS = {
+MARK_TEXTS = {
     "above_one": "above 1: see warnings",
     "executed_differs": "count and step differ",
     "profile_differs": "count and profile differ",
@@ -185,7 +185,7 @@ def verdict(view: View) -> str:
     """Why the utilization of one cell is not higher, in a few words; for a cell with a problem, the worst problem."""
     run, shown = view.run, view.headline or view.timed_row
     if not view.measured:
-        return STATUS_WORDS.get(run.status, run.status)
+        return STATUS_TEXTS.get(run.status, run.status)
     if run.status == "not_converged":
         return "not converged"
     counted_by = None if shown is None else (shown.method, shown.numerator_source)
@@ -193,7 +193,7 @@ def verdict(view: View) -> str:
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
     codes -= {"busy"} if run.device != "cpu" and not run.host_bound else set()
-    for code, text in MARK_WORDS.items():
+    for code, text in MARK_TEXTS.items():
         if code in codes:
             return text
     if run.host_bound:
@@ -260,7 +260,7 @@ def own_lines(view: View, shared: str) -> list[str]:
 
 def run_name(run: Run) -> str:
     """A cell in a few words, without its variant."""
-    return f"{run.model} b{run.batch_size} {run.precision}{repeat_words(run)}"
+    return f"{run.model} b{run.batch_size} {run.precision}{repeat_text(run)}"
 
 
 def cell_name(view: View, shared: str = "") -> str:
@@ -278,7 +278,7 @@ def parts(variant: str) -> tuple[str, ...]:
     return tuple(part for part in re.split(r", (?=\w+=)", variant) if part)
 
 
-def repeat_words(run: Run) -> str:
+def repeat_text(run: Run) -> str:
     """Which of several repeats it is."""
     return f" #{run.repeat + 1}" if run.repeat else ""
 

@@ -17,7 +17,7 @@ from cleaning.reconcile.variants import Built, View
 from reports.shared.html import span
 from reports.shared.numbers import (
     OF_WHAT,
-    STATUS_WORDS,
+    STATUS_TEXTS,
     ceiling_name,
     cell_name,
     digits,
@@ -115,7 +115,7 @@ def _nothing(views: Sequence[View]) -> str:
         return "Steps were timed, but their FLOP are known in part alone: the reasons are in utilization.csv."
     if timed:
         return "Steps were timed, but no peak is known for this device: pass --peak-tflops or measure a ceiling."
-    reasons = sorted({STATUS_WORDS.get(view.run.status, view.run.status) for view in views})
+    reasons = sorted({STATUS_TEXTS.get(view.run.status, view.run.status) for view in views})
     return f"No cell was measured: {', '.join(reasons) or 'the run holds none'}."
 
 

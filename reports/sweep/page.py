@@ -32,7 +32,7 @@ from reports.shared.numbers import (
     DASH,
     OF_WHAT,
     SHORT,
-    STATUS_WORDS,
+    STATUS_TEXTS,
     digits,
     merged,
     session_words,
@@ -115,11 +115,11 @@ def _verdict(built: Built) -> PageVerdict:
 
 
 def _cells(built: Built) -> Sequence[Part | None]:
-    words = "used: utilization, the training step's model FLOP ÷ (its time × peak); ±: half of its 95 % interval; "
-    words += "step ms: mean of the timed blocks."
+    caption = "used: utilization, the training step's model FLOP ÷ (its time × peak); ±: half of its 95 % interval; "
+    caption += "step ms: mean of the timed blocks."
     many = f"Every cell is in headline.csv; tables here have {MOST_ROWS:,} rows at most."
     return (
-        words if built.views else "The run holds no cell.",
+        caption if built.views else "The run holds no cell.",
         many if len(built.views) > MOST_ROWS else "",
         devices_sentence(built.utilization),
         measured_cells(one_a_cell(built.views, built.views)) if built.views else None,
@@ -144,7 +144,7 @@ def _figures(built: Built, figures: Mapping[str, str]) -> Sequence[Part]:
 
 NO_REASON = "no reason is given"
 
-Said = tuple[str, str, str]
+CellReason = tuple[str, str, str]
 """(what is said of, the words, cell id)."""
 
 _MOST_CALLS = 4
@@ -168,14 +168,14 @@ def measured_cells(views: Sequence[View]) -> PageTable:
     columns[-1:-1] = ["peak", "FLOP/byte"]
     dim = frozenset(index for index, row in enumerate(table.styles) if row)
     caption = "Time, rate and utilization of each cell's training step"
-    words = frozenset(("model", "precision", "why not more"))
-    return PageTable(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)
+    text_columns = frozenset(("model", "precision", "why not more"))
+    return PageTable(caption, tuple(columns), tuple(map(tuple, rows)), text_columns, dim)
 
 
 def reasons(built: Built, names: Names) -> PageTable | None:
     """Why a number is not there, or why a counter's is not ours."""
     texts = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
-    return told_once("Numbers that are missing, and counters that differ", ("what", "reason"), texts, names)
+    return merged_reasons("Numbers that are missing, and counters that differ", ("what", "reason"), texts, names)
 
 
 def warnings(views: Sequence[View], names: Names) -> PageTable | None:
@@ -189,10 +189,10 @@ def warnings(views: Sequence[View], names: Names) -> PageTable | None:
             texts.append((code if colon else "", text if colon else mark, view.run.cell_id))
     codes = list(dict.fromkeys(code for code, *_ in texts))
     texts.sort(key=lambda text: codes.index(text[0]))
-    return told_once("What to know before using these numbers", ("code", "warning"), texts, names)
+    return merged_reasons("What to know before using these numbers", ("code", "warning"), texts, names)
 
 
-def told_once(caption: str, heads: Cells, texts: Iterable[Said], names: Names) -> PageTable | None:
+def merged_reasons(caption: str, heads: Cells, texts: Iterable[CellReason], names: Names) -> PageTable | None:
     """A row for each text with its cells at the end; texts that differ in their numbers alone are one."""
     rows_of = grouped(dict.fromkeys(texts), lambda text: (text[0], skeleton(text[1])))
     rows = tuple(
@@ -203,15 +203,15 @@ def told_once(caption: str, heads: Cells, texts: Iterable[Said], names: Names) -
     return PageTable(caption, columns, rows, frozenset(columns)) if rows else None
 
 
-def failures(views: Iterable[View]) -> Iterator[Said]:
+def failures(views: Iterable[View]) -> Iterator[CellReason]:
     """Cells that were not measured."""
     for view in in_order(views):
         if not view.measured:
-            words = STATUS_WORDS.get(view.run.status, view.run.status)
-            yield words, view.run.reason or NO_REASON, view.run.cell_id
+            status = STATUS_TEXTS.get(view.run.status, view.run.status)
+            yield status, view.run.reason or NO_REASON, view.run.cell_id
 
 
-def _without_number(built: Built) -> Iterator[Said]:
+def _without_number(built: Built) -> Iterator[CellReason]:
     """Methods, peaks, profiles and times of measured cells that have no number."""
     measured = [view for view in in_order(built.views) if view.measured]
     for view in measured:
@@ -234,7 +234,7 @@ def _without_number(built: Built) -> Iterator[Said]:
             yield f"{lacks} of {time.work}", time.reason or NO_REASON, time.cell_id
 
 
-def _counters(rows: Iterable[Agreement]) -> Iterator[Said]:
+def _counters(rows: Iterable[Agreement]) -> Iterator[CellReason]:
     """What a counter says of itself; where its products are not ours also what it has no rule for, if it names any."""
     for row in rows:
         parts = [row.reason] if row.reason else []
@@ -243,5 +243,5 @@ def _counters(rows: Iterable[Agreement]) -> Iterator[Said]:
             lacks = f"it has no rule for {listed(names, _MOST_CALLS)}"
             parts.append(lacks if names else f"it counts too {much} and does not say where")
         if parts:
-            status = "differs" if row.status == "ok" else STATUS_WORDS.get(row.status, row.status)
+            status = "differs" if row.status == "ok" else STATUS_TEXTS.get(row.status, row.status)
             yield f"{row.counter}, {row.phase}: {status}", "; ".join(parts), row.cell_id

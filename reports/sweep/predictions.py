@@ -98,4 +98,4 @@ def predictions_text(rows: Sequence[Mapping[str, Any]], width: int, colour: bool
         interval = DASH if row["low_90_s"] is None else f"{low} to {high}"
         table.append([model, str(row["batch_size"]), row["precision"], held, measured, predicted, interval, bound])
     reasons = [f"No predicted time: {reason}." for reason in dict.fromkeys(row["reason"] for row in rows) if reason]
-    return page([*summary, "", table_of(table, words=(0, 2), wraps=(0,)), "", *reasons], width, colour)
+    return page([*summary, "", table_of(table, text_columns=(0, 2), wraps=(0,)), "", *reasons], width, colour)

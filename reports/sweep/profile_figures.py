@@ -60,7 +60,7 @@ CAPTIONS = {
 """Figure → what its page says of it."""
 
 PHASES = ("forward", "backward")
-WORKS = ("one", "batch", "last")
+PASSES = ("one", "batch", "last")
 """Works with a profile of their own; an epoch is their sum."""
 
 _MOST_PANELS = 16
@@ -87,7 +87,7 @@ def figures(built: Built) -> dict[str, Figure]:
 
 def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figure]:
     """File name → figure: one panel a model. frame: rows of cleaned/profile_counts.csv; variants: of each cell."""
-    rows = figure_panels.one_source(frame[frame["work"].isin(WORKS) & frame["phase"].isin(PHASES)])
+    rows = figure_panels.one_source(frame[frame["work"].isin(PASSES) & frame["phase"].isin(PHASES)])
     if rows.empty:
         return {}
     states = {name: _per_image(rows, name) for name in ("found", "found_at_least", "cleaned")}
@@ -152,7 +152,7 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
     axes.set_ylim(0, highest * 1.12 or 1.0)
     if not highest:
         axes.set_yticks([])
-    figure_panels.hang_words(axes, gaps, len(PHASES))
+    figure_panels.write_reasons(axes, gaps, len(PHASES))
 
 
 def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
@@ -164,7 +164,7 @@ def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
         return
     law = line(counts)
     if law is None:
-        look = {"ha": "left", "va": "bottom", "color": colour, **figure_panels.WORDS}
+        look = {"ha": "left", "va": "bottom", "color": colour, **figure_panels.REASON_STYLE}
         top = max(flop / items for items, flop in counts) / scale
         axes.annotate("on no line", (sizes[0], top), (0, 4), **look)
         return
@@ -193,8 +193,8 @@ def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Fi
 
 def profile_of(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of one profile of a model: of one sample where there is one, of the first cell that has it."""
-    work = next(name for name in (*WORKS, *rows["work"]) if (rows["work"] == name).any())
-    rows = rows[rows["work"] == work]
+    pass_name = next(name for name in (*PASSES, *rows["work"]) if (rows["work"] == name).any())
+    rows = rows[rows["work"] == pass_name]
     first: pd.DataFrame = rows[rows["cell_id"] == rows["cell_id"].iloc[0]]
     return first
 
@@ -213,13 +213,13 @@ def bars_of(rows: pd.DataFrame) -> pd.DataFrame:
     called = dict(zip(forward["index"], names, strict=True))
     of = rows["index"].where(rows["phase"] == "forward", rows["forward_index"])
     numbers = figure_panels.floats(rows, ("found_flop", "cleaned_flop"))
-    found, cleaned = numbers["found_flop"].fillna(0.0), numbers["cleaned_flop"]
-    flop = {"under": (cleaned - found).clip(lower=0), "over": (found - cleaned).clip(lower=0)}
-    flop |= {"right": found.where(found < cleaned, cleaned), "unknown": found.where(cleaned.isna(), 0.0)}
+    recorded, cleaned = numbers["found_flop"].fillna(0.0), numbers["cleaned_flop"]
+    flop = {"under": (cleaned - recorded).clip(lower=0), "over": (recorded - cleaned).clip(lower=0)}
+    flop |= {"right": recorded.where(recorded < cleaned, cleaned), "unknown": recorded.where(cleaned.isna(), 0.0)}
     parts = rows.assign(
         **flop, uncounted=cleaned.isna(), operation=of.map(called).fillna("without a forward operation")
     )
-    order = {name: place for place, name in enumerate(names)}
+    order = {name: index for index, name in enumerate(names)}
     sums = parts.groupby(["operation", "phase"])[[*VERDICTS, "uncounted"]].sum()
     return sums.sort_index(
         key=lambda level: level.map(order).fillna(len(order)), level="operation", sort_remaining=False
@@ -246,13 +246,13 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
         _bars(axes, bars[bars.index.get_level_values("phase") == phase].droplevel("phase").reindex(names), scale)
         together = rest[rest.index.get_level_values("phase") == phase][[*VERDICTS]].sum()
         if together.sum():
-            words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[together > 0].items())
-            figure_panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(names))
+            sums = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[together > 0].items())
+            figure_panels.write_word(axes, f"{sums} {prefix}FLOP, not drawn", 0, len(names))
         axes.set_title(f"{fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
         figure_panels.label_rows(axes, labels, bars=True, fontsize=6.5)
         axes.set_xlim(0, highest / scale * 1.04 or 1.0)
-    work = str(rows["work"].iloc[0])
-    what = {"one": "one image", "batch": "a batch", "last": "the last batch of an epoch"}.get(work, work)
+    pass_name = str(rows["work"].iloc[0])
+    what = {"one": "one image", "batch": "a batch", "last": "the last batch of an epoch"}.get(pass_name, pass_name)
     below = f"{prefix}FLOP of {what}, found by {rows['source'].iloc[0]}; in order of execution"
     shown = {name for name in VERDICTS if bars.loc[names, name].any()}
     shown |= {"unknown"} if bars["uncounted"].any() else set()
@@ -277,8 +277,8 @@ def _bars(axes: Axes, bars: pd.DataFrame, scale: float) -> None:
         width = bars[verdict].fillna(0.0).to_numpy() / scale
         axes.barh(y[width > 0], width[width > 0], left=left[width > 0], height=0.72, **figure_style.bar_look(*look))
         left += width
-    for place in y[(bars["uncounted"] > 0).to_numpy()]:
-        figure_panels.write_word(axes, "shapes give no count", left[place], place)
+    for y_position in y[(bars["uncounted"] > 0).to_numpy()]:
+        figure_panels.write_word(axes, "shapes give no count", left[y_position], y_position)
 
 
 # --- backward ÷ forward ----------------------------------------------------------------------------------------------
@@ -315,8 +315,8 @@ def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
 def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figure:
     """A row for each name, and in it a lane for each profile; a mark for each value among the batch sizes."""
     rows = rows[rows[column].isin(names)]
-    works = figure_panels.in_order(rows["work"], (*PROFILED, "exact"))
-    height_in = 0.6 + max(0.8, len(names) * max(0.3, (len(works) + 1) * figure_panels.LANE_IN))
+    passes = figure_panels.in_order(rows["work"], (*PROFILED, "exact"))
+    height_in = 0.6 + max(0.8, len(names) * max(0.3, (len(passes) + 1) * figure_panels.LANE_IN))
     figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.PAGE_IN)
     known = [RULE_OF_THUMB, *rows["ratio"].dropna(), *rows["exact_ratio"].dropna()]
     highest = max(ratio for ratio in known if ratio <= _FAR)
@@ -327,31 +327,31 @@ def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figu
         here = rows[rows[column] == name]
         for exact in figure_panels.distinct(here["exact_ratio"]):
             axes.plot([exact, exact], [y - 0.42, y + 0.42], color="0.1", linewidth=1.6, zorder=2, solid_capstyle="butt")
-        for work, place in figure_panels.lanes(works).items():
-            _lane(axes, here[here["work"] == work], y + place, end, work)
+        for pass_name, offset in figure_panels.lanes(passes).items():
+            _lane(axes, here[here["work"] == pass_name], y + offset, end, pass_name)
     figure_panels.label_rows(axes, [fitting(name, figure_panels.ROW_LETTERS) for name in names])
     sources = [name for name in rows["source"].unique() if name != OWN]
     below = (
         f"backward FLOP ÷ forward FLOP of a {'model' if column == 'model' else 'kind of operation'}",
         f"as found and cleaned of {' and '.join(sources)}" if sources else "",
     )
-    marks = _ratio_marks(works, exact=bool(rows["exact_ratio"].notna().any()))
+    marks = _ratio_marks(passes, exact=bool(rows["exact_ratio"].notna().any()))
     return figure_panels.finish(figure, [axes], marks, *below)
 
 
-def _lane(axes: Axes, rows: pd.DataFrame, y: float, end: float, work: str) -> None:
+def _lane(axes: Axes, rows: pd.DataFrame, y: float, end: float, pass_name: str) -> None:
     """The ratios of one profile; why it has none as it was found."""
-    colour, marker = figure_style.looks([work], "method")[work]
+    colour, marker = figure_style.looks([pass_name], "method")[pass_name]
     for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 2.8})):
         known = figure_panels.distinct(rows.loc[rows["state"] == state, "ratio"])
         _marked(axes, known, y, end, color=colour, marker=marker, **look)
     lost = rows[(rows["state"] == "found") & rows["ratio"].isna()]
     if not lost.empty and not (rows["ratio"] < _CLOSE).any():
-        words = figure_panels.why(str(lost["status"].iloc[0]))
+        reason = figure_panels.why(str(lost["status"].iloc[0]))
         if str(lost["status"].iloc[0]) == "unavailable":  # the recorder counted a part of the calls, or none
             counted = figure_panels.floats(lost, _AT_LEAST_FLOP)[[*_AT_LEAST_FLOP]] > 0
-            words = "not all counted" if counted.any(axis=None) else "nothing counted"
-        figure_panels.write_word(axes, f"as found: {words}", 0, y, colour)
+            reason = "not all counted" if counted.any(axis=None) else "nothing counted"
+        figure_panels.write_word(axes, f"as found: {reason}", 0, y, colour)
 
 
 def _marked(axes: Axes, ratios: Sequence[float], y: float, end: float, **look: Any) -> None:
@@ -361,14 +361,19 @@ def _marked(axes: Axes, ratios: Sequence[float], y: float, end: float, **look: A
         axes.plot(inside, [y] * len(inside), linestyle="none", clip_on=False, zorder=3, **look)
     beyond = [ratio for ratio in ratios if ratio > end]
     if beyond:
-        words = ", ".join(dict.fromkeys(digits(ratio) for ratio in beyond))
-        words_look: dict[str, Any] = {**figure_panels.WORDS, "fontsize": 5.5, "ha": "right", "va": "center_baseline"}
-        axes.annotate(f"{words} →", (end, y), (-2, 0), color=look["color"], **words_look)
+        numbers = ", ".join(dict.fromkeys(digits(ratio) for ratio in beyond))
+        look_beyond: dict[str, Any] = {
+            **figure_panels.REASON_STYLE,
+            "fontsize": 5.5,
+            "ha": "right",
+            "va": "center_baseline",
+        }
+        axes.annotate(f"{numbers} →", (end, y), (-2, 0), color=look["color"], **look_beyond)
 
 
-def _ratio_marks(works: Sequence[str], *, exact: bool) -> list[Any]:
-    """The works, what hollow and filled mean, and the lines."""
-    marks = figure_panels.marks_of(figure_style.looks(works, "method"), {"exact": "our own count"})
+def _ratio_marks(passes: Sequence[str], *, exact: bool) -> list[Any]:
+    """The passes, what hollow and filled mean, and the lines."""
+    marks = figure_panels.marks_of(figure_style.looks(passes, "method"), {"exact": "our own count"})
     marks.append(figure_panels.mark("hollow: as found", color=figure_panels.GREY, marker="o", **_HOLLOW))
     marks.append(figure_panels.mark("filled: cleaned", color=figure_panels.GREY, marker="o"))
     if exact:

@@ -130,7 +130,7 @@ MOST_ROWS = 40
 """Most rows of the table in a terminal; the page has all."""
 
 NAMES = ("model", "batch", "variant", "speed", "95 % interval")
-WORDS = ("model", "variant")
+TEXT_COLUMNS = ("model", "variant")
 
 
 def variant_parts(variants: Sequence[Variant]) -> list[Part]:
@@ -151,7 +151,8 @@ def variant_table(variants: Sequence[Variant]) -> TextTable:
         speed = "first" if row.first else digits(row.ratio)
         rows.append([row.model, str(row.batch_size), row.name, speed, interval])
     return TextTable(
-        [TableColumn(name, right=name not in WORDS, wraps=name in WORDS, least=14) for name in NAMES], rows
+        [TableColumn(name, right=name not in TEXT_COLUMNS, wraps=name in TEXT_COLUMNS, least=14) for name in NAMES],
+        rows,
     )
 
 

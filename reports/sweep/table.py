@@ -15,16 +15,16 @@ from reports.shared.html import span
 from reports.shared.layout import WIDTH, Hanging, Part, Styled, TableColumn, TextTable, page, strong
 from reports.shared.numbers import (
     DASH,
-    MARK_WORDS,
+    MARK_TEXTS,
     OF_WHAT,
     SHORT,
-    STATUS_WORDS,
+    STATUS_TEXTS,
     cell_name,
     digits,
     merged,
     own_lines,
     percent,
-    repeat_words,
+    repeat_text,
     session_words,
     shared_variant,
     si_time,
@@ -138,8 +138,8 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
 
 def methods_text(views: Iterable[View]) -> str:
     """What stands above the table of methods."""
-    apart = any(view.headline and view.headline.denominator != view.methods_denominator for view in views)
-    of = ", relative to the ceiling measured in the session" if apart else ""
+    differs = any(view.headline and view.headline.denominator != view.methods_denominator for view in views)
+    of = ", relative to the ceiling measured in the session" if differs else ""
     return f"Used, by method{of}; and an epoch: its images, how long it takes, under the profiler, and run whole."
 
 
@@ -156,8 +156,8 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
     shared, rows = shared_variant(views), []
     for view in views:
         below = own_lines(view, shared)
-        over = view.methods_denominator
-        fractions = [view.fraction(method, over) if over else None for method in methods]
+        denominator = view.methods_denominator
+        fractions = [view.fraction(method, denominator) if denominator else None for method in methods]
         used = [DASH if row is None else percent(row.utilization_ratio or 0.0) for row in fractions]
         rows.append([*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ())])
     return TextTable(columns, rows)
@@ -182,7 +182,7 @@ def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:
 def _start(view: View, below: Sequence[str]) -> list[str]:
     """Model, batch and precision; below: lines under the model's name."""
     run = view.run
-    return ["\n".join((f"{run.model}{repeat_words(run)}", *below)), str(run.batch_size), run.precision]
+    return ["\n".join((f"{run.model}{repeat_text(run)}", *below)), str(run.batch_size), run.precision]
 
 
 def peak_lines(views: Sequence[View]) -> list[str]:
@@ -211,11 +211,11 @@ def attention_lines(views: Sequence[View]) -> list[str]:
         flop = {"causal": row.causal_flop, "mask-exact": row.mask_exact_flop}
         if any(count is not None and count != row.model_flop for count in flop.values()):
             flop |= {} if row.hardware_flop is None else {"hardware": row.hardware_flop}  # said where it is known
-            words = (
+            conventions = (
                 f"{name} {'not known' if count is None else f'{percent(count / row.model_flop)} of that'}"
                 for name, count in flop.items()
             )
-            lines[f"{cell_name(view, shared)}: attention is counted dense; {', '.join(words)}"] = None
+            lines[f"{cell_name(view, shared)}: attention is counted dense; {', '.join(conventions)}"] = None
     return list(lines)
 
 
@@ -231,8 +231,8 @@ def failed_lines(views: Sequence[View]) -> list[str]:
             reasons = dict.fromkeys(session_words(row.reason) for row in view.fractions if row.reason)
             lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
         else:
-            words = STATUS_WORDS.get(view.run.status, view.run.status)
-            lines.append(f"{name}: {words}{f': {session_words(reason)}' if reason else ''}")
+            status = STATUS_TEXTS.get(view.run.status, view.run.status)
+            lines.append(f"{name}: {status}{f': {session_words(reason)}' if reason else ''}")
     return lines
 
 
@@ -253,7 +253,7 @@ def warning_lines(built: Built) -> list[str]:
             texts.setdefault(code, []).append(warning)
             names.setdefault(code, []).append(cell_name(view, shared))
     measured = sum(view.measured for view in built.views)
-    worst = sorted(texts, key=lambda code: [*MARK_WORDS, code].index(code) + len(MARK_WORDS) * (code in _OF_OPTIONS))
+    worst = sorted(texts, key=lambda code: [*MARK_TEXTS, code].index(code) + len(MARK_TEXTS) * (code in _OF_OPTIONS))
     lines = []
     for code in worst[:MOST_NOTES]:
         kind = [skeleton(text) == skeleton(texts[code][0]) for text in texts[code]]
@@ -264,8 +264,8 @@ def warning_lines(built: Built) -> list[str]:
         lines.append(f"note: {text} ({cells}{f'; {others} otherwise' if others else ''})")
     if more := worst[MOST_NOTES:]:
         lines.append(f"note: also {', '.join(more)}: see report.html")
-    apart = devices_sentence(built.utilization)
-    return [*(f"note: {problem}" for problem in (*([apart] if apart else []), *built.problems)), *lines]
+    devices = devices_sentence(built.utilization)
+    return [*(f"note: {problem}" for problem in (*([devices] if devices else []), *built.problems)), *lines]
 
 
 def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
@@ -322,7 +322,7 @@ def gates_text(gates: Sequence[Verdict], names: Mapping[str, str], width: int = 
         parts.append(Hanging(f"{gate.gate:<{column}}  {mark}  {gate.asked:>{room}}", gate.checks))
         failing_cells = list(gate.found.items()) if gate.verdict == FAIL else []
         called = {cell: f"{names[cell]} ({cell})" if cell in names else cell for cell in gate.found}
-        lines = [f"{called[cell]}: {words}" for cell, words in failing_cells[:GATE_CELLS]]
+        lines = [f"{called[cell]}: {text}" for cell, text in failing_cells[:GATE_CELLS]]
         lines += [f"and {len(failing_cells) - GATE_CELLS} more"] if len(failing_cells) > GATE_CELLS else []
         parts += [f"      {line}" for line in filter(None, (*lines, gate.reason))]
     return page(parts, width, colour)

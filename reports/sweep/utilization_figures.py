@@ -130,7 +130,9 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
     rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
     points = points_of(rows, (*POINT, "series"))
     points = points.assign(row=points["model"])
-    pages = [(apart, partial(_method_figure, page, apart, post2021)) for apart, page in _pages(points)]
+    pages = [
+        (distinction, partial(_method_figure, page, distinction, post2021)) for distinction, page in _pages(points)
+    ]
     return figure_panels.named(f"{BY_METHOD}_post2021" if post2021 else BY_METHOD, pages)
 
 
@@ -190,23 +192,23 @@ def _pages(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     where models or batch sizes do not fit on one."""
     several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
     for (precision, variant), own in figure_panels.groups(points, "precision", "variant"):
-        words = [precision] if several["precision"] else []
-        words += variant_lines(variant) if several["variant"] else []
+        parts = [precision] if several["precision"] else []
+        parts += variant_lines(variant) if several["variant"] else []
         models = _best_first(own)
         batches = figure_panels.pages(sorted(int(batch) for batch in own["batch_size"].unique()), _COLUMNS)
         for some in figure_panels.pages(models, _MOST_LANES // own["series"].nunique()):
             for sizes in batches:
-                apart = [f"batch {sizes[0]} to {sizes[-1]}"] if len(batches) > 1 else []
-                apart += [f"from {some[0]}"] if len(some) < len(models) else []
+                batch_range = [f"batch {sizes[0]} to {sizes[-1]}"] if len(batches) > 1 else []
+                batch_range += [f"from {some[0]}"] if len(some) < len(models) else []
                 here = own[own["model"].isin(some) & own["batch_size"].isin(sizes)]
-                yield ", ".join([*words, *apart]), here
+                yield ", ".join([*parts, *batch_range]), here
 
 
-def _method_figure(points: pd.DataFrame, apart: str, post2021: bool) -> Figure:
+def _method_figure(points: pd.DataFrame, distinction: str, post2021: bool) -> Figure:
     looks = figure_style.looks(figure_panels.in_order(points["series"], LANES), "method")
     row_in = max(0.24, (len(looks) + 1) * figure_panels.LANE_IN)
     precision, variant = (str(points[name].iloc[0]) for name in ("precision", "variant"))
-    trained = ", ".join([precision, *(variant_lines(variant) if apart else ())])
+    trained = ", ".join([precision, *(variant_lines(variant) if distinction else ())])
     of, trained = f"{_of(points)}{_peaks(points, ', ')}", f"trained in {trained}; bars: 95 % interval"
     below = [f"utilization, % of {of}", trained]
     if post2021:
@@ -294,11 +296,11 @@ def _ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: fi
         figure_panels.dots(axes, own, "value", "y", color=colour, marker=marker)
     for row, same in figure_panels.groups(points, "row"):
         gaps = same[same["value"].isna()]
-        words = [figure_panels.why(status, "no peak") for status in gaps["status"]]
-        if len(gaps) == len(same) and len(set(words)) == 1:
-            figure_panels.write_word(axes, words[0], 0, rows.index(row), fontsize=7)
+        reasons = [figure_panels.why(status, "no peak") for status in gaps["status"]]
+        if len(gaps) == len(same) and len(set(reasons)) == 1:
+            figure_panels.write_word(axes, reasons[0], 0, rows.index(row), fontsize=7)
             continue
-        for gap, word in zip(figure_panels.records(gaps), words, strict=True):
+        for gap, word in zip(figure_panels.records(gaps), reasons, strict=True):
             figure_panels.write_word(axes, word, 0, gap["y"], looks[gap["series"]][0])
     short = ["\n".join(fitting(line, figure_panels.ROW_LETTERS) for line in row.split("\n")) for row in rows]
     figure_panels.label_rows(axes, short)
@@ -313,7 +315,7 @@ def _ratio_lines(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) ->
         figure_panels.dots(axes, _in_percent(own), "batch_size", "value", **look)
         for gap in figure_panels.records(own[own["value"].isna()]):
             gaps.append((float(gap["batch_size"]), figure_panels.why(gap["status"], "no peak"), colour))
-    figure_panels.hang_words(axes, gaps, len(looks))
+    figure_panels.write_reasons(axes, gaps, len(looks))
 
 
 def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
@@ -374,10 +376,10 @@ def _epoch_figure(points: pd.DataFrame, images: Sequence[int], models: Sequence[
         figure_panels.time_axis(axes, logarithmic)
     marks = figure_panels.marks_of(looks)  # a precision each, and what hollow marks and crosses are, if there are any
     marker = next(iter(looks.values()))[1]
-    for prefix, (words, look) in SERIES.items():
+    for prefix, (label, look) in SERIES.items():
         if points[f"{prefix}time_s"].notna().any():
             shown = {"marker": marker, "linestyle": "-", "linewidth": 1, **look}
-            marks.append(figure_panels.mark(words, color=figure_panels.GREY, **shown))
+            marks.append(figure_panels.mark(label, color=figure_panels.GREY, **shown))
     size = f" of {images[0]:,} images" if len(images) == 1 else ""
     below, up = ("batch size", "bars: 95 % interval"), f"time per epoch{size}, s"
     return figure_panels.finish(figure, drawn, marks, *below, spare=spare, upwards=up)
@@ -397,4 +399,4 @@ def _epoch_panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) ->
             figure_panels.dots(axes, known, "batch_size", "value", **full)
         lost = figure_panels.records(own[own["time_s"].isna()])
         gaps += [(float(row["batch_size"]), figure_panels.why(row["status"]), colour) for row in lost]
-    figure_panels.hang_words(axes, gaps, len(looks))
+    figure_panels.write_reasons(axes, gaps, len(looks))

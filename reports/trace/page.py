@@ -21,15 +21,15 @@ from reports.trace.lines import (
 )
 from reports.trace.text import (
     faults_table,
-    faults_words,
+    faults_text,
     heading,
     largest_table,
-    largest_words,
+    largest_text,
     ratios_table,
     time_tables,
     totals_table,
 )
-from reports.trace.timeline import Timeline, TraceView, kernel_words, sentence, timeline
+from reports.trace.timeline import Timeline, TraceView, kernel_label, sentence, timeline
 
 MOST = 40
 """Rows of kernels and of modules; all of them are in the JSON document and in kernels.csv.gz."""
@@ -43,7 +43,7 @@ CAPTIONS = {
 }
 
 _LETTERS = 160
-_WORDS = frozenset(("after", "before", "the host", "begins at"))
+_TEXT_COLUMNS = frozenset(("after", "before", "the host", "begins at"))
 
 
 def to_html(trace: TraceView, device: Device | None = None) -> str:
@@ -54,10 +54,10 @@ def to_html(trace: TraceView, device: Device | None = None) -> str:
         ("FLOP of convolutions and matrix products, by phase.", totals_table(trace)),
         ("Backward ÷ forward by kind of operation; the rule of thumb is 2.", ratios_table(trace)),
         (
-            f"{largest_words(trace)} More than the peak of fp32: Winograd or FFT, which multiply less.",
+            f"{largest_text(trace)} More than the peak of fp32: Winograd or FFT, which multiply less.",
             largest_table(trace, MOST, rated=True, device=device),
         ),
-        (faults_words(trace), faults_table(trace)),
+        (faults_text(trace), faults_table(trace)),
     )
     tables = [(caption, table) for caption, table in counts if table.rows]
     counted = [page_table(table, caption, f"counts-{number}") for number, (caption, table) in enumerate(tables, 1)]
@@ -97,8 +97,8 @@ def _gaps_table(shown: Timeline) -> PageTable:
             si_time((gap.start_ns - shown.begin_ns) / 1e9),
             TableCell(si_time(gap.time_ns / 1e9), gap.time_ns / 1e9),
             TableCell(percent(gap.time_ns / shown.length_ns), gap.time_ns / shown.length_ns),
-            kernel_words(gap.after, 90),
-            kernel_words(gap.before, 90) if gap.before else "the end of the step",
+            kernel_label(gap.after, 90),
+            kernel_label(gap.before, 90) if gap.before else "the end of the step",
             gap.host or "nothing recorded",
         )
         for gap in shown.gaps
@@ -108,4 +108,4 @@ def _gaps_table(shown: Timeline) -> PageTable:
         "host meanwhile."
     )
     columns = ("begins at", "lasts", "share", "after", "before", "the host")
-    return PageTable(caption, columns, rows, _WORDS, anchor="gaps-table")
+    return PageTable(caption, columns, rows, _TEXT_COLUMNS, anchor="gaps-table")

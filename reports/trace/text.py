@@ -30,7 +30,7 @@ from reports.trace.lines import (
     without_count,
 )
 from reports.trace.rates import GROUPS, rates, time_ratios, time_shares, utilization
-from reports.trace.timeline import TraceView, has_states, kernel_counts, kernel_words, sentence, timeline
+from reports.trace.timeline import TraceView, has_states, kernel_counts, kernel_label, sentence, timeline
 from results.records import rows as records_rows
 from results.records.counts import Kernel, OperationInstance
 from results.records.rows import header
@@ -228,13 +228,13 @@ def to_text(trace: TraceView, device: Device | None = None, width: int = WIDTH, 
     if (ratios := ratios_table(trace)).rows:
         parts += ["", ratios, ""]
     if (faults := faults_table(trace)).rows:
-        parts += [faults_words(trace), "", faults, ""]
+        parts += [faults_text(trace), "", faults, ""]
     elif not any(instance.kind in PRODUCTS for instance in trace.cleaned.instances):
         parts.append("No product was found to count.")
     elif has_states(trace):
         parts.append("No fault was found.")
     if (operations := largest_table(trace)).rows:
-        parts += [largest_words(trace), "", operations, ""]
+        parts += [largest_text(trace), "", operations, ""]
     if (shown := timeline(trace)) is not None:
         parts += [sentence(shown), ""]
     elif (trace.cleaned.kernels["untimed"] > 0).any():
@@ -324,7 +324,7 @@ def kind_ratios(trace: TraceView) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def faults_words(trace: TraceView) -> str:
+def faults_text(trace: TraceView) -> str:
     """What stands above the table of faults."""
     if has_states(trace):
         return "Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."
@@ -349,7 +349,7 @@ def faults_table(trace: TraceView) -> TextTable:
     return TextTable([*columns[:2], columns[3]], of_recording)
 
 
-def largest_words(trace: TraceView) -> str:
+def largest_text(trace: TraceView) -> str:
     """What stands above the table of the largest operations."""
     if has_states(trace):
         return "The largest operations; found: how often each of its products was counted, 1 is right."
@@ -391,7 +391,7 @@ def largest_table(
             own = kernels[kernels["instance"].isin([i.index for i in timed])]
             speeds = rates(timed, own, device) if device is not None else ()
             row += [si_time(time_s), si(flop / time_s, "FLOP/s")] if timed else [DASH, DASH]
-            row += [percent(speeds[0].ratio) if speeds else DASH, kernel_words(kernel_of.get(first.index) or DASH)]
+            row += [percent(speeds[0].ratio) if speeds else DASH, kernel_label(kernel_of.get(first.index) or DASH)]
         rows.append(row)
     return TextTable(columns, rows)
 
@@ -410,7 +410,7 @@ def time_tables(trace: TraceView, most: int = _LONGEST, letters: int = _KERNEL_L
         columns += [TableColumn("count"), TableColumn("time", right=True), TableColumn("share", right=True)]
         lines = []
         for row in rows[:most]:
-            name = kernel_words(row["name"], letters) if key == "kernels_by_time" else row["name"]
+            name = kernel_label(row["name"], letters) if key == "kernels_by_time" else row["name"]
             numbers = (str(row["kernels"]), si_time(row["time_s"]), percent(row["time_ratio"]))
             lines.append([fitting(name or DASH, letters), row["phase"] or DASH, *numbers])
         if key == "phases_by_time":

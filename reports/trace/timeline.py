@@ -68,7 +68,7 @@ def has_states(trace: TraceView) -> bool:
     return trace.pyprof_rule or trace.source == "pyprof"
 
 
-def kernel_words(name: str, letters: int = 10_000) -> str:
+def kernel_label(name: str, letters: int = 10_000) -> str:
     """A kernel's name to be read: without its parameters and ATen's namespaces, and cut at its end, since names begin
     with what differs.
 
@@ -77,10 +77,10 @@ def kernel_words(name: str, letters: int = 10_000) -> str:
     """
     text = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
     depth, end = 0, len(text)
-    for at, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += {"<": 1, ">": -1}.get(letter, 0)
-        if letter == "(" and not depth and at and not text[at - 1].isspace():
-            end = at
+        if letter == "(" and not depth and index and not text[index - 1].isspace():
+            end = index
             break
     text = text[:end].strip() or name
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
@@ -193,11 +193,13 @@ def _window(kernels: pd.DataFrame, steps: pd.Series[float], untimed: set[float])
     if starts.empty:
         return int(kernels["start_ns"].min()), last, None
     middle, final = (len(starts) - 1) // 2, len(starts) - 1
-    timed = [at for at, step in enumerate(starts.index) if step not in untimed and not (untimed and at == final)]
+    timed = [
+        index for index, step in enumerate(starts.index) if step not in untimed and not (untimed and index == final)
+    ]
     if not timed:
         return None
-    at = min(timed, key=lambda at: abs(at - middle))
-    return int(starts.iloc[at]), int(starts.iloc[at + 1]) if at < final else last, int(starts.index[at])
+    index = min(timed, key=lambda index: abs(index - middle))
+    return int(starts.iloc[index]), int(starts.iloc[index + 1]) if index < final else last, int(starts.index[index])
 
 
 def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap, ...]:
@@ -212,14 +214,14 @@ def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap
     order = np.argsort(-free, kind="stable")[:LONGEST_GAPS]
     return tuple(
         Gap(
-            int(reach[at]),
-            int(free[at]),
-            names[last[at]],
-            names[at + 1] if at + 1 < len(names) else "",
-            "" if host is None else _host_text(host, int(reach[at]), int(before[at])),
+            int(reach[index]),
+            int(free[index]),
+            names[last[index]],
+            names[index + 1] if index + 1 < len(names) else "",
+            "" if host is None else _host_text(host, int(reach[index]), int(before[index])),
         )
-        for at in order.tolist()
-        if free[at] > LEAST_GAP_RATIO * (end - start[0])
+        for index in order.tolist()
+        if free[index] > LEAST_GAP_RATIO * (end - start[0])
     )
 
 
@@ -238,11 +240,11 @@ def sentence(timeline: Timeline) -> str:
     length = timeline.length_ns or 1
     free, copies = timeline.length_ns - timeline.busy_ns, timeline.busy_ns - timeline.kernels_ns
     rest = f"nothing ran for {si_time(free / 1e9)} ({percent(free / length)})" if free else "without a gap"
-    alone = f", copies and fills alone for {digits(100 * copies / length, 2)} %" if copies else ""
+    copies_only = f", copies and fills alone for {digits(100 * copies / length, 2)} %" if copies else ""
     ran = f"{what} ran for {digits(100 * timeline.kernels_ns / length, 2)} %"
     others = "".join(
         f" Device {number}: kernels ran for {digits(100 * ns / length, 2)} % of the same time."
         for number, ns in timeline.others.items()
     )
     device = f" of device {timeline.device}" if timeline.others else ""
-    return f"{where}: {si_time(timeline.length_ns / 1e9)}, of which {ran}{device}{alone}; {rest}.{others}"
+    return f"{where}: {si_time(timeline.length_ns / 1e9)}, of which {ran}{device}{copies_only}; {rest}.{others}"

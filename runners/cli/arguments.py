@@ -208,9 +208,9 @@ class _Formatter(argparse.HelpFormatter):
         super().__init__(prog, **{**settings, "width": width, "max_help_position": 32})
 
     def _format_usage(self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any) -> str:
-        """argparse's for the places, with one word for the options, which are listed below."""
-        places = [action for action in actions if not action.option_strings]
-        return super()._format_usage(usage, places, *rest).rstrip() + " [options]\n\n"
+        """argparse's for the positional ones, with one word for the options, which are listed below."""
+        positional = [action for action in actions if not action.option_strings]
+        return super()._format_usage(usage, positional, *rest).rstrip() + " [options]\n\n"
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         """argparse's, with a list's name once."""

@@ -92,9 +92,9 @@ def guarded(run: Callable[[], int], about: str = "") -> int:
         return _print_error(f"{about}{type(fault).__name__}: {fault} ({DEBUG}=1 shows where)", FAILED)
 
 
-def _print_error(words: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # where nobody can be told, the code still says it
-        say(f"error: {printable(shortened(' '.join(instructed(words).split()), LONGEST_LINE))}")
+        say(f"error: {printable(shortened(' '.join(instructed(message).split()), LONGEST_LINE))}")
     return code
 
 

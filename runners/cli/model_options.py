@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from measure.trace.recording import Recording
 
 
-WORDS = ("input", "batch", "frozen", "checkpoint")
+TEXT_OPTIONS = ("input", "batch", "frozen", "checkpoint")
 """What the factory takes that is no size."""
 
 LAYOUTS = ("channels_first", "channels_last")
@@ -157,7 +157,7 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
     from workloads.catalogue.model_names import check, parse_shapes
 
     for name in options.hyper or {}:
-        if name in WORDS:
+        if name in TEXT_OPTIONS:
             raise Mistake(f"--size: expected sizes that no other option says, got {name}")
     with as_mistake(ValueError, Unavailable):
         for model in models:
@@ -170,8 +170,8 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 
 def hyper_of(options: Namespace) -> dict[str, Any]:
     """What the factory takes beside the model."""
-    words = {name: value for name in WORDS if (value := getattr(options, name))}
-    return {**(options.hyper or {}), **words}
+    texts = {name: value for name in TEXT_OPTIONS if (value := getattr(options, name))}
+    return {**(options.hyper or {}), **texts}
 
 
 WITH_KERNELS = {

@@ -82,23 +82,23 @@ def json_text(document: Any) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def say(words: str) -> None:
+def say(message: str) -> None:
     """Print a line about the answer on stderr: one line in a log, broken between words on a terminal."""
     if sys.stderr.isatty():
-        words = "\n".join(wrap(words, min(page_width(sys.stderr), MOST_PROSE), rest="  "))
-    print(words, file=sys.stderr, flush=True)
+        message = "\n".join(wrap(message, min(page_width(sys.stderr), MOST_PROSE), rest="  "))
+    print(message, file=sys.stderr, flush=True)
 
 
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def writing(path: Path, beside: str = "") -> Iterator[None]:
-    """Turns what the system says meanwhile into a StoreFault. beside: what there is to say of other files."""
+def writing(path: Path, other_files: str = "") -> Iterator[None]:
+    """Turns what the system says meanwhile into a StoreFault. other_files: what there is to say of those."""
     try:
         yield
     except OSError as fault:
-        raise StoreFault(f"{path} could not be written: {fault.strerror or fault}{beside}") from fault
+        raise StoreFault(f"{path} could not be written: {fault.strerror or fault}{other_files}") from fault
 
 
 def make(out: Path) -> None:
@@ -114,10 +114,10 @@ def reserve(path: Path) -> None:
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
-def put(path: Path, content: str | bytes, beside: str = "") -> None:
+def put(path: Path, content: str | bytes, other_files: str = "") -> None:
     """One file, and the directories above it; an equal one is left alone. Raises StoreFault."""
     data = content.encode() if isinstance(content, str) else content
-    with writing(path, beside):
+    with writing(path, other_files):
         disk.make_directory(disk.DISK, path.parent)
         if not (path.is_file() and path.read_bytes() == data):
             disk.replace(disk.DISK, path, data)
@@ -133,13 +133,13 @@ def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
 
 
 def put_figures(
-    folder: Path, draw: Callable[[], Mapping[str, bytes]], faults: list[str], beside: str = ""
+    folder: Path, draw: Callable[[], Mapping[str, bytes]], faults: list[str], other_files: str = ""
 ) -> dict[str, str]:
     """Figures in their folder, in place of those of an earlier report; name → SVG text. Where they cannot be drawn
     there is a line in `faults`, and earlier ones stay. Raises StoreFault."""
     drawn = attempt("figures", draw, faults) or {}
     for name, content in drawn.items():
-        put(folder / name, content, beside)
+        put(folder / name, content, other_files)
     if not faults:
         remove_others(folder, drawn)
     return {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
@@ -169,15 +169,15 @@ WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
 """Modules that the requirements bring, by their name at import."""
 
 
-def instructed(words: str) -> str:
-    """What to install, where the words say that one of our requirements is missing; else the words."""
-    name = match[1] if (match := re.search(r"No module named '(\w+)", words)) else ""
+def instructed(message: str) -> str:
+    """What to install, where a message says that one of our requirements is missing; else the message."""
+    name = match[1] if (match := re.search(r"No module named '(\w+)", message)) else ""
     if name in WITHOUT_TORCH:
         also = "; requirements-report.txt is enough for what needs no torch"
         return f"{name} is not installed: python -m pip install -r requirements.txt{also}"
     if name in WITH_TORCH:
         return f"{name} is not installed: python -m pip install -r requirements.txt"
-    return words
+    return message
 
 
 def title(cell: Cell | Run) -> str:
@@ -195,10 +195,10 @@ def replaces(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def passing(words: str) -> None:
+def passing(message: str) -> None:
     """A line that the next one replaces, on a terminal only; "": none any more."""
     if replaces(sys.stderr):
-        fitting = wrap(words, page_width(sys.stderr) - 1)[:1]
+        fitting = wrap(message, page_width(sys.stderr) - 1)[:1]
         print(f"\r\033[K{''.join(fitting)}", end="", file=sys.stderr, flush=True)
 
 
@@ -243,7 +243,7 @@ class Progress:
     def expect(self, planned_s: float) -> None:
         """The least that all cells take together, by the plan; a log is told it."""
         if self._bar is None and planned_s:
-            self.say(f"{self._total} cell{'s' * (self._total != 1)}, at least {_words(planned_s)} by the plan")
+            self.say(f"{self._total} cell{'s' * (self._total != 1)}, at least {_duration_text(planned_s)} by the plan")
 
     def stage(self, cell: Cell, doing: str) -> None:
         """What happens to a cell now; a terminal shows it, a log does not."""
@@ -259,7 +259,11 @@ class Progress:
             self.say(line)
             return
         took, waiting = f"{run.duration_s:.0f} s" if run.duration_s is not None else "", self._total - self._done
-        left = f"about {_words((time.monotonic() - self._origin_s) / self._done * waiting)}" if waiting > 0 else "none"
+        left = (
+            f"about {_duration_text((time.monotonic() - self._origin_s) / self._done * waiting)}"
+            if waiting > 0
+            else "none"
+        )
         self.say(f"[{self._done}/{self._total}] {line}; {took}, {left} left")
 
     def say(self, text: str) -> None:
@@ -270,5 +274,5 @@ class Progress:
             self._bar.console.print(printable(text), highlight=False, markup=False)
 
 
-def _words(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -142,8 +142,8 @@ class Session:
     def _with_passes(
         self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch
     ) -> CellMeasurement | WorkerFault:
-        """Run the other passes of a cell, each a task of its own: one that ends its process costs itself and those after
-        it, which find no model any more. An error of the device is the cell's."""
+        """Run the other passes of a cell, each a task of its own: one that ends its process costs itself and the later
+        ones, which find no model any more. An error of the device is the cell's."""
         whole, lost = PassFindings(), ""
         for pass_name, profiled in tasks(works_of(cell)):
             if lost:

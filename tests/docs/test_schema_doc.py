@@ -144,7 +144,7 @@ def test_the_statuses_are_those_of_the_code() -> None:
 
 def test_the_warnings_that_reports_put_into_words_are_explained() -> None:
     codes = re.findall(r"^`(\w+)`[^|]* \|", _section("Warnings"), re.MULTILINE)
-    assert set(numbers.MARK_WORDS) <= set(codes)
+    assert set(numbers.MARK_TEXTS) <= set(codes)
 
 
 def test_the_history_ends_with_the_version_in_use() -> None:

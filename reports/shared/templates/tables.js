@@ -71,24 +71,24 @@ const tables = (() => {
   const filterable = table => {
     const rows = [...table.tBodies[0].rows];
     if (rows.length < WORTH_FILTERING || rows.some(row => "path" in row.dataset)) return;
-    const [tools, label, words, count] = ["div", "label", "input", "output"].map(name => document.createElement(name));
+    const [tools, label, filter, count] = ["div", "label", "input", "output"].map(name => document.createElement(name));
     tools.className = "tools";
-    words.type = "search";
-    words.setAttribute("aria-label", "Filter the rows of: " + table.caption.textContent.trim());
-    label.append("Filter rows ", words);
+    filter.type = "search";
+    filter.setAttribute("aria-label", "Filter the rows of: " + table.caption.textContent.trim());
+    label.append("Filter rows ", filter);
     tools.append(label, count);
     const apply = () => {
-      const asked = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const terms = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const row of rows) {
         const text = row.textContent.toLowerCase();
-        const stays = asked.every(word => text.includes(word));
+        const stays = terms.every(word => text.includes(word));
         row.classList.toggle("out", !stays);
         shown += stays;
       }
-      count.textContent = asked.length ? `${shown} of ${rows.length} rows` : `${rows.length} rows; headings sort`;
+      count.textContent = terms.length ? `${shown} of ${rows.length} rows` : `${rows.length} rows; headings sort`;
     };
-    words.addEventListener("input", apply);
+    filter.addEventListener("input", apply);
     table.closest(".scroll").before(tools);
     apply();
   };

@@ -37,7 +37,7 @@ def counted() -> ModelCounts:
     return ModelCounts(
         **MODEL, parameters=None, exact={"forward": 600_000_000, "backward": 1_200_000_000}, other_flop={},
         not_understood={},
-        accounts=(
+        attributions=(
             account("fvcore", "forward", 314_193_216, 600_000_000, "mac"),
             account("own", "forward", 600_000_000, 600_000_000, "flop"),
             account("own", "backward", 1_200_000_000, 1_200_000_000, "flop"),
@@ -175,8 +175,8 @@ def test_what_is_no_number_is_one_line(text: str) -> None:
 
 
 def test_a_count_that_is_partial_explains_no_number_and_says_so(counted: ModelCounts) -> None:
-    accounts = [replace(each, exact_flop=None, unexplained_flop=None) for each in counted.accounts]
-    found = count_pasted.explain(replace(counted, accounts=accounts), count_pasted.parse("fvcore=314M")[0])
+    attributions = [replace(each, exact_flop=None, unexplained_flop=None) for each in counted.attributions]
+    found = count_pasted.explain(replace(counted, attributions=attributions), count_pasted.parse("fvcore=314M")[0])
     assert (found.matched, found.exact_flop, found.causes) == (False, None, ())
     assert found.reason == "fvcore: the exact count is partial, so that no number is explained by it"
 

@@ -77,9 +77,9 @@ def test_a_training_step_has_memory_and_a_largest_batch(document):
 @pytest.mark.parametrize("largest", [0, 1, 2, 3, 40])
 def test_a_batch_of_one_is_traced_only_where_two_do_not_fit(largest):
     steps = Steps(StepOptions("synthetic_matmul", optimizer="sgd", hyper={"width": 4096}))
-    bytes_free = max(moments(steps.at(largest + 1), "cuda", None)) - 1  # of the first batch that does not fit
+    bytes_free = max(moments(steps.trace_of(largest + 1), "cuda", None)) - 1  # of the first batch that does not fit
     batches = []
-    steps = Steps(steps.asked, lambda asked, batch: batches.append(batch) or trace_batch(asked, batch))
+    steps = Steps(steps.options, lambda asked, batch: batches.append(batch) or trace_batch(asked, batch))
     assert _largest(steps, math.ceil(bytes_free / (1 - MARGIN_RATIO)), "").largest_batch == largest
     assert (1 in batches) == (largest < 2)
 
