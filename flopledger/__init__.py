@@ -54,7 +54,7 @@ __all__ = [
     "retain_freed_memory",
 ]
 
-_PLACES = {
+_LOCATIONS = {
     "__version__": "results.version:VERSION",
     "Inconsistent": "results.errors:Inconsistent",
     "MeterOptions": "measure.meter.meter:MeterOptions",
@@ -81,9 +81,9 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _LOCATIONS:
         raise AttributeError(f"module 'flopledger' has no attribute {name!r}")
-    module, _, attribute = _PLACES[name].partition(":")
+    module, _, attribute = _LOCATIONS[name].partition(":")
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value

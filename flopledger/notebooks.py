@@ -55,8 +55,8 @@ def main(files: list[str]) -> str:
     if done.returncode:
         lines = done.stderr.splitlines() or ["no reason given"]
         reason = next((line for line in lines if line.startswith("ERROR")), lines[0])
-        beside = f" beside {', '.join(pins)}" if pins else ""
-        return f"pip could not install{beside}: {reason}"
+        with_pins = f" beside {', '.join(pins)}" if pins else ""
+        return f"pip could not install{with_pins}: {reason}"
     return f"ready: {', '.join(held())}"
 
 

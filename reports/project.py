@@ -325,7 +325,7 @@ LABELS: Mapping[str, tuple[str, str]] = {"flop": ("training compute", "FLOP"), "
 
 @dataclass(frozen=True)
 class GpuHoursAnswer:
-    """All that a question about compute has for an answer. given: the numbers of the question; answer: the name of the main one."""
+    """All that answers a question about compute. given: its numbers; answer: the name of the main one."""
 
     given: Mapping[str, float]
     answer: str

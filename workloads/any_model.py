@@ -37,8 +37,8 @@ def fault_text(fault: BaseException) -> str:
     """An exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of code
     that raised it."""
     frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
-    words = str(fault) or (frames[-1].line if frames else "") or ""
-    return plain_words(f"{type(fault).__name__}: {' '.join(words.split())[:300]}")
+    message = str(fault) or (frames[-1].line if frames else "") or ""
+    return plain_words(f"{type(fault).__name__}: {' '.join(message.split())[:300]}")
 
 
 @contextlib.contextmanager
@@ -130,28 +130,30 @@ def positional(
         return tuple(inputs)
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     order = [parameter for parameter in parameters if parameter.kind in kinds]
-    places = {parameter.name: place for place, parameter in enumerate(order)}
+    positions = {parameter.name: index for index, parameter in enumerate(order)}
     for name in named:
-        _check_has_position(name, places, parameters, len(inputs))
-    last = max(places[name] for name in named)
+        _check_has_position(name, positions, parameters, len(inputs))
+    last = max(positions[name] for name in named)
     rest = [_argument(parameter, named) for parameter in order[len(inputs) : last + 1]]
     return (*inputs, *rest)
 
 
 def _check_has_position(
-    name: str, places: Mapping[str, int], parameters: Iterable[inspect.Parameter], taken: int
+    name: str, positions: Mapping[str, int], parameters: Iterable[inspect.Parameter], taken: int
 ) -> None:
-    if name in places:
-        if places[name] < taken:
-            raise ValueError(f"input {name!r} is given twice: by its name and as input {places[name] + 1}")
+    if name in positions:
+        if positions[name] < taken:
+            raise ValueError(f"input {name!r} is given twice: by its name and as input {positions[name] + 1}")
         return
     kinds = {parameter.kind for parameter in parameters}
     keyword_only = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
     if name in keyword_only or inspect.Parameter.VAR_KEYWORD in kinds:
         raise Unavailable(
-            f"forward takes {name!r} by name only; counters pass inputs by position{nearest(name, places)}"
+            f"forward takes {name!r} by name only; counters pass inputs by position{nearest(name, positions)}"
         )
-    raise ValueError(f"forward takes no {name!r}; it takes {', '.join(places) or 'nothing'}{nearest(name, places)}")
+    raise ValueError(
+        f"forward takes no {name!r}; it takes {', '.join(positions) or 'nothing'}{nearest(name, positions)}"
+    )
 
 
 def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
@@ -229,7 +231,9 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
         with torch.no_grad():
             model(*inputs)
     except Exception as fault:  # noqa: BLE001  any way to fail is the answer
-        where = next((place for seen, place in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}")
+        where = next(
+            (location for seen, location in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}"
+        )
         return f"{where}: {fault_text(fault)}"
     finally:
         handle.remove()

@@ -63,8 +63,8 @@ class Cell(nn.Module):
         if self.noise and self.training:
             weight = weight + self.noise * torch.randn_like(weight)
         gates = nn.functional.linear(torch.cat([inputs, state[0]], dim=1), weight, self.gates.bias)
-        entered, new, kept, shown = gates.chunk(4, dim=1)
-        memory = state[1] * (kept + 1.0).sigmoid() + entered.sigmoid() * new.tanh()
+        entered, new, forget, shown = gates.chunk(4, dim=1)
+        memory = state[1] * (forget + 1.0).sigmoid() + entered.sigmoid() * new.tanh()
         return memory.tanh() * shown.sigmoid(), memory
 
     def zeros(self, like: torch.Tensor) -> State:

@@ -76,8 +76,8 @@ def as_batch(batch: Any) -> Batch:
     if isinstance(batch, Batch):
         return batch
     if isinstance(batch, tuple) and batch and isinstance(batch[-1], dict):  # as --input gives them: by place, by name
-        *places, named = batch
-        batch = named if not places else places[0] if len(places) == 1 and not named else tuple(places)
+        *positional, named = batch
+        batch = named if not positional else positional[0] if len(positional) == 1 and not named else tuple(positional)
     return Batch((batch,), None)
 
 

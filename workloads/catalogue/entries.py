@@ -154,7 +154,7 @@ _SMALL = {
 most. memnet and autoenc are small as they are."""
 
 
-def _changed(known: CatalogueEntry, sizes: Mapping[str, int], **facts: object) -> CatalogueEntry:
+def _variant(known: CatalogueEntry, sizes: Mapping[str, int], **facts: object) -> CatalogueEntry:
     return replace(known, hyper={**known.hyper, **sizes}, **facts)  # type: ignore[arg-type]
 
 
@@ -166,7 +166,7 @@ def base(name: str) -> str:
 _LARGE = {
     **_CODED,
     **{
-        f"{name}@{AS_PAPER}": _changed(_CODED[name], sizes, variant=AS_PAPER, **facts)
+        f"{name}@{AS_PAPER}": _variant(_CODED[name], sizes, variant=AS_PAPER, **facts)
         for name, (sizes, facts) in _PAPER.items()
     },
     f"seq2seq@{FUSED}": replace(_CODED["seq2seq"], variant=FUSED),
@@ -175,7 +175,7 @@ _LARGE = {
 ENTRIES: Mapping[str, CatalogueEntry] = {
     **_LARGE,
     **{
-        f"{name}{SMALL}": _changed(known, _SMALL[base(name)][1], batch_size=_SMALL[base(name)][0])
+        f"{name}{SMALL}": _variant(known, _SMALL[base(name)][1], batch_size=_SMALL[base(name)][0])
         for name, known in _LARGE.items()
     },
 }

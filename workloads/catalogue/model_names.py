@@ -272,8 +272,8 @@ def _check_file(spec: Spec) -> None:
     path = Path(spec.target).expanduser()
     check_regular(path)
     if not path.is_file():
-        beside = path.parent.glob("*.py") if path.parent.is_dir() else ()
-        raise ValueError(f"{spec.text}: there is no file {spec.target}{nearest(path.name, (p.name for p in beside))}")
+        siblings = path.parent.glob("*.py") if path.parent.is_dir() else ()
+        raise ValueError(f"{spec.text}: there is no file {spec.target}{nearest(path.name, (p.name for p in siblings))}")
     _check_function(spec, path.read_text(encoding="utf-8", errors="replace"), spec.target)
 
 

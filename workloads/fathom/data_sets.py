@@ -150,10 +150,10 @@ def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     last = [t for t in range(FRAMES - 1, len(frames) - 1) if not ended[t - FRAMES + 1 : t].any()]
     if not last:
         raise ValueError(f"{path}: expected {FRAMES + 1} frames of one game in a row, got fewer")
-    at = torch.tensor(last).unsqueeze(1) - torch.arange(FRAMES)
+    frame_indices = torch.tensor(last).unsqueeze(1) - torch.arange(FRAMES)
     inputs = (
-        frames[at], held["actions"][at[:, 0]].long(), held["rewards"][at[:, 0]].float().sign(),
-        frames[at + 1], ended[at[:, 0]].float(),
+        frames[frame_indices], held["actions"][frame_indices[:, 0]].long(), held["rewards"][frame_indices[:, 0]].float().sign(),
+        frames[frame_indices + 1], ended[frame_indices[:, 0]].float(),
     )  # fmt: skip
     return sliced(inputs, None, size)
 
@@ -193,8 +193,8 @@ def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     story: list[list[int]] = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            place, _, text = line.partition(" ")
-            story = [] if int(place) == 1 else story
+            line_number, _, text = line.partition(" ")
+            story = [] if int(line_number) == 1 else story
             question, *answer = text.split("\t")
             words = memnet.numbers(question)
             if not answer:
@@ -264,7 +264,7 @@ def _texts(directory: Path) -> tuple[Path, Path]:
 def _vocabulary(sentences: list[list[str]], size: int) -> dict[str, int]:
     """Word → number, the more frequent the smaller; of equally frequent ones the first seen comes first."""
     counted = Counter(word for sentence in sentences for word in sentence)
-    return {word: WORDS + place for place, (word, _) in enumerate(counted.most_common(size - WORDS))}
+    return {word: WORDS + index for index, (word, _) in enumerate(counted.most_common(size - WORDS))}
 
 
 def _lines(path: Path) -> list[str]:

@@ -45,9 +45,9 @@ def image_batch(hyper: Mapping[str, int], size: int, device: torch.device, gener
     side = hyper["image_size"]
     labels = torch.randint(hyper["num_classes"], (size,), device=device, generator=generator)
     noise = torch.randn(size, CHANNELS, side, side, device=device, generator=generator)
-    at = torch.arange(side, device=device) / side
+    coordinates = torch.arange(side, device=device) / side
     across, down = 1 + labels % 32, labels // 32  # waves of a grating; 1,001 labels need 32 × 32 of them
-    waves = across.view(-1, 1, 1) * at + down.view(-1, 1, 1) * at.unsqueeze(1)
+    waves = across.view(-1, 1, 1) * coordinates + down.view(-1, 1, 1) * coordinates.unsqueeze(1)
     return Batch((noise + torch.cos(2 * torch.pi * waves).unsqueeze(1),), labels)
 
 
@@ -256,8 +256,8 @@ def pattern_batch(
     """Input and target: size × pixels, each of mean 0 and variance 1 over the samples."""
     shares = torch.randn(size, PATTERNS, device=device, generator=generator)
     noise = torch.randn(size, hyper["pixels"], device=device, generator=generator)
-    at = torch.arange(hyper["pixels"], device=device) / hyper["pixels"]
-    patterns = torch.cos(torch.pi * torch.arange(1, PATTERNS + 1, device=device).unsqueeze(1) * at)
+    coordinates = torch.arange(hyper["pixels"], device=device) / hyper["pixels"]
+    patterns = torch.cos(torch.pi * torch.arange(1, PATTERNS + 1, device=device).unsqueeze(1) * coordinates)
     images = (shares @ patterns + noise) / (patterns.square().sum(dim=0) + 1).sqrt()
     return Batch((images,), images)
 

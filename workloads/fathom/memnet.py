@@ -91,7 +91,7 @@ class MemNet(nn.Module):
         self.time = nn.Parameter(torch.empty(memory, embedding))
         self.between = nn.Linear(embedding, embedding, bias=False)
         self.answer = nn.Linear(embedding, vocab, bias=False)
-        self.register_buffer("places", places(sentence, embedding))
+        self.register_buffer("places", position_weights(sentence, embedding))
         for weight in self.parameters():
             nn.init.normal_(weight, std=0.1)
         for words in (self.story, self.question):
@@ -107,11 +107,11 @@ class MemNet(nn.Module):
         return logits
 
 
-def places(sentence: int, embedding: int) -> torch.Tensor:
+def position_weights(sentence: int, embedding: int) -> torch.Tensor:
     """sentence × embedding weights of word j's component k: 1 + 4 (k - (e + 1) / 2) (j - (s + 1) / 2) / (e s)."""
-    words = torch.arange(1, sentence + 1) - (sentence + 1) / 2
+    word_offset = torch.arange(1, sentence + 1) - (sentence + 1) / 2
     components = torch.arange(1, embedding + 1) - (embedding + 1) / 2
-    return 1 + 4 * words.unsqueeze(1) * components / (embedding * sentence)
+    return 1 + 4 * word_offset.unsqueeze(1) * components / (embedding * sentence)
 
 
 def loss(logits: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:

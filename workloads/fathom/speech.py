@@ -174,8 +174,8 @@ def sphere(path: Path) -> tuple[torch.Tensor, int]:
         raise ValueError(f"{path}: expected NIST SPHERE, which begins with NIST_1A; got {held[:8]!r}")
     try:
         start = int(held[8:16])
-        words = [line.split() for line in held[:start].decode("ascii").splitlines()[2:]]
-        fields = {word[0]: word[2] for word in words if len(word) >= 3}
+        header = [line.split() for line in held[:start].decode("ascii").splitlines()[2:]]
+        fields = {word[0]: word[2] for word in header if len(word) >= 3}
         count, rate = int(fields["sample_count"]), int(fields["sample_rate"])
     except (ValueError, KeyError, UnicodeDecodeError) as fault:
         raise ValueError(f"{path}: its header is damaged: {type(fault).__name__}: {fault}") from fault
@@ -213,22 +213,24 @@ def _filters(size: int, rate: int) -> torch.Tensor:
     """Triangles that overlap by half, equally wide on the mel scale: MELS × frequencies."""
     top = 2595 * math.log10(1 + rate / 2 / 700)
     edges = 700 * (10 ** (torch.linspace(0, top, MELS + 2) / 2595) - 1)
-    at = torch.linspace(0, rate / 2, size // 2 + 1)
+    frequencies = torch.linspace(0, rate / 2, size // 2 + 1)
     low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    return torch.minimum((at - low) / (middle - low), (high - at) / (high - middle)).clamp(min=0)
+    return torch.minimum((frequencies - low) / (middle - low), (high - frequencies) / (high - middle)).clamp(min=0)
 
 
 def _phonemes(path: Path) -> list[int]:
     """The numbers of a transcription, which stands beside the sound: lines of begin, end and phoneme."""
-    beside = next((path.with_suffix(end) for end in (".PHN", ".phn") if path.with_suffix(end).is_file()), None)
-    if beside is None:
+    transcription = next((path.with_suffix(end) for end in (".PHN", ".phn") if path.with_suffix(end).is_file()), None)
+    if transcription is None:
         raise ValueError(f"{path}: expected its transcription {path.with_suffix('.PHN').name} beside it, there is none")
     phonemes = []
-    for number, line in enumerate(beside.read_text(encoding="ascii", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(transcription.read_text(encoding="ascii", errors="replace").splitlines(), start=1):
         *span, phoneme = line.split() or [""]
         if len(span) != 2 or phoneme not in PHONEMES:
-            raise ValueError(f"{beside}, line {number}: expected begin, end and a phoneme of TIMIT, got {line[:60]!r}")
+            raise ValueError(
+                f"{transcription}, line {number}: expected begin, end and a phoneme of TIMIT, got {line[:60]!r}"
+            )
         phonemes.append(PHONEMES.index(phoneme))
     if not phonemes:
-        raise ValueError(f"{beside}: expected phonemes, the file is empty")
+        raise ValueError(f"{transcription}: expected phonemes, the file is empty")
     return phonemes
