@@ -150,10 +150,10 @@ def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     last = [t for t in range(FRAMES - 1, len(frames) - 1) if not ended[t - FRAMES + 1 : t].any()]
     if not last:
         raise ValueError(f"{path}: expected {FRAMES + 1} frames of one game in a row, got fewer")
-    frame_indices = torch.tensor(last).unsqueeze(1) - torch.arange(FRAMES)
+    indices = torch.tensor(last).unsqueeze(1) - torch.arange(FRAMES)
     inputs = (
-        frames[frame_indices], held["actions"][frame_indices[:, 0]].long(), held["rewards"][frame_indices[:, 0]].float().sign(),
-        frames[frame_indices + 1], ended[frame_indices[:, 0]].float(),
+        frames[indices], held["actions"][indices[:, 0]].long(), held["rewards"][indices[:, 0]].float().sign(),
+        frames[indices + 1], ended[indices[:, 0]].float(),
     )  # fmt: skip
     return sliced(inputs, None, size)
 

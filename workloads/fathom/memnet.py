@@ -94,8 +94,8 @@ class MemNet(nn.Module):
         self.register_buffer("places", position_weights(sentence, embedding))
         for weight in self.parameters():
             nn.init.normal_(weight, std=0.1)
-        for words in (self.story, self.question):
-            words.weight.data[PAD] = 0.0
+        for table in (self.story, self.question):
+            table.weight.data[PAD] = 0.0
 
     def forward(self, story: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
         state = (self.question(question) * self.places).sum(dim=1)
