@@ -81,7 +81,7 @@ def _computed(options: Namespace) -> int:
 
     inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in given.items()}}
     answer = GpuHoursAnswer(
-        asked=given,
+        given=given,
         answer="flop" if by_hours else "gpu_hours",
         answers=answers(function, inputs, options.confidence),
         reached=reached,

@@ -89,7 +89,7 @@ class RankSession(Session):
     def _measure_ceilings(self, order: Order, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
         cell, task = order.cell, "runners.sweep.rank_task:rank_ceilings"
         arguments = (order.session, cell.precision, budget_s, cell.malloc)
-        answers = self._answers(RankOrder(task, arguments, self._exchange.place.world, timeout_s))
+        answers = self._answers(RankOrder(task, arguments, self._exchange.process.world, timeout_s))
         self._of_ranks[cell.precision, cell.malloc] = {
             rank: _by_unit(answer.result) for rank, answer in answers.items() if isinstance(answer.result, list)
         }
