@@ -125,7 +125,7 @@ class Timed:
         mark("end")
 
     def profiled(self, **more: Any) -> Profile:
-        return profile_step(self, nn.Identity(), self.clock, **{"work": "batch", "cuda": False, **more})
+        return profile_step(self, nn.Identity(), self.clock, **{"pass_name": "batch", "cuda": False, **more})
 
 
 def test_the_first_step_is_not_timed_and_the_last_one_is_told():

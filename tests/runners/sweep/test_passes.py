@@ -78,10 +78,10 @@ def profiler(monkeypatch):
     """Runs the step once and records its work; `fails`: work → what it raises."""
     seen = SimpleNamespace(calls=[], fails={}, notes=())
 
-    def profile_step(step, model, clock, *, work, cuda, most_s, export):
-        seen.calls.append(SimpleNamespace(step=step, model=model, work=work, cuda=cuda, most_s=most_s))
-        if work in seen.fails:
-            raise seen.fails[work]
+    def profile_step(step, model, clock, *, pass_name, cuda, most_s, export):
+        seen.calls.append(SimpleNamespace(step=step, model=model, work=pass_name, cuda=cuda, most_s=most_s))
+        if pass_name in seen.fails:
+            raise seen.fails[pass_name]
         marks = []
         step(marks.append)
         seen.calls[-1].marks = marks
@@ -92,10 +92,12 @@ def profiler(monkeypatch):
             wall_s=0.5,
             device_s=0.5,
             sync_wait_s=0.1,
-            work="" if work == "batch" else work,
+            work="" if pass_name == "batch" else pass_name,
         )
-        recording = f"of {work}".encode() if export else b""
-        return SimpleNamespace(operations=(operation(work),), blocks=(block,), notes=seen.notes, recording=recording)
+        recording = f"of {pass_name}".encode() if export else b""
+        return SimpleNamespace(
+            operations=(operation(pass_name),), blocks=(block,), notes=seen.notes, recording=recording
+        )
 
     monkeypatch.setattr("runners.sweep.passes.profile_step", profile_step)
     return seen
