@@ -340,9 +340,9 @@ _DECADE = 8.0
 """A panel whose times differ more than this many times needs a logarithmic axis."""
 
 
-def epoch_times(works: Sequence[WorkTime]) -> dict[str, Figure]:
+def epoch_times(passes: Sequence[WorkTime]) -> dict[str, Figure]:
     """File name → figure; {} without epochs. works: of a run."""
-    rows = figure_panels.drawable([row for row in works if row.work == "epoch"], WorkTime)
+    rows = figure_panels.drawable([row for row in passes if row.work == "epoch"], WorkTime)
     if rows.empty:
         return {}
     points = _epoch_points(rows)
