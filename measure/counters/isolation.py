@@ -97,7 +97,8 @@ def count_isolated(
     factory: str,
     registry: Mapping[str, CounterEntry] = COUNTERS,
 ) -> list[FlopCount]:
-    """The rows of one counter at each batch size; a batch that failed is one row, of phase forward, with the reason.
+    """Return the rows of one counter at each batch size; a batch that failed is one row, of phase forward, with the
+    reason.
 
     timeout_s: for all batch sizes together. factory: "module:function" of the workload.
     """
@@ -127,7 +128,7 @@ def record_isolated(
     trainer: str = "",
     explainer: str = "",
 ) -> tuple[dict[int, CallRecording], Failure | None]:
-    """What a model calls, as counters run it, by batch size; and why there is no more, if there is not.
+    """Return what a model calls, as counters run it, by batch size; and why there is no more, if there is not.
 
     trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer: the
     same with function(model, inputs) -> why the model does not take them.
@@ -225,7 +226,7 @@ def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes:
 
 
 def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
-    """The workload and its model in evaluation. has_weights: else what modules hold has sizes and no values."""
+    """Return the workload and its model in evaluation. has_weights: else what modules hold has sizes and no values."""
     from measure.operations.fake_results import built_on_meta, modules_on_meta
 
     with contextlib.nullcontext() if has_weights else modules_on_meta():
@@ -256,8 +257,8 @@ def _weights_unset() -> Iterator[None]:
 
 
 def _count(task: Task, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
-    """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the first total:
-    that of the forward pass, for both passes together."""
+    """Return the adapter's rows at one batch size, with its time and the growth of the process's peak memory on the
+    first total: that of the forward pass, for both passes together."""
     inputs = _inputs(workload, size)
     start_s = time.perf_counter()
     try:
@@ -283,7 +284,7 @@ def _count(task: Task, workload: Any, model: Any, size: int, baseline_bytes: int
 
 
 def _inputs(workload: Any, size: int) -> Any:
-    """What the model is called with: the same in each process."""
+    """Return what the model is called with: the same in each process."""
     import torch
 
     inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
@@ -291,7 +292,8 @@ def _inputs(workload: Any, size: int) -> Any:
 
 
 def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights: bool) -> CallRecording:
-    """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
+    """Return what the model calls at one batch size, and the operations of a training step where a trainer gives
+    them."""
     from measure.counters.model_calls import record
 
     inputs = _inputs(workload, size)
@@ -313,8 +315,8 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
 
 
 def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
-    """What a model with weights calls while nobody listens; nothing where they are more than memory holds: the counter
-    that sees these calls has no count either."""
+    """Return what a model with weights calls while nobody listens; nothing where they are more than memory holds: the
+    counter that sees these calls has no count either."""
     from measure.counters.model_calls import plain_calls
 
     try:
@@ -331,7 +333,7 @@ def _load(target: str) -> Any:
 
 
 def _failure(fault: Exception) -> Failure:
-    """What an exception means for the row."""
+    """Return what an exception means for the row."""
     line = " ".join(str(fault).split())[:TAIL_CHARACTERS]
     if isinstance(fault, Unavailable):
         return Failure("unavailable", line)
@@ -341,6 +343,6 @@ def _failure(fault: Exception) -> Failure:
 
 
 def _peak_bytes() -> int:
-    """Largest resident set of this process so far; ru_maxrss is in kibibytes on Linux, in bytes on macOS."""
+    """Return largest resident set of this process so far; ru_maxrss is in kibibytes on Linux, in bytes on macOS."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -68,7 +68,8 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = True) -> CallRecording:
-    """model(*inputs) forward, and the backward pass of the sum of its outputs, as counters run them: in eval mode.
+    """Record model(*inputs) forward, and the backward pass of the sum of its outputs, as counters run them: in eval
+    mode.
 
     plain: whether to run the model once more, on its real tensors and without listening, for the elementwise calls.
 
@@ -155,11 +156,11 @@ class CallListener:
             yield
 
     def calls(self) -> Iterator[Call]:
-        """What was heard."""
+        """Return what was heard."""
         return (Call(index=index, **heard) for index, heard in enumerate(self._heard))
 
     def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
-        """The numbers of the storages of these tensors."""
+        """Return the numbers of the storages of these tensors."""
         numbers = map(self._recorder.storage_of, tensors)
         return frozenset(number for number in numbers if number is not None)
 
@@ -198,7 +199,8 @@ class CallListener:
         self._around.pop()
 
     def _path(self, module: torch.nn.Module) -> str:
-        """The name by which the module around calls it, else its first; one that is no part of the model has none."""
+        """Return the name by which the module around calls it, else its first; one that is no part of the model has
+        none."""
         paths = self._names.get(id(module))
         if not paths:
             return self._around[-1][0]
@@ -228,7 +230,8 @@ class CallListener:
 
 
 def _wrapped_for_fx() -> list[tuple[dict[str, Any], str]]:
-    """(module's globals, name) of the functions that their authors wrapped for torch.fx: its graphs stop there."""
+    """Return (module's globals, name) of the functions that their authors wrapped for torch.fx: its graphs stop
+    there."""
     known = getattr(torch.fx._symbolic_trace, "_wrapped_fns_to_patch", {})
     return [
         (space, name) for (_, name), space in known.items() if isinstance(space, dict) and callable(space.get(name))
@@ -258,7 +261,7 @@ def _type_name(kind: type) -> str:
 
 
 def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
-    """A value with tensors as their sizes; what is neither plain nor a container is the name of its type."""
+    """Return a value with tensors as their sizes; what is neither plain nor a container is the name of its type."""
     if isinstance(value, torch.Tensor):
         return Sized(tuple(int(size) for size in value.shape), storage_of(value))
     if isinstance(value, PLAIN):
@@ -277,8 +280,8 @@ FORWARD_ONLY = (PATH, "aten::conv2d", "aten::linear")
 
 
 def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainCall, ...]:
-    """Every call of add and mul in one pass forward and one back, and those of products that are calculated again, or
-    inside of another operator.
+    """Return every call of add and mul in one pass forward and one back, and those of products that are calculated
+    again, or inside of another operator.
 
     What belongs to the backward pass itself has no module.
     """
@@ -327,7 +330,8 @@ def _call(phase: str, event: Any, inside: tuple[tuple[str, int], ...]) -> PlainC
 
 @functools.cache
 def _is_whole(name: str) -> bool:
-    """Whether it is an operator that reaches the dispatcher as one: not `linear`, which is called as addmm or mm."""
+    """Return whether it is an operator that reaches the dispatcher as one: not `linear`, which is called as addmm or
+    mm."""
     space, _, bare = name.partition("::")
     packet = getattr(getattr(torch.ops, space), bare, None) if bare else None
     if packet is None:
@@ -336,7 +340,7 @@ def _is_whole(name: str) -> bool:
 
 
 def _is_composite(overload: str) -> bool:
-    """Whether it is made of other operators. TorchScript has overloads that the dispatcher does not know."""
+    """Return whether it is made of other operators. TorchScript has overloads that the dispatcher does not know."""
     try:
         return torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CompositeImplicitAutograd")
     except RuntimeError:
@@ -348,7 +352,7 @@ def _aten(name: str) -> str:
 
 
 def _around(event: Any) -> Iterator[Any]:
-    """It, and the events around it."""
+    """Yield it, and the events around it."""
     while event is not None:
         yield event
         event = event.cpu_parent

@@ -25,7 +25,7 @@ Counted = Mapping[tuple[str, str], int | float]
 
 
 def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
-    """The total and the operators, in the order given.
+    """Return the total and the operators, in the order given.
 
     blank: who counted what, with `native_unit` of the total and what the counter says of it.
     """
@@ -42,7 +42,7 @@ def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
 
 
 def merged(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
-    """The counts of several modules together."""
+    """Return the counts of several modules together."""
     sums: dict[tuple[str, str], int | float] = {}
     for counted in parts:
         for key, native in counted.items():
@@ -59,8 +59,8 @@ def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_
 
 
 def visited(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[torch.nn.Module]:
-    """Every module once for each parent that has it, as a walk over `children()` meets them. closed: classes that the
-    walk does not look into."""
+    """Yield every module once for each parent that has it, as a walk over `children()` meets them. closed: classes that
+    the walk does not look into."""
     yield module
     if type(module) not in closed:
         for child in module.children():
@@ -68,7 +68,7 @@ def visited(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[t
 
 
 def whole(value: float) -> int | float:
-    """NumPy numbers and whole floats as int."""
+    """Return NumPy numbers and whole floats as int."""
     return int(value) if float(value).is_integer() else float(value)
 
 
@@ -93,7 +93,7 @@ class UncountedCalls(TorchDispatchMode):
 
 
 def uncounted(calls: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """(ignored, not understood): operator → calls. calls: of ATen's names, those that no rule counted."""
+    """Return (ignored, not understood): operator → calls. calls: of ATen's names, those that no rule counted."""
     ignored: Counter[str] = Counter()
     unsupported: Counter[str] = Counter()
     for name, times in calls.items():
@@ -113,8 +113,8 @@ NO_ARITHMETIC = frozenset(
 
 
 def uncounted_leaves(model: torch.nn.Module, known: Container[type]) -> tuple[Counter[str], Counter[str]]:
-    """(ignored, not understood): class → calls of leaf modules that are of no known class, counted by hooks that stay
-    on the model."""
+    """Return (ignored, not understood): class → calls of leaf modules that are of no known class, counted by hooks that
+    stay on the model."""
     ignored: Counter[str] = Counter()
     unsupported: Counter[str] = Counter()
 
@@ -129,7 +129,7 @@ def uncounted_leaves(model: torch.nn.Module, known: Container[type]) -> tuple[Co
 
 
 def recurrent_multiply_adds(module: torch.nn.Module, sequence: torch.Tensor) -> int:
-    """Multiply-adds of one call. module: of RNNBase or RNNCellBase; sequence: its first input."""
+    """Return multiply-adds of one call. module: of RNNBase or RNNCellBase; sequence: its first input."""
     weights = sum(
         weight.numel()
         for name, weight in module.named_parameters()

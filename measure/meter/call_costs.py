@@ -76,11 +76,11 @@ class CallCost:
     attention: AttentionFlop | None = None
 
     def of(self, phase: str) -> Products:
-        """The products of one pass of a phase."""
+        """Return the products of one pass of a phase."""
         return self.products.get(phase) or (self.of("forward") if phase == "again" else {})
 
     def flop(self, phase: str) -> int:
-        """All of them."""
+        """Return all of them."""
         return sum(self.of(phase).values())
 
 
@@ -174,7 +174,7 @@ class CallCosts:
         return taken_s
 
     def by_unit(self, amounts: Products) -> Products:
-        """The units that products run on. amounts: (kind, dtype) → FLOP."""
+        """Return the units that products run on. amounts: (kind, dtype) → FLOP."""
         products: Counter[tuple[str, str]] = Counter()
         for (kind, dtype), flop in amounts.items():
             products[kind, self.unit_of(kind, dtype)] += flop
@@ -189,11 +189,11 @@ class CallCosts:
         self.cost_by_key[key] = replace(cost, products={**cost.products, phase: products})
 
     def must_be_observed(self, key: CallKey, cost: CallCost) -> bool:
-        """Whether a kind of call has no count until it is observed."""
+        """Return whether a kind of call has no count until it is observed."""
         return cost.must_run or (self.only_observed and key not in self.observed and not cost.unknown_calls)
 
     def flop(self, passes: Passes) -> PassFlop:
-        """What these passes cost together."""
+        """Return what these passes cost together."""
         if self.refused and passes:
             calls = sum(times for (_, what), times in passes.items() if what in ("forward", "again"))
             return PassFlop({DENSE: {}}, 0, calls, (self.refused,))
@@ -268,7 +268,7 @@ class CallCosts:
         )
 
     def unit_of(self, kind: str, dtype: str) -> str:
-        """The unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""
+        """Return the unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""
         if self._unit is not None:
             return self._unit
         if dtype not in ("float32", "complex64"):
@@ -281,7 +281,7 @@ class CallCosts:
 
 
 def _unknown(reason: str, must_run: bool = False) -> CallCost:
-    """A call without a count."""
+    """Return a call without a count."""
     return CallCost(unknown_calls={"forward": 1}, reason=reason, must_run=must_run)
 
 
@@ -302,7 +302,8 @@ _STATE = "__composable_api_state_key"
 
 
 def split_parameter(model: torch.nn.Module) -> str:
-    """The name of a parameter that tensor parallelism splits, "" if none: a rank then runs a part of each layer."""
+    """Return the name of a parameter that tensor parallelism splits, "" if none: a rank then runs a part of each
+    layer."""
     is_sharded = any(_kind(module) is not type(module) for module in model.modules())
     for name, parameter in model.named_parameters():
         splits = sum(placement.is_shard() for placement in getattr(parameter, "placements", ()))
@@ -312,9 +313,9 @@ def split_parameter(model: torch.nn.Module) -> str:
 
 
 def unsharded(model: torch.nn.Module) -> torch.nn.Module:
-    """A model that FSDP2 shards as the one that each rank runs on its own batch: a copy of its modules with whole
-    parameters and buffers on meta, without FSDP's hooks. Other attributes are shared with the model, which is given
-    itself where it is not sharded."""
+    """Return a model that FSDP2 shards as the one that each rank runs on its own batch: a copy of its modules with
+    whole parameters and buffers on meta, without FSDP's hooks. Other attributes are shared with the model, which is
+    given itself where it is not sharded."""
     if all(_kind(module) is type(module) for module in model.modules()):
         return model
     copies: dict[int, Any] = {}
@@ -345,7 +346,7 @@ def unsharded(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _kind(module: torch.nn.Module) -> type[torch.nn.Module]:
-    """The class of a module before FSDP2 put its own before it."""
+    """Return the class of a module before FSDP2 put its own before it."""
     sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     if not isinstance(module, sharded):
         return type(module)
@@ -354,7 +355,7 @@ def _kind(module: torch.nn.Module) -> type[torch.nn.Module]:
 
 
 def _is_torchs_own(hook: Any) -> bool:
-    """Whether distributed PyTorch registered this hook."""
+    """Return whether distributed PyTorch registered this hook."""
     while isinstance(hook, functools.partial):
         hook = hook.func
     return str(getattr(hook, "__module__", "")).startswith("torch.distributed")

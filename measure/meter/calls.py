@@ -114,7 +114,7 @@ class ModelState:
         self._collect_outside = torch.compiler.disable(self._collect)
 
     def look(self) -> int:
-        """The number of the state that the model is in."""
+        """Return the number of the state that the model is in."""
         if [*map(id, _chained(map(dict.values, self._held)))] != self._addresses:
             self._collect_outside()
         flags = [*map(_trains, self._parameters), *map(_mode, self._modules)]
@@ -201,13 +201,13 @@ class ForwardCalls:
         self._inside = 0
 
     def assumed(self, inputs: tuple[Any, ...]) -> list[ModelCall]:
-        """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
+        """Return the calls of a step in which none was seen: one forward and one backward pass of these inputs."""
         call = ModelCall(self._key("", inputs, {}))
         call.backward = 1
         return [call]
 
     def later_backward(self, key: CallKey) -> None:
-        """A backward pass of a call whose step has ended: of the step that is open, if one is."""
+        """Note a backward pass of a call whose step has ended: of the step that is open, if one is."""
         if self._step.begun is None:
             self._on_late(key)
             return
@@ -216,7 +216,7 @@ class ForwardCalls:
         self._step.calls.append(call)
 
     def _key(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKey:
-        """The kind of a call."""
+        """Return the kind of a call."""
         kind = self._device_type
         autocast = torch.get_autocast_dtype(kind) if _any_autocast() and torch.is_autocast_enabled(kind) else None
         inputs: Hashable = TRANSFORMED
@@ -238,7 +238,7 @@ class ForwardCalls:
     def _on_call(
         self, path: str, _module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
-        """The forward hook of the module at a path."""
+        """Run as the forward hook of the module at a path."""
         try:
             if self._inside:
                 if path:
@@ -250,7 +250,7 @@ class ForwardCalls:
             self.on_fault(fault)
 
     def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """A call. All its tensors are hooked: a trainer may leave the loss that a model gives, and make its own.
+        """Note a call. All its tensors are hooked: a trainer may leave the loss that a model gives, and make its own.
 
         Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well give none.)
         """
@@ -277,12 +277,12 @@ class Hook(functools.partial[Any]):
         return contextlib.nullcontext().__exit__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A hook that does nothing, by names of the standard library: a file is read without flopledger, too."""
+        """Return a hook that does nothing, by names of the standard library: a file is read without flopledger, too."""
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 def passes_of(calls: Sequence[ModelCall]) -> Passes:
-    """The passes of a step's calls, added up."""
+    """Return the passes of a step's calls, added up."""
     passes: Passes = {}
     for call in calls:
         key = call.key
@@ -305,7 +305,7 @@ def add_passes(total: Passes, passes: Passes) -> None:
 
 
 def samples_of(calls: Sequence[ModelCall]) -> int:
-    """Samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
+    """Return samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
     by_module: dict[str, int] = {}
     for call in calls:
         if call.forward:
@@ -314,7 +314,7 @@ def samples_of(calls: Sequence[ModelCall]) -> int:
 
 
 def signature(value: Any) -> Hashable:
-    """What of an input may change a count: sizes, dtype and requires_grad of tensors; integers, flags and words.
+    """Return what of an input may change a count: sizes, dtype and requires_grad of tensors; integers, flags and words.
 
     Floating-point numbers count by their type alone. Raises ValueError for a nested tensor.
     """
@@ -339,7 +339,7 @@ def signature(value: Any) -> Hashable:
 
 
 def _batch_size(values: Iterable[Any]) -> int:
-    """Length of the first dimension of the first tensor; 0 without one."""
+    """Return length of the first dimension of the first tensor; 0 without one."""
     for value in values:
         if isinstance(value, torch.Tensor) and value.ndim:
             return int(value.shape[0])

@@ -163,7 +163,7 @@ class MeterCallback:
 
 
 def guarded(method: Callable[..., None]) -> Callable[..., None]:
-    """A method of a callback, which a trainer calls. A fault in it ends the measurement, with one warning.
+    """Return a method of a callback, which a trainer calls. A fault in it ends the measurement, with one warning.
 
     Raises ValueError and TypeError where the meter is made: the caller's options cannot be right.
     """

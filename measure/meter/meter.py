@@ -158,7 +158,7 @@ class UtilizationMeter:
         self._calls.attach()
 
     def step(self, *inputs: Any, items: float | None = None) -> MeteredStep:
-        """A context around one optimizer step: every forward and backward pass in it, and the optimizer's.
+        """Return a context around one optimizer step: every forward and backward pass in it, and the optimizer's.
 
         inputs: for a step in which no call of the model is seen (a replayed CUDA graph), which is then one forward and
         backward pass of model(*inputs). items: samples or tokens of the step; None: the first dimension of the first
@@ -225,20 +225,21 @@ class UtilizationMeter:
         self.close()
 
     def meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call of a kind that was not seen before."""
+        """Meet a call of a kind that was not seen before."""
         self._step.left = 0
         is_new_state, self._version = key.version > self._version, max(key.version, self._version)
         self._observations.meet(key, is_new_state, self._step.number)
         self._costs.expect(key, args, kwargs, is_new_state)
 
     def late(self, key: CallKey) -> None:
-        """A backward pass of a step that has ended, while no step is open."""
+        """Note a backward pass of a step that has ended, while no step is open."""
         self._fault(LATE)
         for stretch in self._open:
             add_passes(stretch.blocks[-1].passes, {(key, "late"): 1})
 
     def prepare_step(self) -> bool:
-        """Before the first step, before one that is observed, and after one that was never ended. Whether to begin."""
+        """Prepare the first step, one that is observed, or one after a step that never ended; return whether to
+        begin."""
         if self._broken:
             self._observations.drop()
             return False
@@ -274,7 +275,7 @@ class UtilizationMeter:
         self._observations.drop()
 
     def _take(self, wait: bool) -> None:
-        """Completed steps into the run and the window."""
+        """Add completed steps to the run and the window."""
         for step in self._times.completed(wait):
             if isinstance(step, ObservationVerdict):
                 for stretch in (self._warm, *self._open):
@@ -310,7 +311,8 @@ class UtilizationMeter:
         )
 
     def _measure_peak(self, precisions: Sequence[str]) -> None:
-        """The fastest kernel of this CPU, which no datasheet has; the loop's times leave out how long this takes."""
+        """Measure the fastest kernel of this CPU, which no datasheet has; the loop's times leave out how long this
+        takes."""
         began_s, device = time.perf_counter(), self._loop_device.device
         rows = ceilings_by_precision(device, precisions, clock_for(device), trials.OWN_PEAK_S)
         self._loop_device = dataclasses.replace(self._loop_device, ceiling=ceiling_of(rows))
@@ -319,7 +321,7 @@ class UtilizationMeter:
         self._times.pending.append(time.perf_counter() - began_s)
 
     def _no_summary(self) -> MeterSummary:
-        """Where not even a summary could be made."""
+        """Return a summary without numbers, as none could be made."""
         return MeterSummary(
             steps=0,
             device=self._loop_device.device,
@@ -328,7 +330,7 @@ class UtilizationMeter:
         )
 
     def _micro_batches(self, stretch: Stretch) -> tuple[str, ...]:
-        """What is to be said where steps are not one backward pass and one update of the weights each."""
+        """Return what is to be said where steps are not one backward pass and one update of the weights each."""
         unchanged, number, whole = self._step.unchanged, self._step.number, all_of(stretch.blocks)
         if number > unchanged >= number - unchanged:
             return (f"{unchanged} of {number} {MICRO_BATCHES}",)
@@ -351,7 +353,7 @@ class UtilizationMeter:
             warnings.warn(f"flopledger: {reason}", RuntimeWarning, stacklevel=4)
 
     def fail(self, fault: BaseException) -> None:
-        """A fault in here: no more numbers from now on, and the loop goes on. Only the first one is said."""
+        """Stop after a fault in here: no more numbers from now on, and the loop goes on. Only the first one is said."""
         if self._broken:
             return
         self._broken, self._step.left = True, 0
@@ -361,14 +363,14 @@ class UtilizationMeter:
         self._fault(f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}")
 
     def _remove_hooks(self) -> None:
-        """Each of them, whatever becomes of the others."""
+        """Remove each of them, whatever becomes of the others."""
         for remove in (self._calls.detach, self._observations.drop):
             with contextlib.suppress(Exception):
                 remove()
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The module inside of torch.compile's and data parallelism's."""
+    """Return the module inside of torch.compile's and data parallelism's."""
     if isinstance(model, torch._dynamo.OptimizedModule):
         return _unwrapped(model._orig_mod)
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):

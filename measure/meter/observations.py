@@ -102,8 +102,8 @@ class ObservedCosts:
         self.parts: set[CallKey] = set()
 
     def judge(self, observed_step: ObservedStep, is_new: Callable[[CallKey], bool]) -> ObservationVerdict | None:
-        """What a step says of its calls; None where a call has no count to hold it against. is_new: whether a kind of
-        call is so new that no step before can have been counted wrongly. Raises Unsteady."""
+        """Return what a step says of its calls; None where a call has no count to hold it against. is_new: whether a
+        kind of call is so new that no step before can have been counted wrongly. Raises Unsteady."""
         costs, ran = self._costs.cost_by_key, _by_call_phase(observed_step)
         seen = frozenset(key for key, _ in ran)
         if not ran or any(key not in costs or (costs[key].unknown_calls and not costs[key].must_run) for key in seen):
@@ -172,7 +172,7 @@ class ObservedCosts:
         owners[0].shares.clear()
 
     def _corrected(self, key: CallKey, ran: Mapping[CallPhase, _Ran]) -> tuple[CallCost | None, str]:
-        """What a call costs as it ran, None where that is what was counted; and what differs from an observation
+        """Return what a call costs as it ran, None where that is what was counted; and what differs from an observation
         before. Raises Unsteady."""
         before = self._costs.cost_by_key[key]
         products = {} if before.must_run else dict(before.products)
@@ -200,7 +200,7 @@ class ObservedCosts:
 
 
 def _by_call_phase(observed_step: ObservedStep) -> dict[CallPhase, _Ran]:
-    """Key and phase → what its calls ran."""
+    """Return key and phase → what its calls ran."""
     ran: defaultdict[CallPhase, _Ran] = defaultdict(_Ran)
     for observed in observed_step.calls:
         for phase, amounts in observed.ran.items():
@@ -252,7 +252,7 @@ class Observations:
         self.reason = OPAQUE if is_opaque else ""
 
     def meet(self, key: CallKey, is_new_state: bool, number: int) -> None:
-        """A call of a kind that was not seen before, in the step after so many. is_new_state: of the model."""
+        """Meet a call of a kind that was not seen before, in the step after so many. is_new_state: of the model."""
         self._first_seen[key] = number + 1
         self._is_new = True
         self._is_new_state |= is_new_state
@@ -269,7 +269,7 @@ class Observations:
             self._fails()
 
     def end(self) -> tuple[ObservedStep | None, bool]:
-        """The step has ended. What was seen of it, if it was observed; and whether its time is that of no other."""
+        """End the step. Return what was seen of it, if it was observed; and whether its time is that of no other."""
         observer, self._observer = self._observer, None
         if observer is None:
             return None, False
@@ -305,7 +305,8 @@ class Observations:
         return verdict
 
     def plan(self, number: int) -> int:
-        """How many steps there are, after so many, before the next that is to be observed; 0: it is the next one."""
+        """Return how many steps there are, after so many, before the next that is to be observed; 0: it is the next
+        one."""
         is_due = self._is_new_state or (self._is_new and self._observed * NEW_SIZES_EVERY <= number)
         costs = self._costs.cost_by_key.items()
         is_needed = any(self._costs.must_be_observed(key, cost) for key, cost in costs)
@@ -344,7 +345,7 @@ class Observations:
             self._leave(self._left)
 
     def notes(self, keys: Iterable[CallKey]) -> tuple[str, ...]:
-        """What a summary of calls of these keys has to say."""
+        """Return what a summary of calls of these keys has to say."""
         notes = []
         seen = set() if self._costs.refused else set(keys)
         if seen & self._ran.parts:
@@ -371,6 +372,6 @@ class Observations:
         self._left = None if observer.leave() else observer
 
     def _affordable(self, number: int) -> int:
-        """One in how many steps may be observed."""
+        """Return one in how many steps may be observed."""
         step_s = (time.perf_counter() - self._began_s) / max(number, 1)
         return max(1, round(self._cost_s / max(BUDGET_S, BUDGET_RATIO * step_s)))

@@ -93,7 +93,7 @@ class StepObserver(TorchDispatchMode):
         self._began_s = 0.0
 
     def begin(self) -> bool:
-        """Begin to observe; whether it can be done: not inside of a dispatch mode of the caller's."""
+        """Begin to observe; return whether it can be done: not inside of a dispatch mode of the caller's."""
         if any(not isinstance(mode, StepObserver) for mode in _get_current_dispatch_mode_stack()):
             return False
         for module in self._modules:
@@ -105,7 +105,7 @@ class StepObserver(TorchDispatchMode):
         return True
 
     def end(self) -> ObservedStep | None:
-        """No more is observed; `leave` comes before or after. What was seen; None where a part of it was not."""
+        """End observing; `leave` comes before or after. Return what was seen, or None where a part of it was not."""
         host_s = time.perf_counter() - self._began_s
         self._is_on = False
         for handle in self._handles:
@@ -175,7 +175,7 @@ class StepObserver(TorchDispatchMode):
             self._backward.append((number, again, what, flop))
 
     def _owner(self, number: int) -> ObservedCall | None:
-        """The call that made the autograd node of a number."""
+        """Return the call that made the autograd node of a number."""
         index = bisect_right(self._ranges, number, key=lambda owner_range: owner_range[0]) - 1
         if index >= 0 and number < self._ranges[index][1]:
             return self._ranges[index][2]
@@ -228,7 +228,7 @@ class StepObserver(TorchDispatchMode):
 
 @functools.cache
 def _plan_of(func: Any) -> Plan | None:
-    """The plan of an operator; None for one that is no product."""
+    """Return the plan of an operator; None for one that is no product."""
     if not isinstance(func, torch._ops.OpOverload):
         return None
     plan = Plan(func)

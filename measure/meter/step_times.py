@@ -142,7 +142,7 @@ class Stretch:
         self.why_lost = ""
 
     def add(self, step: StepBlock) -> None:
-        """A step that has completed."""
+        """Add a step that has completed."""
         add_passes(self._since, step.passes or step.observed_passes)
         if step.steps and self.blocks[-1].steps == self._length:
             if len(self.blocks) == MAX_BLOCKS:
@@ -176,7 +176,7 @@ class CompletedSteps:
         self._excluded_s = self._outside_s = 0.0
 
     def completed(self, wait: bool = False) -> Iterator[StepBlock | ObservationVerdict]:
-        """Steps that have completed, in order, and after one that was observed what came of that.
+        """Yield steps that have completed, in order, and after one that was observed what came of that.
 
         wait: for all of them. It waits for the end of the last step that was begun, and not for the device: work that
         was given to it afterwards may go on. For the end of a loop (`UtilizationMeter.summary`), never inside of one.
@@ -208,13 +208,13 @@ class CompletedSteps:
         )  # fmt: skip
 
     def _between_s(self, start: Any, end: Any) -> float:
-        """Seconds between two marks, of the host where the device has no time of its own."""
+        """Return seconds between two marks, of the host where the device has no time of its own."""
         device_s = self.clock.between_s(start, end)
         return float(end - start) if device_s is None else device_s
 
 
 def all_of(blocks: Iterable[StepBlock]) -> StepBlock:
-    """The blocks added up."""
+    """Return the blocks added up."""
     whole = StepBlock()
     for block in blocks:
         whole.add(block)
@@ -243,7 +243,7 @@ class LoopEnergy:
         self._start = self._window = self._read()
 
     def mean_power(self, of_window: bool = False) -> tuple[float | None, str]:
-        """W since the start, or since the last call for a window; and why that is not known."""
+        """Return W since the start, or since the last call for a window; and why that is not known."""
         before, now = self._window if of_window else self._start, self._read()
         if of_window:
             self._window = now

@@ -94,7 +94,8 @@ class MeterSummary:
     single_peak_utilization_ratio: float | None = None
 
     def __str__(self) -> str:
-        """What a person reads: utilization first, then what it is made of; a line for each number that is known."""
+        """Return what a person reads: utilization first, then what it is made of; a line for each number that is
+        known."""
         interval, time = _ends(self.utilization_low_ratio, self.utilization_high_ratio, 100.0, "%"), ""
         if self.step_time_s is not None:
             ends = _ends(self.step_time_low_s, self.step_time_high_s, 1e3, "ms")
@@ -126,7 +127,7 @@ class MeterSummary:
         return "\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)])
 
     def _attention(self) -> list[str]:
-        """The line of the other conventions of attention, where there is any."""
+        """Return the line of the other conventions of attention, where there is any."""
         if not self.has_attention or not self.model_flop_per_step:
             return []
         parts = []
@@ -141,21 +142,22 @@ class MeterSummary:
         return [f"attention   counted dense; {'; '.join(parts)}"]
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
-        """The numbers that are known, by name, for a logger. prefix: put before each name, such as "flopledger/"."""
+        """Return the numbers that are known, by name, for a logger. prefix: put before each name, such as
+        "flopledger/"."""
         values = asdict(self) | {"has_attention": None}
         numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
         return {f"{prefix}{name}": float(value) for name, value in numbers.items()}
 
 
 def _of_peak(name: str, ratio: float | None, peak: float | None, source: str, ends: str = "") -> list[str]:
-    """The line of a ratio, if it is known. ends: of its interval, with the blank before them."""
+    """Return the line of a ratio, if it is known. ends: of its interval, with the blank before them."""
     if ratio is None or peak is None:
         return []
     return [f"{name:11} {_short(100 * ratio)} %{ends} of {_short(peak / 1e9)} GFLOP/s{f', {source}' if source else ''}"]
 
 
 def _ends(low: float | None, high: float | None, scale: float, unit: str) -> str:
-    """An interval in words, with a blank before it; without an upper end that is UNBOUNDED."""
+    """Return an interval in words, with a blank before it; without an upper end that is UNBOUNDED."""
     if low is None or high is None:
         return ""
     if high > UNBOUNDED * low:
@@ -164,7 +166,7 @@ def _ends(low: float | None, high: float | None, scale: float, unit: str) -> str
 
 
 def _short(value: float) -> str:
-    """Three digits, and all of those before the point: 0.0178, 10.4, 312,000."""
+    """Return three digits, and all of those before the point: 0.0178, 10.4, 312,000."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -285,7 +287,8 @@ def _add_rates(
 
 
 def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:
-    """What a table of one unit would say of work on several: all of it over the peak of the unit with most FLOP."""
+    """Return what a table of one unit would say of work on several: all of it over the peak of the unit with most
+    FLOP."""
     used = {unit: flop for unit, flop in by_unit.items() if flop}
     if len({peak.peak_by_unit[unit] for unit in used}) < 2:
         return {}

@@ -38,13 +38,13 @@ BY_CALL = frozenset({"aimv2_text_model", "t5gemma2_decoder", "videoprism_text_mo
 
 
 def mask_rules(model: torch.nn.Module) -> dict[str, str]:
-    """Path of a module → "all", "causal" or "window:N", where it is known."""
+    """Return path of a module → "all", "causal" or "window:N", where it is known."""
     rules = {path: _rule(module) for path, module in model.named_modules(remove_duplicate=False)}
     return {path: rule for path, rule in rules.items() if rule}
 
 
 def makes_masks(modules: Iterable[torch.nn.Module]) -> bool:
-    """Whether any of these modules says what masks it makes."""
+    """Return whether any of these modules says what masks it makes."""
     return any("is_causal" in module.__dict__ or hasattr(type(module), "is_causal") for module in modules)
 
 
@@ -62,7 +62,7 @@ def _rule(module: torch.nn.Module) -> str:
 
 
 def _window(module: torch.nn.Module) -> int | None:
-    """Keys that a module's masks keep; 0: all, None: a mask of another kind."""
+    """Return keys that a module's masks keep; 0: all, None: a mask of another kind."""
     config = module.config
     layers, index = getattr(config, "layer_types", None), getattr(module, "layer_idx", None)
     if layers and isinstance(index, int) and index < len(layers):
@@ -82,7 +82,7 @@ _DEPTH = 3
 
 
 def has_masks(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call model(*args, **kwargs) may mask other pairs than its modules' rules say."""
+    """Return whether a call model(*args, **kwargs) may mask other pairs than its modules' rules say."""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):
@@ -92,7 +92,7 @@ def has_masks(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _inside(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """The values of _NAMES in mappings among inputs, at any of so many levels."""
+    """Yield the values of _NAMES in mappings among inputs, at any of so many levels."""
     if isinstance(value, Mapping):
         yield from ((name, value[name]) for name in _NAMES if value.get(name) is not None)
     if depth and isinstance(value, (Mapping, list, tuple)):
@@ -119,7 +119,7 @@ class Masks:
         self._known: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}  # calls of one signature share attributes
 
     def noted(self, operation: Operation) -> Operation:
-        """The operation, with what is known of its mask."""
+        """Return the operation, with what is known of its mask."""
         rule = self._rules.get(operation.module, "")
         if not rule or not may_have_mask(operation):
             return operation
@@ -130,8 +130,8 @@ class Masks:
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Positional and named arguments of the model's call among the inputs of a step: (args, kwargs, …), or (inputs,
-    target)."""
+    """Return positional and named arguments of the model's call among the inputs of a step: (args, kwargs, …), or
+    (inputs, target)."""
     parts = inputs if isinstance(inputs, tuple) else (inputs,)
     first = parts[0] if parts and isinstance(parts[0], (tuple, list)) else parts
     named = parts[1] if len(parts) > 1 and isinstance(parts[1], Mapping) else {}

@@ -63,7 +63,7 @@ class ModulePaths:
         return len(self._stack)
 
     def of_parameter(self, parameter: Any) -> str:
-        """Path of the module that first names this parameter; "" if none does."""
+        """Return path of the module that first names this parameter; "" if none does."""
         return self._owners.get(id(parameter), "")
 
     def _enter_module(self, module: torch.nn.Module, _inputs: Any) -> None:
@@ -93,7 +93,7 @@ class Links:
         self._outer_task: int | None = None
 
     def node_number(self, index: int, requires_grad: bool) -> int | None:
-        """The number of the node that was made for operation `index`, which is about to run; None if none was.
+        """Return the number of the node that was made for operation `index`, which is about to run; None if none was.
 
         requires_grad: whether autograd sees it, and any input does. Of several new numbers the last is this
         operation's. The others are of the first operation that ran after they were made (inside a function of one's
@@ -108,12 +108,12 @@ class Links:
         return None
 
     def pending(self) -> bool:
-        """Whether nodes were made that no operation owns yet."""
+        """Return whether nodes were made that no operation owns yet."""
         numbers = self._threads.get(get_ident())
         return numbers is None or numbers.seen != _next_number()
 
     def follow(self, node: Any) -> tuple[int | None, int | None]:
-        """(sequence number, index of the forward operation) of the node that the engine runs now."""
+        """Return (sequence number, index of the forward operation) of the node that the engine runs now."""
         number = node._sequence_nr()
         if number == NO_NUMBER:
             return None, None
@@ -166,7 +166,7 @@ _STARTING = (torch.autograd.__file__, torch.autograd.graph.__file__, torch._tens
 
 
 def in_checkpoint(within: CodeType | None = None) -> bool:
-    """Whether torch's checkpointing runs on this thread, and not merely the backward pass that it starts itself.
+    """Return whether torch's checkpointing runs on this thread, and not merely the backward pass that it starts itself.
 
     within: the code of a function that is known to be on the stack, outside of all checkpoints: none is looked for
     beyond it.
@@ -193,7 +193,8 @@ with a backward pass of its own, a checkpoint that calculates again."""
 
 
 def in_gradient_hook() -> bool:
-    """Whether a hook of the caller's on a gradient, a module's backward pass or a saved tensor runs on this thread.
+    """Return whether a hook of the caller's on a gradient, a module's backward pass or a saved tensor runs on this
+    thread.
 
     To be asked where the engine runs a node: whatever Python function the engine called first, and is none of those
     that nodes call, is a hook.
@@ -253,7 +254,7 @@ class ModuleRanges(ModulePaths):
 
 
 def is_compiled(model: torch.nn.Module) -> bool:
-    """Whether torch.compile has had this model, as a wrapper around it or in place."""
+    """Return whether torch.compile has had this model, as a wrapper around it or in place."""
     return hasattr(model, "_orig_mod") or any(
         getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
     )

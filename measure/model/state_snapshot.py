@@ -52,7 +52,7 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _same(now: Any, before: Any) -> bool:
-    """Whether a dict has the very objects that it had, in their order."""
+    """Return whether a dict has the very objects that it had, in their order."""
     return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
 
 
@@ -85,7 +85,7 @@ def _same_numbers(before: tuple[Any, Any, Any], now: tuple[Any, Any, Any]) -> bo
 
 
 def _bytes_of(state: torch.Tensor) -> bytes:
-    """What a state holds, without a kernel: the first of a process to compare costs it half a megabyte."""
+    """Return what a state holds, without a kernel: the first of a process to compare costs it half a megabyte."""
     return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
@@ -98,7 +98,7 @@ def _set(before: tuple[Any, Any, Any]) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Eval mode, gradients on and none held; afterwards the model is as it was."""
+    """Set eval mode, with gradients on and none held; afterwards the model is as it was."""
     with preserved_state(model), torch.enable_grad():
         model.eval()
         for parameter in model.parameters():
@@ -107,12 +107,12 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """All tensors in nested lists, tuples, mappings and dataclasses."""
+    """Return all tensors in nested lists, tuples, mappings and dataclasses."""
     return instances(value, torch.Tensor)
 
 
 def arguments(inputs: Any) -> tuple[Any, ...]:
-    """Positional arguments of a model: those in a tuple or list, or one alone. A PackedSequence is one."""
+    """Return positional arguments of a model: those in a tuple or list, or one alone. A PackedSequence is one."""
     several = isinstance(inputs, (tuple, list)) and not isinstance(inputs, PackedSequence)
     return tuple(inputs) if several else (inputs,)
 
@@ -125,8 +125,9 @@ def check_outputs(model: torch.nn.Module, outputs: Any) -> None:
 
 
 def summed(outputs: Any, dense: bool = False) -> torch.Tensor | None:
-    """The sum of all output tensors that have a gradient, of complex ones of both parts; None if none has: there is no
-    backward pass then. dense: whether each gradient is made whole, for operators that refuse one without strides."""
+    """Return the sum of all output tensors that have a gradient, of complex ones of both parts; None if none has: there
+    is no backward pass then. dense: whether each gradient is made whole, for operators that refuse one without
+    strides."""
     sums = []
     for tensor in tensors(outputs):
         if tensor.requires_grad:

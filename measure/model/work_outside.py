@@ -61,7 +61,7 @@ def noticed(notice: Notice) -> Iterator[None]:
 
 
 def _watched_calls() -> Iterator[tuple[Any, str, str, Callable[..., bool]]]:
-    """(owner, attribute, name, whether a call with these arguments begins such work)."""
+    """Yield (owner, attribute, name, whether a call with these arguments begins such work)."""
     yield threading.Thread, "start", THREAD, _always
     yield ThreadPoolExecutor, "submit", THREAD, _always
     yield torch.Tensor, "numpy", ARRAY, _of_numbers
@@ -84,7 +84,7 @@ def _of_numbers(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> bool:
 
 
 def _requested_by_model(*_args: Any, **_kwargs: Any) -> bool:
-    """Whether the code that called is neither torch's nor this package's."""
+    """Return whether the code that called is neither torch's nor this package's."""
     frame = sys._getframe(2)
     while frame.f_globals.get("__name__") in _PASSED_ON and frame.f_back is not None:
         frame = frame.f_back
@@ -92,7 +92,7 @@ def _requested_by_model(*_args: Any, **_kwargs: Any) -> bool:
 
 
 def _modes_disabled(*_args: Any, **_kwargs: Any) -> bool:
-    """Whether a mode is taken off the stack by `_disable_current_modes`, and not by its own end."""
+    """Return whether a mode is taken off the stack by `_disable_current_modes`, and not by its own end."""
     frame, functions = sys._getframe(2), set()
     while frame.f_globals.get("__name__") == _python_dispatch.__name__ and frame.f_back is not None:
         functions.add(frame.f_code.co_name)
@@ -101,7 +101,7 @@ def _modes_disabled(*_args: Any, **_kwargs: Any) -> bool:
 
 
 def _without_modes(_guard: Any, *keys: Any) -> bool:
-    """Whether a guard with these arguments (sets of keys that are left out; of _ForceDispatchKeyGuard the second) hides
-    operators from dispatch modes."""
+    """Return whether a guard with these arguments (sets of keys that are left out; of _ForceDispatchKeyGuard the
+    second) hides operators from dispatch modes."""
     python = torch._C.DispatchKey.Python
     return (not keys or keys[-1].has(python)) and _requested_by_model()

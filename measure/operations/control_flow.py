@@ -172,7 +172,7 @@ def cuda_rules() -> Iterator[None]:
 
 
 def _in_float32(name: str) -> Callable[..., Any]:
-    """The operator on float32 copies of what has half precision."""
+    """Return the operator on float32 copies of what has half precision."""
     packet, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
     fused = FUSED_WITH_HALF.get(name)

@@ -98,7 +98,8 @@ class FakeMode(FakeTensorMode):
         return self._watcher is None
 
     def wrapped(self, bare: torch.Tensor) -> torch.Tensor:
-        """A fake CPU tensor with the form and the memory of a meta tensor: as the mode itself would, in less time."""
+        """Return a fake CPU tensor with the form and the memory of a meta tensor: as the mode itself would, in less
+        time."""
         return self._memo.wrapped(bare)
 
     def watched_by(self, watcher: Any) -> contextlib.AbstractContextManager[None]:
@@ -144,8 +145,8 @@ class FakeMode(FakeTensorMode):
             self._watcher = watcher
 
     def _answer(self, plan: Any, seen: Signature | None, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """The result of an operation: as it was before with this signature; of a view, what the operator's own kernel
-        returns, wrapped; else what torch's mode makes of it."""
+        """Return the result of an operation: as it was before with this signature; of a view, what the operator's own
+        kernel returns, wrapped; else what torch's mode makes of it."""
         if seen is None:
             return self._run(func, types, args, kwargs)
         known = plan.returned.get(seen.key)
@@ -198,17 +199,18 @@ class FakeMode(FakeTensorMode):
 
 
 def fake_mode() -> FakeMode:
-    """A mode for fake CPU tensors, to be entered with `with`."""
+    """Return a mode for fake CPU tensors, to be entered with `with`."""
     return FakeMode()
 
 
 def quiet() -> contextlib.AbstractContextManager[None]:
-    """Without what torch logs there: fake tensors tell what they cannot run as an error, with a traceback."""
+    """Return a context without what torch logs there: fake tensors tell what they cannot run as an error, with a
+    traceback."""
     return exchanged(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
 def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
-    """A module, in place, or a tree of tensors, turned into fake CPU tensors of this mode.
+    """Return a module, in place, or a tree of tensors, turned into fake CPU tensors of this mode.
 
     The module may have been built on meta, or really; its parameters and buffers are replaced, with their sizes,
     strides, dtypes, requires_grad and hooks on gradients; the gradients that they hold are dropped. Tensors that
@@ -228,7 +230,8 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
 
 
 def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode | None) -> tuple[torch.nn.Module, Any]:
-    """A copy of the model and of a tree of tensors on fake ones; the caller's are not touched, no data is copied.
+    """Return a copy of the model and of a tree of tensors on fake ones; the caller's are not touched, no data is
+    copied.
 
     mode: None for a copy with values.
     """
@@ -238,7 +241,7 @@ def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode | None) ->
 
 
 def copy_with(bare: Bare, tree: Any, hooked: bool = False) -> Any:
-    """A copy of models and tensors, each tensor what `bare` makes of it; those that are shared stay shared.
+    """Return a copy of models and tensors, each tensor what `bare` makes of it; those that are shared stay shared.
 
     hooked: whether hooks on gradients are copied, too.
     """
@@ -253,13 +256,13 @@ def copy_with(bare: Bare, tree: Any, hooked: bool = False) -> Any:
 
 
 def tensors_of(model: torch.nn.Module) -> list[torch.Tensor]:
-    """What its modules hold: parameters, buffers, and what else is a tensor."""
+    """Return what its modules hold: parameters, buffers, and what else is a tensor."""
     return [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
 
 
 def meta_like(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of its sizes, strides and dtype, without values. Raises Unavailable for one that keeps some of its
-    numbers only: by its sizes it would be a dense one."""
+    """Return a tensor of its sizes, strides and dtype, without values. Raises Unavailable for one that keeps some of
+    its numbers only: by its sizes it would be a dense one."""
     if tensor.layout is not torch.strided:
         raise Unavailable(f"a tensor of the layout {tensor.layout} is not only its sizes: it has no stand-in")
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
@@ -292,7 +295,7 @@ def _is_packed(value: Any) -> bool:
 
 
 def _as_parameter(copied: torch.Tensor, given: torch.Tensor, hooked: bool) -> torch.Tensor:
-    """`returned`, with what the given tensor is besides its numbers."""
+    """Return `returned`, with what the given tensor is besides its numbers."""
     copied.requires_grad_(given.requires_grad)
     if given.requires_grad and not given.is_leaf:  # made no leaf, so that it may be written in place
         with torch.enable_grad():
@@ -308,7 +311,8 @@ def _as_parameter(copied: torch.Tensor, given: torch.Tensor, hooked: bool) -> to
 
 
 def _on_fake(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook on a gradient that says so where it cannot run on fake tensors (one that looks for the real parameter)."""
+    """Return a hook on a gradient that says so where it cannot run on fake tensors (one that looks for the real
+    parameter)."""
 
     @functools.wraps(hook)
     def run(*given: Any) -> Any:
@@ -327,7 +331,7 @@ _aten = torch.ops.aten
 
 
 def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *_rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of each sample, and what the backward pass needs: batch × frames × (2 labels + 1).
+    """Return the loss of each sample, and what the backward pass needs: batch × frames × (2 labels + 1).
 
     As if one sample had as many labels as there is room for. log_probs: frames × batch × classes. Raises Unavailable of
     labels that lie one after the other in one dimension: how many a sample has, only their values say.

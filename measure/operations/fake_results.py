@@ -51,7 +51,7 @@ class Memo:
         self._guarded = core._set_warn_deprecated_on_mutable_data_ptr if loose else core._set_throw_on_mutable_data_ptr
 
     def signature(self, plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature | None:
-        """What tells this call from others; None where what it returns is not to be known."""
+        """Return what tells this call from others; None where what it returns is not to be known."""
         key: list[Any] = []
         tensors: list[torch.Tensor] = []
         if not self._read(plan.mixed, args, key, tensors):
@@ -74,7 +74,7 @@ class Memo:
             )
 
     def make(self, returned: Any, args: Sequence[Any]) -> Any:
-        """What a call returns of which `returned` is held."""
+        """Return what a call returns of which `returned` is held."""
         if returned is SELF:
             return args[0]
         kind, parts = returned
@@ -83,12 +83,12 @@ class Memo:
         return kind([None if part is None else self.new(*part) for part in parts])
 
     def new(self, shape: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-        """A fake tensor with a storage of its own."""
+        """Return a fake tensor with a storage of its own."""
         with torch._C._DisableTorchDispatch():
             return self.wrapped(torch.empty_strided(shape, stride, dtype=dtype, device=_META))
 
     def wrapped(self, bare: torch.Tensor) -> torch.Tensor:
-        """FakeTensor(mode, bare, cpu), at a quarter of the time."""
+        """Return FakeTensor(mode, bare, cpu), at a quarter of the time."""
         fake = torch.Tensor._make_subclass(FakeTensor, bare, False, dispatch_device=True, device_for_backend_keys=_CPU)
         self._guarded(fake)
         vars(fake).update(self._attributes)
@@ -124,7 +124,8 @@ class Memo:
         return True
 
     def _parts(self, out: Any, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...] | None:
-        """(sizes, strides, dtype) of each output, None of those that are None; None if one is not plain and new."""
+        """Return (sizes, strides, dtype) of each output, None of those that are None; None if one is not plain and
+        new."""
         if not isinstance(out, (torch.Tensor, tuple, list)):
             return None
         storages = {tensor.untyped_storage()._cdata for tensor in inputs}  # all alive: no address comes twice
@@ -140,7 +141,7 @@ class Memo:
         return tuple(parts)
 
     def _is_plain(self, tensor: Any) -> bool:
-        """Whether a tensor is what `new` makes from its sizes, strides and dtype."""
+        """Return whether a tensor is what `new` makes from its sizes, strides and dtype."""
         if type(tensor) is not FakeTensor or any(
             vars(tensor).get(name) is not value and vars(tensor).get(name) != value
             for name, value in self._attributes.items()
@@ -154,7 +155,7 @@ class Memo:
 
 
 def built_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """The model that `build` makes, without values if it can be built so."""
+    """Return the model that `build` makes, without values if it can be built so."""
     try:
         with torch.device("meta"):
             return build()
@@ -173,7 +174,7 @@ class modules_on_meta(TorchFunctionMode):
 
 
 def _is_in_module() -> bool:
-    """Whether a module is being built."""
+    """Return whether a module is being built."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code

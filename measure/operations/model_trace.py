@@ -43,7 +43,7 @@ def trace_model(
     has_values: bool = False,
     dense: bool = False,
 ) -> Trace:
-    """The operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
+    """Return the operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
     `loss_of` makes of them.
 
     make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too. has_values:
@@ -118,7 +118,7 @@ def _reason(fault: Exception) -> str:
 
 
 def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:
-    """What is in the way of a copy with values, to be added to another reason; "" where nothing is."""
+    """Return what is in the way of a copy with values, to be added to another reason; "" where nothing is."""
     held = [*tensors_of(model), *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]
     if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in held):
         return "the model or its inputs have no values to run it with"

@@ -73,7 +73,7 @@ class Description:
     attributes: Mapping[str, Any]
 
     def operation(self) -> Operation:
-        """The record that formulas read; place and storages are left out."""
+        """Return the record that formulas read; place and storages are left out."""
         return Operation(
             0, self.name, self.kind, "", "", None, None, self.input_names, self.input_shapes, self.input_dtypes,
             self.output_shapes, self.output_dtypes, self.attributes, (), (),
@@ -151,14 +151,14 @@ class Plan:
         self.returned: dict[Any, Any] = {}
 
     def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What was passed for the argument `name`; its default, or None, if nothing was."""
+        """Return what was passed for the argument `name`; its default, or None, if nothing was."""
         for position, argument in enumerate(self.arguments):
             if argument.name == name:
                 return args[position] if position < len(args) else kwargs.get(name, argument.default)
         return None
 
     def also_written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The input tensors that a call writes and does not return; hidden writes included."""
+        """Return the input tensors that a call writes and does not return; hidden writes included."""
         written = [args[position] if position < len(args) else kwargs.get(name) for position, name in self.written]
         if self.hidden is not None:
             condition, names = self.hidden
@@ -167,7 +167,7 @@ class Plan:
         return tensors_in(written)
 
     def describe(self, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[Any], out: Any) -> Description:
-        """What all calls with this signature have in common.
+        """Return what all calls with this signature have in common.
 
         shapes: sizes of the input tensors as they were before the call, in the order of the call's arguments, which
         is that of the schema (the dispatcher passes by position what can be, and the rest in order).
@@ -211,7 +211,7 @@ def _argument(argument: Any) -> Argument:
 
 
 def _names(func: Any) -> tuple[str, str, str]:
-    """(namespace, name, overload) of an OpOverload, or of a higher-order operator."""
+    """Return (namespace, name, overload) of an OpOverload, or of a higher-order operator."""
     if isinstance(func, torch._ops.OpOverload):
         return func.namespace, func._schema.name.partition("::")[2], func._overloadname
     return "higher_order", func.name(), ""
@@ -229,7 +229,7 @@ def _unreturned_writes(schema: Any) -> tuple[tuple[int, str], ...]:
 
 
 def _returns_self(schema: Any) -> bool:
-    """Whether the one thing returned is the first argument, written in place."""
+    """Return whether the one thing returned is the first argument, written in place."""
     if schema is None or len(schema.returns) != 1 or not schema.arguments:
         return False
     taken, returned = schema.arguments[0].alias_info, schema.returns[0].alias_info
@@ -243,7 +243,7 @@ def _returns_self(schema: Any) -> bool:
 
 
 def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
-    """Whether nothing is written and all that is returned is new tensors, whose form depends on no value."""
+    """Return whether nothing is written and all that is returned is new tensors, whose form depends on no value."""
     if schema is None or torch.Tag.data_dependent_output in tags or torch.Tag.inplace_view in tags:
         return False
     aliased = any(argument.alias_info is not None for argument in (*schema.arguments, *schema.returns))
@@ -251,7 +251,7 @@ def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
+    """Return whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
     schema = func._schema
     if not func.is_view or is_composite(func):
         return False
@@ -260,14 +260,14 @@ def _is_view(func: Any) -> bool:
 
 
 def is_composite(func: Any) -> bool:
-    """Whether an operator is made of others alone."""
+    """Return whether an operator is made of others alone."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return isinstance(func, torch._ops.OpOverload) and has_kernel(func.name(), "CompositeImplicitAutograd")
 
 
 @cache
 def dtype_name(dtype: torch.dtype) -> str:
-    """torch's name without "torch."."""
+    """Return torch's name without "torch."."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -276,13 +276,14 @@ _DENSE = (torch.strided, _MKLDNN)
 
 
 def sparse(values: Any) -> bool:
-    """Whether a tensor among these values keeps some of its numbers only: its sizes do not say what a product costs."""
+    """Return whether a tensor among these values keeps some of its numbers only: its sizes do not say what a product
+    costs."""
     return any(tensor.layout not in _DENSE for tensor in tensors_in(values))
 
 
 def with_stored(described: Description, values: Sequence[Any]) -> Description:
-    """A call with sparse tensors: how many values each of them stores, and ATen's products by a name of their own, such
-    as "sparse.mm"; with more than one of them "sparse.mm_of_sparse", which no rule counts.
+    """Describe a call with sparse tensors: how many values each of them stores, and ATen's products by a name of their
+    own, such as "sparse.mm"; with more than one of them "sparse.mm_of_sparse", which no rule counts.
 
     Raises Unavailable where tensors have no values, and so store none that is known.
     """
@@ -319,7 +320,7 @@ class Gradients:
         self._whole: set[tuple[int | None, int]] = set()
 
     def note(self, number: int, call: Description, inputs: Iterable[Any]) -> None:
-        """A forward call; inside of a transform of torch.func nothing says what its inputs need."""
+        """Note a forward call; inside of a transform of torch.func nothing says what its inputs need."""
         if call.kind not in WHOLE and call.name not in WITHOUT_MASK:
             return
         is_known = torch._C._functorch.maybe_current_level() is None
@@ -327,7 +328,7 @@ class Gradients:
         self._forward.setdefault(number, ([name for name, tensor in pairs if is_known and tensor.requires_grad], call))
 
     def seen(self, call: Description, inputs: Iterable[Any]) -> Description | None:
-        """A call of either pass that has run just now, forward calls by the numbers of their nodes."""
+        """Note a call of either pass that has run just now, forward calls by the numbers of their nodes."""
         node = torch._C._current_autograd_node()
         needed = call if node is None else self.of_backward(node._sequence_nr(), call)
         if torch.is_grad_enabled() or not call.name.startswith("aten."):  # others' nodes turn gradients off
@@ -335,7 +336,8 @@ class Gradients:
         return needed
 
     def of_backward(self, number: int | None, call: Description) -> Description | None:
-        """A call in the backward pass of a forward call; None for a part of one that has been given as a whole."""
+        """Describe a call in the backward pass of a forward call; None for a part of one that has been given as a
+        whole."""
         needs, forward = self._forward.get(number, ([], call))
         if forward.name == TIME_FIRST and call.kind == "matmul":
             run = number, torch._C._current_graph_task_id()
@@ -355,7 +357,7 @@ class Gradients:
 
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among some arguments or outputs, in order, those in lists and tuples included."""
+    """Return the tensors among some arguments or outputs, in order, those in lists and tuples included."""
     tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -383,7 +385,7 @@ _PLANS: dict[torch.dtype, dict[int, Plan]] = {}
 
 
 def plan_of(func: Any) -> Plan:
-    """The plan of an operator under the default dtype of now."""
+    """Return the plan of an operator under the default dtype of now."""
     plans = _PLANS.get(torch.get_default_dtype())
     if plans is None:
         plans = _PLANS[torch.get_default_dtype()] = {}

@@ -48,7 +48,7 @@ class Storages:
         self._closed = False
 
     def number(self, tensor: torch.Tensor, born: int, role: str = "") -> int:
-        """The number of the tensor's storage, which is entered as born at operation `born` if it is new.
+        """Return the number of the tensor's storage, which is entered as born at operation `born` if it is new.
 
         A tensor without storage (sparse, opaque) counts as its own, of unknown size.
         """
@@ -83,7 +83,7 @@ class Storages:
         self._references.clear()
 
     def records(self) -> tuple[Storage, ...]:
-        """The ledger, in order of number."""
+        """Return the ledger, in order of number."""
         return tuple(
             Storage(number, entry.nbytes, entry.role or "temporary", entry.born, entry.died)
             for number, entry in enumerate(self._entries)
@@ -110,7 +110,7 @@ def _nbytes(owner: Any) -> int | None:
 
 
 def owner_of(tensor: torch.Tensor) -> Any:
-    """The Python object that stands for a tensor's memory: its storage, or itself where it has none."""
+    """Return the Python object that stands for a tensor's memory: its storage, or itself where it has none."""
     try:
         return tensor.untyped_storage()
     except NotImplementedError:  # sparse and opaque tensors

@@ -80,7 +80,7 @@ class StepParts:
 
 
 def trace(build: Callable[[FakeMode | None], StepParts]) -> Trace:
-    """The trace of a step on fake tensors, or, where those cannot run it, on real ones.
+    """Return the trace of a step on fake tensors, or, where those cannot run it, on real ones.
 
     build(mode) makes the step on fake tensors of that mode, build(None) a small one on real tensors: its sizes are
     the caller's choice. The notes of a trace on real tensors begin with the reason.
@@ -165,7 +165,7 @@ class Recorder:
         return self._mode is not None and self._mode.busy
 
     def storage_of(self, tensor: torch.Tensor) -> int | None:
-        """The number of a tensor's storage; None where none is known."""
+        """Return the number of a tensor's storage; None where none is known."""
         return self._storages.numbers.get(id(owner_of(tensor)))
 
     @contextlib.contextmanager
@@ -224,7 +224,7 @@ class Recorder:
         self._masked_rows.update(range(first, len(self._rows)))
 
     def trace(self) -> Trace:
-        """The records of what was recorded. Raises ValueError if the step announced no phase."""
+        """Return the records of what was recorded. Raises ValueError if the step announced no phase."""
         if not self._marked:
             raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
         operations = []
@@ -247,8 +247,8 @@ class Recorder:
     def before(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None = None
     ) -> Call | None:
-        """What must be known of a call before it runs; None if it is not recorded. seen: its signature, if it has one
-        already."""
+        """Return what must be known of a call before it runs; None if it is not recorded. seen: its signature, if it
+        has one already."""
         plan = plan_of(func)
         if not plan.recorded or not self.active:
             return None
@@ -288,7 +288,7 @@ class Recorder:
             self._rows.append((described, (self.phase, self._paths.current, None, None, False), (), ()))
 
     def _origin(self, plan: Plan, args: Sequence[Any]) -> Origin:
-        """Where the operation about to run belongs."""
+        """Return where the operation about to run belongs."""
         node = _current_node()
         if node is None:
             return self.phase, self._paths.current, self._node_number(plan, args), None, False
@@ -309,7 +309,8 @@ class Recorder:
         return self._links.node_number(len(self._rows), seen)
 
     def _state(self) -> list[Any]:
-        """The tensors that the optimizer keeps from step to step, and those among its settings (a learning rate)."""
+        """Return the tensors that the optimizer keeps from step to step, and those among its settings (a learning
+        rate)."""
         if self._optimizer is None:
             return []
         settings = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]

@@ -50,8 +50,8 @@ def split_model(
     styles: Mapping[str, str] | None = None,
     strict: bool = True,
 ) -> torch.nn.Module:
-    """The model of this rank, or its stage of one, to be trained in the place of the one given. A plan of one rank
-    changes nothing.
+    """Return the model of this rank, or its stage of one, to be trained in the place of the one given. A plan of one
+    rank changes nothing.
 
     mesh: of `rank_mesh`; styles: pattern → style of the tensor and the expert axis; None: the model's own. strict: as
     in `apply_plan`, of styles that are given. Raises ValueError for a model without a plan or that it does not fit,
@@ -96,7 +96,7 @@ def _reduce_expert(parameter: torch.nn.Parameter, owners: DeviceMesh, copies: in
 
 
 def held_parameters(model: torch.nn.Module) -> int:
-    """Elements of the parameters that this rank holds."""
+    """Return elements of the parameters that this rank holds."""
     from torch.distributed.tensor import DTensor
 
     tensors = (
@@ -106,8 +106,9 @@ def held_parameters(model: torch.nn.Module) -> int:
 
 
 def record_steps(step: Callable[[], Any], count: int, on_cuda: bool) -> bytes:
-    """What torch's profiler writes (gzipped) of `count` steps, after one that it does not keep. Of ranks over gloo all
-    run this at once. After a step that raises, the profiler is not stopped: a thread may still write to its memory."""
+    """Return what torch's profiler writes (gzipped) of `count` steps, after one that it does not keep. Of ranks over
+    gloo all run this at once. After a step that raises, the profiler is not stopped: a thread may still write to its
+    memory."""
     from torch.profiler import ProfilerActivity, record_function
     from torch.profiler.profiler import _KinetoProfile
 
@@ -166,8 +167,8 @@ class PipelineStage:
         self._options: dict[str, Any] = {"return_outputs": False} if "return_outputs" in known else {}
 
     def run(self, inputs: Sequence[Any], target: Any) -> torch.Tensor | None:
-        """Forward, loss and backward of a whole batch, all stages at once. Gives the mean loss of the micro-batches on
-        the last stage, elsewhere None. Gradients are those of the mean."""
+        """Run forward, loss and backward of a whole batch, all stages at once. Gives the mean loss of the micro-batches
+        on the last stage, elsewhere None. Gradients are those of the mean."""
         if not self._stage.is_last:
             self._schedule.step(*(inputs if self._stage.is_first else ()), **self._options)
             return None
@@ -185,7 +186,7 @@ class PipelineStage:
 
 
 def first_microbatch(inputs: Sequence[Any], count: int) -> tuple[Any, ...]:
-    """The first of so many parts of a batch; what is no tensor as it is."""
+    """Return the first of so many parts of a batch; what is no tensor as it is."""
     return tuple(value.chunk(count)[0] if isinstance(value, torch.Tensor) else value for value in inputs)
 
 
@@ -200,7 +201,7 @@ def pipeline_stage(
     mesh: DeviceMesh | None = None,
     styles: Mapping[str, str] | None = None,
 ) -> PipelineStage:
-    """The stage of this rank.
+    """Return the stage of this rank.
 
     inputs: of a replica's whole batch, tensors with the batch first; starts: the modules with which all stages but the
     first begin; mesh: of `rank_mesh`, None where all ranks are stages; styles: as in `split_model`. Raises ValueError
@@ -252,7 +253,7 @@ def _local_widths(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -
 
 
 def _narrow(layer: torch.nn.Linear, path: str, dim: int, ranks: int) -> None:
-    """The first of so many parts of a layer's weights. dim: 0 of what comes out, 1 of what goes in."""
+    """Keep the first of so many parts of a layer's weights. dim: 0 of what comes out, 1 of what goes in."""
     width = layer.weight.shape[dim]
     if width % ranks:
         near = nearest_divisor(width, ranks)

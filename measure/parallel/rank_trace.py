@@ -48,7 +48,7 @@ class RankStep:
 
 
 def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace:
-    """The step of this rank of a mesh with the axes "pp", "dp" and "tp" in this order (`fake_mesh`).
+    """Trace the step of this rank of a mesh with the axes "pp", "dp" and "tp" in this order (`fake_mesh`).
 
     Raises ValueError for a plan that does not fit the model, Unavailable where fake tensors cannot run the step.
     """
@@ -119,7 +119,7 @@ def _record(model: torch.nn.Module, inputs: Any, mode: FakeMode, rows: Mapping[s
 
 
 def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable[[str], None]], None]:
-    """Forward, loss and backward, announced to `mark`."""
+    """Return the step: forward, loss and backward, announced to `mark`."""
 
     def step(mark: Callable[[str], None]) -> None:
         mark("forward")
@@ -136,7 +136,7 @@ def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable
 
 
 def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[LocalParameter]:
-    """What this rank has of each parameter. rows: name → rows that replicas share, where they do."""
+    """Return what this rank has of each parameter. rows: name → rows that replicas share, where they do."""
     names: dict[int, list[str]] = {}
     held: dict[int, torch.Tensor] = {}
     elements = {
@@ -164,7 +164,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gradient_buckets(parameters: Sequence[LocalParameter]) -> list[int]:
-    """Bytes of each all-reduce that DistributedDataParallel makes of these gradients, which come in this order.
+    """Return bytes of each all-reduce that DistributedDataParallel makes of these gradients, which come in this order.
 
     By torch's own rule, from the second step on, when its buckets follow the order of arrival. The last micro-batch
     alone is reduced (`no_sync` before).

@@ -99,18 +99,19 @@ def no_global_shapes(mode: FakeMode) -> contextlib.AbstractContextManager[None]:
 
 
 def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
-    """The axes of a plan over the ranks of the default group."""
+    """Return the axes of a plan over the ranks of the default group."""
     return init_device_mesh(device.type, tuple(grid.sizes.values()), mesh_dim_names=tuple(grid.sizes))
 
 
 def group_axes(*meshes: DeviceMesh) -> dict[str, str]:
-    """Name of a process group, as operators have it → the axis of a mesh."""
+    """Return name of a process group, as operators have it → the axis of a mesh."""
     return {mesh.get_group(axis).group_name: axis for mesh in meshes for axis in mesh.mesh_dim_names or ()}
 
 
 def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
-    """Another view of a mesh "pp", "dp", "tp": "dp" as "edp" and "ep", whose ranks have all experts together. Its
-    groups are its own: torch gives an axis of all ranks the default group, which another axis of all ranks has, too."""
+    """Return another view of a mesh "pp", "dp", "tp": "dp" as "edp" and "ep", whose ranks have all experts together.
+    Its groups are its own: torch gives an axis of all ranks the default group, which another axis of all ranks has,
+    too."""
     stages, tensor = mesh["pp"].size(), mesh["tp"].size()
     sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
     backend: Any = {"ep": get_backend()} if experts == mesh.size() else None
@@ -118,7 +119,7 @@ def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
 
 
 def copies_of_experts(wide: DeviceMesh) -> DeviceMesh:
-    """The ranks that have the same experts. wide: of `expert_mesh`."""
+    """Return the ranks that have the same experts. wide: of `expert_mesh`."""
     return wide["edp", "tp"]._flatten("experts") if wide["tp"].size() > 1 else wide["edp"]
 
 
@@ -161,7 +162,7 @@ class RankGroup:
         return order
 
     def share(self, value: Any) -> Any:
-        """The first rank's value, on all ranks."""
+        """Return the first rank's value, on all ranks."""
         box = [value]
         dist.broadcast_object_list(box, src=0, group=self._control)
         return box[0]
@@ -207,7 +208,7 @@ Call = Callable[[], Any]
 
 
 def collective_rates(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRate]:
-    """A row for each collective and size, the same on all ranks. sizes: bytes of the buffer, rounded up to
+    """Return a row for each collective and size, the same on all ranks. sizes: bytes of the buffer, rounded up to
     elements that ranks can share. A collective that the backend does not have is a row with the reason."""
     if member.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(member.device))
@@ -244,7 +245,7 @@ def _rate(member: GroupMember, group: RankGroup, clock: Clock, operation: str, s
 
 
 def _block_s(call: Call, calls: int, clock: Clock, group: RankGroup) -> float:
-    """Seconds of so many calls on this rank, from when all ranks are there."""
+    """Return seconds of so many calls on this rank, from when all ranks are there."""
     group.barrier()
     start_s = clock.wall_s()
     for _ in range(calls):

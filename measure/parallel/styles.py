@@ -82,7 +82,7 @@ STYLES: Mapping[str, Callable[[], ParallelStyle | None]] = {
 
 
 def own_plan(model: torch.nn.Module, name: str = "tp_plan") -> dict[str, str]:
-    """The plan that the model brings (`tp_plan` or `ep_plan` of transformers); empty for one that has none."""
+    """Return the plan that the model brings (`tp_plan` or `ep_plan` of transformers); empty for one that has none."""
     plan = getattr(model, name, None) or getattr(model, f"_{name}", None) or {}
     return {str(pattern): str(style) for pattern, style in plan.items()}
 
@@ -102,12 +102,12 @@ def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> 
 
 
 def matches(model: torch.nn.Module, pattern: str) -> Iterator[str]:
-    """Paths of the modules that a pattern means."""
+    """Return paths of the modules that a pattern means."""
     return like((path for path, _ in model.named_modules() if path), pattern)
 
 
 def like(names: Iterable[str], pattern: str) -> Iterator[str]:
-    """Those of these dotted names that a pattern means."""
+    """Yield those of these dotted names that a pattern means."""
     parts = pattern.split(".")
     for name in names:
         segments = name.split(".")
@@ -145,13 +145,13 @@ def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str]
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """The nearest known name, to be added to a message."""
+    """Return the nearest known name, to be added to a message."""
     close = nearest(name, list(known), 1)
     return f"; nearest {close[0]}" if close else ""
 
 
 def _tied(model: torch.nn.Module) -> list[list[str]]:
-    """Names of parameters that are one."""
+    """Return names of parameters that are one."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -191,7 +191,8 @@ def repeat_split_modules(model: torch.nn.Module, mesh: DeviceMesh, but: Sequence
 
 
 def outermost_elements(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
-    """(path, element) of lists of modules that are in no other list, if they have parameters. path: of the module."""
+    """Yield (path, element) of lists of modules that are in no other list, if they have parameters. path: of the
+    module."""
     for name, child in module.named_children():
         child_path = f"{path}.{name}" if path else name
         if isinstance(child, torch.nn.ModuleList):
@@ -213,8 +214,9 @@ EXPERT_STYLES = (DISPATCH, DIVIDED)
 def plans_of(
     model: torch.nn.Module, grid: RankGrid, styles: Mapping[str, str] | None, instead: str = "a model that has one"
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The plans of the tensor and of the expert axis: the model's own, or those in `styles`, which has both. With ep,
-    modules whose tokens go to their experts are in the second one alone. instead: what a model without a plan needs.
+    """Return the plans of the tensor and of the expert axis: the model's own, or those in `styles`, which has both.
+    With ep, modules whose tokens go to their experts are in the second one alone. instead: what a model without a plan
+    needs.
 
     Raises ValueError for an axis of several ranks without a plan.
     """
@@ -265,7 +267,8 @@ def apply_experts(
 
 
 def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dict[str, str]:
-    """Name of a parameter or module → style: parameters first, because a module is told how many experts are left."""
+    """Return name of a parameter or module → style: parameters first, because a module is told how many experts are
+    left."""
     styles: dict[str, str] = {}
     parameters = [name for name, _ in model.named_parameters()]
     for pattern, style in sorted(plan.items(), key=lambda item: item[1] == DISPATCH):

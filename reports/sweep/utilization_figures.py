@@ -341,7 +341,7 @@ _DECADE = 8.0
 
 
 def epoch_times(passes: Sequence[WorkTime]) -> dict[str, Figure]:
-    """File name → figure; {} without epochs. works: of a run."""
+    """File name → figure; {} without epochs. passes: of a run."""
     rows = figure_panels.drawable([row for row in passes if row.work == "epoch"], WorkTime)
     if rows.empty:
         return {}

@@ -37,7 +37,7 @@ from results.records.counts import FlopCount
 
 
 def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each kind of operation."""
+    """Count forward and backward of model(*inputs): a total and a row for each kind of operation."""
     with evaluating(model):
         trace = trace_any(model, inputs, {}, train=None, loss_of=None)
     note = next((f"note: {note}" for note in trace.notes if note.startswith(ON_VALUES)), "")
@@ -76,7 +76,7 @@ def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str
 def flop_counter_mode(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
 ) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each operator that added any."""
+    """Count forward and backward of model(*inputs): a total and a row for each operator that added any."""
     counter, seen = FlopCounterMode(display=False), UncountedCalls(lambda: False)
     passes: dict[str, tuple[dict[Any, int], Counter[str]]] = {}
     with evaluating(model), seen, counter:
@@ -111,7 +111,7 @@ def flop_counter_mode(
 def torch_profiler(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
 ) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each operator."""
+    """Count forward and backward of model(*inputs): a total and a row for each operator."""
     with evaluating(model):
         with _profiler() as forward:
             outputs = model(*inputs)
@@ -133,7 +133,7 @@ def _profiler() -> profile:
 
 
 def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> list[FlopCount]:
-    """The rows of one pass."""
+    """Return the rows of one pass."""
     own: Counter[tuple[str, str]] = Counter()
     ignored: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
@@ -159,7 +159,8 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
 
 
 def _without_formula(event: Any) -> Iterator[str]:
-    """The product calls in and under this one that no FLOP were counted for; of a chain without any, the first."""
+    """Yield the product calls in and under this one that no FLOP were counted for; of a chain without any, the
+    first."""
     if _is_product(event) and (event.flops or not _has_counted_product(event)):
         yield from () if event.flops else (event.name,)
         return
@@ -182,7 +183,7 @@ def _aten(event: Any) -> str:
 
 
 def _is_product(event: Any) -> bool:
-    """Whether the call may hold products: it is one, or a stranger that is no part of a call we know."""
+    """Return whether the call may hold products: it is one, or a stranger that is no part of a call we know."""
     kind = kind_of(_aten(event))
     if kind:
         return kind in PRODUCTS

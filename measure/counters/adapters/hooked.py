@@ -26,7 +26,7 @@ Own = Counter[tuple[str, str]]
 
 
 def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each kind of module.
+    """Count the forward pass of model(*inputs): a total and a row for each kind of module.
 
     thop (pytorch-OpCounter) prints multiply-adds of the whole batch. Convolutions and linear layers are pure: no bias.
     A transposed convolution is taken for stride² times too much (its output's positions). Batch norm, layer norm and
@@ -85,7 +85,8 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
 
 
 def _thop_multiply_adds(module: Any, counted: float) -> float:
-    """How much of what thop counted for one call are multiply-adds, by thop/vision/basic_hooks.py and rnn_hooks.py."""
+    """Return how much of what thop counted for one call are multiply-adds, by thop/vision/basic_hooks.py and
+    rnn_hooks.py."""
     from thop import rnn_hooks
 
     if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)):
@@ -104,7 +105,7 @@ def _thop_multiply_adds(module: Any, counted: float) -> float:
 
 
 def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each kind of module.
+    """Count the forward pass of model(*inputs): a total and a row for each kind of module.
 
     The "mult-adds" of torchinfo's summary are parameters times where they are used: of a class with "Conv" in its name
     times the positions of its output (right for convolutions; stride² times too much for transposed ones, and wrong for

@@ -56,7 +56,7 @@ Own = Counter[tuple[str, str]]
 
 
 def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each kind of module or function.
+    """Count the forward pass of model(*inputs): a total and a row for each kind of module or function.
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
     """
@@ -93,7 +93,8 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
 
 
 def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any]) -> tuple[int, int]:
-    """ptflops' own numbers of multiply-adds and of parameters that want a gradient. hooks: its rules, listened to.
+    """Return ptflops' own numbers of multiply-adds and of parameters that want a gradient. hooks: its rules, listened
+    to.
 
     Raises Inconsistent if it gave up.
     """
@@ -122,7 +123,7 @@ def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
 
 
 def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[..., None]:
-    """ptflops' rule for one kind of module, listened to."""
+    """Return ptflops' rule for one kind of module, listened to."""
 
     def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         before = module.__flops__
@@ -135,7 +136,7 @@ def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[...
 
 
 def _listened(rules: Mapping[Any, Callable[..., Any]], functions: Own, library: str) -> dict[Any, Callable[..., int]]:
-    """ptflops' rules for functions, listened to."""
+    """Return ptflops' rules for functions, listened to."""
 
     def listener(name: str, rule: Callable[..., Any]) -> Callable[..., int]:
         def listen(*args: Any, **kwargs: Any) -> int:
@@ -150,7 +151,7 @@ def _listened(rules: Mapping[Any, Callable[..., Any]], functions: Own, library: 
 
 
 def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: int) -> int:
-    """How many of the elements counted for one call are multiply-adds, by ptflops/pytorch_ops.py.
+    """Return how many of the elements counted for one call are multiply-adds, by ptflops/pytorch_ops.py.
 
     Convolutions and linear layers add 1 for each output element that has a bias, deformable ones 24 or 25 more for
     each tap and position.
@@ -171,7 +172,7 @@ def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: i
 def _attention_multiply_adds(
     module: torch.nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> int:
-    """Three projections, scores, weighted sum, output projection, each as ptflops takes its sizes."""
+    """Return three projections, scores, weighted sum, output projection, each as ptflops takes its sizes."""
     batch, length = (0, 1) if module.batch_first else (1, 0)
     q, k, v = (tensor.shape[length] for tensor in (query, key, value))
     qdim, kdim, vdim = (tensor.shape[2] for tensor in (query, key, value))
@@ -189,7 +190,7 @@ BIAS_AT = {aten.addmm: 0, aten.convolution: 2, aten._convolution: 2}
 
 
 def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Callable[[Any, Any], int]:
-    """ptflops' rule for one operator, listened to."""
+    """Return ptflops' rule for one operator, listened to."""
 
     def listen(arguments: Any, outputs: Any) -> int:
         counted = int(rule(arguments, outputs))
@@ -203,7 +204,7 @@ def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Call
 
 
 def ptflops_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each operator.
+    """Count the forward pass of model(*inputs): a total and a row for each operator.
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """

@@ -35,7 +35,7 @@ class TensorsOnly(torch.nn.Module):
 
 
 def fvcore(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each operator.
+    """Count the forward pass of model(*inputs): a total and a row for each operator.
 
     Multiply-adds of convolutions and matrix products count 1, while normalisation (2 an element for batch norm in eval
     mode, 5 for layer norm), adaptive pooling (1 an input) and bilinear resizing (4 an output) count elementary
@@ -80,7 +80,7 @@ def fvcore(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, ba
 
 
 def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each operator.
+    """Count the forward pass of model(*inputs): a total and a row for each operator.
 
     Convolutions and linear layers count a multiply-add as 1, convolutions 1 more for each bias element, linear layers
     their output features once, whatever the batch, so that its law in the batch has a constant. Normalisation and ReLU
@@ -147,7 +147,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
 
 def _elements(target: Any, value: Any, counted: int) -> int:
-    """How much of what pthflops counted for a call is no multiply-add, by pthflops/ops_fx.py."""
+    """Return how much of what pthflops counted for a call is no multiply-add, by pthflops/ops_fx.py."""
     if isinstance(target, torch.nn.modules.conv._ConvNd):
         return 0 if target.bias is None else target.out_channels * value.shape[0] * math.prod(value.shape[2:])
     if isinstance(target, torch.nn.Linear):

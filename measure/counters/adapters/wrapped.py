@@ -42,7 +42,7 @@ TORCH: Owners = {"F": F, "torch": torch, "Tensor": torch.Tensor}
 
 
 def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each function.
+    """Count the forward pass of model(*inputs): a total and a row for each function.
 
     Its FLOP are 2 a multiply-add of convolutions, matrix products and attention (dense, causal or not), 1 an output for
     the bias of a convolution but none for that of a linear layer, 2 an element of batch norm in eval mode, 5 of other
@@ -81,7 +81,7 @@ def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str,
 
 
 def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """Forward and backward of model(*inputs): a total and a row for each function.
+    """Count forward and backward of model(*inputs): a total and a row for each function.
 
     It counts by DeepSpeed's rules, but sees no `@`, mm, bmm, attention or einops, divides a transposed convolution by
     its groups twice, drops all but the sizes of resized images, and counts a module once for each parent that has it.
@@ -131,7 +131,7 @@ class Heard:
     running: int = 0
 
     def uncounted(self) -> dict[str, Any]:
-        """Fields of FlopCount, `ignored` and `not_understood`: operator or function → calls."""
+        """Return fields of FlopCount, `ignored` and `not_understood`: operator or function → calls."""
         ignored, unsupported = uncounted(self.unseen)
         return {"ignored": {**self.zero, **ignored}, "not_understood": unsupported}
 
@@ -150,7 +150,7 @@ class Heard:
 
 @contextlib.contextmanager
 def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stacks: Any) -> Iterator[Heard]:
-    """The library's rules, listened to while it wraps torch; afterwards it, torch and the model are as they were.
+    """Listen to the library's rules while it wraps torch; afterwards it, torch and the model are as they were.
 
     library: the module with `wrapFunc` and MODULE_HOOK_MAPPING; stacks: the one with the lists of what runs, which an
     exception leaves behind.
