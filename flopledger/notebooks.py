@@ -29,7 +29,7 @@ PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}  # ri
 
 
 def held() -> list[str]:
-    """A pin for each package that is installed and must stay as it is."""
+    """Return a pin for each package that is installed and must stay as it is."""
     lines = []
     for name in HELD:
         try:
@@ -40,7 +40,7 @@ def held() -> list[str]:
 
 
 def command(files: list[str], pins: list[str]) -> list[str]:
-    """pip's arguments."""
+    """Return pip's arguments."""
     paths = [part for name in ("requirements.txt", *files) for part in ("-r", str(CHECKOUT / name))]
     return [sys.executable, "-m", "pip", "install", "--quiet", *paths, *pins]
 
@@ -64,25 +64,25 @@ T = TypeVar("T")
 
 
 def choose(full: T, *, small: T) -> T:
-    """The first, or `small` where FLOPLEDGER_SMALL is set."""
+    """Return the first, or `small` where FLOPLEDGER_SMALL is set."""
     return small if os.environ.get("FLOPLEDGER_SMALL") else full
 
 
 def folder(name: str) -> Path:
-    """A new folder for what a notebook writes; each run of the notebook has its own."""
+    """Return a new folder for what a notebook writes; each run of the notebook has its own."""
     base = Path(os.environ.get("FLOPLEDGER_NOTEBOOK_OUT", "results/runs"))
     return base / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def on_cuda() -> bool:
-    """Whether there is a CUDA device."""
+    """Return whether there is a CUDA device."""
     import torch
 
     return torch.cuda.is_available()
 
 
 def train_step(model: Any, optimizer: Any, batch: Any) -> None:
-    """One step on images and labels."""
+    """Run one step on images and labels."""
     from torch.nn.functional import cross_entropy
 
     images, labels = batch

@@ -34,8 +34,8 @@ from workloads.catalogue.model_names import Shape, Spec, check, nearest, parse, 
 
 
 def fault_text(fault: BaseException) -> str:
-    """An exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of code
-    that raised it."""
+    """Return an exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of
+    code that raised it."""
     frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
     message = str(fault) or (frames[-1].line if frames else "") or ""
     return plain_words(f"{type(fault).__name__}: {' '.join(message.split())[:300]}")
@@ -84,7 +84,7 @@ def offline(what: str) -> Iterator[None]:
 
 
 def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
-    """size × shape: standard normal, uniform whole numbers below the bound, or random bits; never all zeros."""
+    """Draw size × shape: standard normal, uniform whole numbers below the bound, or random bits; never all zeros."""
     sizes, dtype = (size, *shape.sizes), getattr(torch, shape.dtype)
     if shape.below:
         return torch.randint(0, shape.below, sizes, dtype=dtype, device=device, generator=generator)
@@ -94,7 +94,7 @@ def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generat
 
 
 def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(positional, by name) of what a function gave as inputs: a tensor, a dict, or a list or tuple.
+    """Split into (positional, by name) what a function gave as inputs: a tensor, a dict, or a list or tuple.
 
     The last of several, if it is a dict, holds inputs by name, as in torch.onnx.export; a model that takes a dict as
     its last argument is given an empty one after it. Raises ValueError for anything else.
@@ -113,7 +113,7 @@ def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def takes(model: torch.nn.Module | type[torch.nn.Module]) -> tuple[inspect.Parameter, ...]:
-    """The parameters of a model's `forward`, or of a class's, without the model itself."""
+    """Return the parameters of a model's `forward`, or of a class's, without the model itself."""
     parameters = tuple(inspect.signature(model.forward).parameters.values())
     return parameters[1:] if isinstance(model, type) else parameters
 
@@ -121,7 +121,8 @@ def takes(model: torch.nn.Module | type[torch.nn.Module]) -> tuple[inspect.Param
 def positional(
     parameters: Sequence[inspect.Parameter], inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """All inputs in the order of `forward`'s parameters, its defaults where a parameter before the last is not given.
+    """Return all inputs in the order of `forward`'s parameters, its defaults where a parameter before the last is not
+    given.
 
     Raises ValueError for a name that it does not take, Unavailable for one that has no position (keyword-only, or
     swallowed by **kwargs) or that follows a parameter without default.
@@ -165,7 +166,8 @@ def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
 
 
 def resized(example: Any, size: int, device: torch.device) -> Any:
-    """The example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it is.
+    """Return the example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it
+    is.
 
     Whether a tensor needs a gradient, how it lies in memory, and which comes twice is as in the example. Raises
     ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
@@ -205,7 +207,7 @@ def check_dense(value: Any) -> None:
 
 
 def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
-    """The example with so many samples, its own again and again, in its order of dimensions in memory."""
+    """Return the example with so many samples, its own again and again, in its order of dimensions in memory."""
     if not example.dim() or example.shape[0] == size:
         return example
     chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
@@ -215,7 +217,7 @@ def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
-    """Which module fails in model(*inputs) and why, in one line; "" if none does."""
+    """Return which module fails in model(*inputs) and why, in one line; "" if none does."""
     paths = {id(module): path for path, module in model.named_modules()}
     failed: list[tuple[BaseException | None, str]] = []  # from the inside out: a fault, and who raised it or let it by
 
@@ -244,8 +246,8 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
 
 
 def mismatch(workload: Workload, batch: Batch) -> str:
-    """What speaks against a batch of a person's own, in one line: inputs of other sizes or types than the workload's
-    own batch of this size has; "" for nothing."""
+    """Return what speaks against a batch of a person's own, in one line: inputs of other sizes or types than the
+    workload's own batch of this size has; "" for nothing."""
     size = next((tensor.shape[0] for tensor in tensors(batch.inputs) if tensor.dim()), 0)
     if not size:
         return f"{workload.name}: expected a batch of one sample or more, got {shapes(batch.inputs)}"
@@ -255,7 +257,7 @@ def mismatch(workload: Workload, batch: Batch) -> str:
 
 
 def shapes(inputs: Any) -> str:
-    """The sizes and types of all tensors among the inputs: "2x3x224x224 float32, 2x128 int64"; "no tensor"."""
+    """Return the sizes and types of all tensors among the inputs: "2x3x224x224 float32, 2x128 int64"; "no tensor"."""
     texts = [
         f"{'x'.join(map(str, t.shape)) or 'scalar'} {str(t.dtype).removeprefix('torch.')}" for t in tensors(inputs)
     ]
@@ -280,7 +282,8 @@ SOURCES = {
 
 
 def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
-    """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches.
+    """Return the workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes
+    batches.
 
     hyper: sizes that the model has: image_size, num_classes, hidden, … of the catalogue, seq of transformers, the
     whole-number parameters of a function.
@@ -300,7 +303,7 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
 
 
 def _checked(text: str, build: Callable[..., torch.nn.Module], **hyper: int) -> torch.nn.Module:
-    """The model. Raises Unavailable if its weights, counted without any, are more than memory holds."""
+    """Return the model. Raises Unavailable if its weights, counted without any, are more than memory holds."""
     available = free_bytes()
     if available is None or torch.get_default_device().type == "meta":
         return build(**hyper)
@@ -337,7 +340,7 @@ def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) ->
 
 
 def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:
-    """The sizes that say the same as one input of three channels and equal sides; none for any other input."""
+    """Return the sizes that say the same as one input of three channels and equal sides; none for any other input."""
     if len(shapes) != 1 or len(shapes[0].sizes) != FIXED_SIZES.get(task) or shapes[0].dtype != "float32":
         return {}
     channels, *frames, height, width = shapes[0].sizes

@@ -33,7 +33,8 @@ Feed = Callable[[int | None], Sequence[Shape]]
 
 
 def transformers_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
-    """The workload of hf:CONFIG. hyper: seq, the length of texts. shapes: inputs in place of the configuration's own.
+    """Return the workload of hf:CONFIG. hyper: seq, the length of texts. shapes: inputs in place of the configuration's
+    own.
 
     Raises ValueError for a configuration or architecture that transformers does not know, or whose inputs it cannot
     tell; Unavailable without transformers.
@@ -56,7 +57,7 @@ def transformers_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: 
 
 
 def _config(spec: Spec) -> Any:
-    """The configuration object; of a bare model type, its defaults."""
+    """Return the configuration object; of a bare model type, its defaults."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     given = dict(read_config(spec) or {"model_type": spec.target})
@@ -76,7 +77,7 @@ def _config(spec: Spec) -> Any:
 
 
 def _class(spec: Spec, config: Any) -> Any:
-    """The class to build."""
+    """Return the class to build."""
     if config.architectures:
         return _named(spec, config.architectures[0])
     from transformers import AutoModel
@@ -99,7 +100,7 @@ def _named(spec: Spec, name: str) -> Any:
 
 
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:
-    """In training mode, on the current default device."""
+    """Build in training mode, on the current default device."""
     with building(text), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
         return model_class(config).train().to(torch.get_default_device())  # type: ignore[no-any-return]
@@ -131,7 +132,8 @@ LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions", "ma
 
 
 def default_shapes(text: str, model_class: Any, config: Any, seq: int | None = None) -> tuple[Shape, ...]:
-    """The inputs of a model by name. text: what was asked for, for messages. Raises ValueError for an unknown kind."""
+    """Return the inputs of a model by name. text: what was asked for, for messages. Raises ValueError for an unknown
+    kind."""
     parameters = inspect.signature(model_class.forward).parameters
     names = [model_class.main_input_name]
     if config.model_type in COMPARING and {"input_ids", "pixel_values"} <= set(parameters):
@@ -160,7 +162,7 @@ def _tokens(config: Any, seq: int | None, name: str = "input_ids", decoder: bool
 
 
 def _pixels(config: Any, seq: int | None) -> Shape:
-    """Channels × height × width, with frames in front for a video."""
+    """Return channels × height × width, with frames in front for a video."""
     seeing = getattr(config, "vision_config", None) or getattr(config, "backbone_config", None) or config
     size = getattr(seeing, "image_size", None) or 224
     if isinstance(size, Mapping):
@@ -173,14 +175,15 @@ def _pixels(config: Any, seq: int | None) -> Shape:
 
 
 def _sound(config: Any, seq: int | None) -> Shape:
-    """One second of samples; a spectrogram of max_length × num_mel_bins where the model takes one (AST)."""
+    """Return one second of samples; a spectrogram of max_length × num_mel_bins where the model takes one (AST)."""
     if getattr(config, "num_mel_bins", None) and getattr(config, "max_length", None):
         return Shape((config.max_length, config.num_mel_bins), name="input_values")
     return Shape((16_000,), name="input_values")
 
 
 def _features(config: Any, seq: int | None) -> Shape:
-    """Frames × features (Speech2Text, Wav2Vec2-BERT), or Whisper's features × frames, two for each source position."""
+    """Return frames × features (Speech2Text, Wav2Vec2-BERT), or Whisper's features × frames, two for each source
+    position."""
     wide = getattr(config, "input_feat_per_channel", None) or getattr(config, "feature_projection_input_dim", None)
     if wide:
         return Shape((SEQ, wide), name="input_features")
@@ -198,7 +201,8 @@ SHAPES: Mapping[str, Callable[[Any, int | None], Shape]] = {
 
 
 def timm_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
-    """The workload of timm:NAME. hyper: image_size (height and width) and num_classes, in place of the model's own.
+    """Return the workload of timm:NAME. hyper: image_size (height and width) and num_classes, in place of the model's
+    own.
 
     shapes: one image's, in place of both. Raises ValueError for a name that timm does not have, Unavailable without
     timm.
@@ -225,7 +229,7 @@ def timm_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> 
 
 
 def _timm_config(spec: Spec) -> Any:
-    """What timm says of the model, its input size among it. Raises ValueError with the nearest name or tag."""
+    """Return what timm says of the model, its input size among it. Raises ValueError with the nearest name or tag."""
     import timm
 
     name, _, tag = spec.target.partition(".")
@@ -241,12 +245,12 @@ def _timm_config(spec: Spec) -> Any:
 
 
 def _sized(own: tuple[int, ...], hyper: Mapping[str, int]) -> tuple[int, ...]:
-    """Channels, height and width: square, where a size is given."""
+    """Return channels, height and width: square, where a size is given."""
     return (own[0], hyper["image_size"], hyper["image_size"]) if "image_size" in hyper else own
 
 
 def _timm_build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.nn.Module:
-    """In training mode, on the current default device. Raises ValueError for a size that it cannot be built for.
+    """Build in training mode, on the current default device. Raises ValueError for a size that it cannot be built for.
 
     The architecture is given the input size where it depends on it and the size is not the one it is configured for.
     """

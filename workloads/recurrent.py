@@ -68,7 +68,7 @@ class Cell(nn.Module):
         return memory.tanh() * shown.sigmoid(), memory
 
     def zeros(self, like: torch.Tensor) -> State:
-        """The state before the first step. like: a tensor whose first dimension is the batch."""
+        """Return the state before the first step. like: a tensor whose first dimension is the batch."""
         empty = like.new_zeros(like.shape[0], self.hidden)
         return empty, empty
 
@@ -139,7 +139,7 @@ class Attention(nn.Module):
         self.layer = nn.Linear(3 * hidden, hidden, bias=False)
 
     def forward(self, query: torch.Tensor, keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """query: batch × hidden; keys: batch × seq × hidden; memory: batch × seq × 2·hidden."""
+        """Attend. query: batch × hidden; keys: batch × seq × hidden; memory: batch × seq × 2·hidden."""
         weights = torch.bmm(keys, query.unsqueeze(2)).squeeze(2).softmax(dim=1)
         context = torch.bmm(weights.unsqueeze(1), memory).squeeze(1)
         return cast(torch.Tensor, self.layer(torch.cat([query, context], dim=1)))
@@ -174,7 +174,7 @@ class Translator(nn.Module):
 def translation_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Inputs: size × seq source words, as many target words; target: the word after each of these."""
+    """Draw inputs: size × seq source words, as many target words; target: the word after each of these."""
     source = draw((size, hyper["seq"]), hyper["vocab"], device, generator)
     translated = next_tokens(hyper, size, device, generator)
     return Batch((source, *translated.inputs), translated.target)
@@ -222,7 +222,7 @@ class HybridAttention(nn.Module):
         self.margins = ((conv_width - 1) // 2, conv_width // 2)
 
     def forward(self, keys: torch.Tensor, state: State, last: torch.Tensor) -> torch.Tensor:
-        """keys: batch × steps × keys; last: batch × steps."""
+        """Attend. keys: batch × steps × keys; last: batch × steps."""
         query = self.state(torch.cat([state[1], state[0]], dim=1)).unsqueeze(1)
         location = self.mixed(self.seen(functional.pad(last.unsqueeze(1), self.margins)))
         scores = (self.weights * (keys + query + location.transpose(1, 2) + self.bias).tanh()).sum(dim=2)
@@ -262,7 +262,7 @@ class Speech(nn.Module):
         return torch.stack(written, dim=1)
 
     def _read(self, letter: torch.Tensor, written: list[torch.Tensor]) -> torch.Tensor:
-        """The letters given, or in training some of those that were predicted a step before."""
+        """Return the letters given, or in training some of those that were predicted a step before."""
         if not self.training or not written:
             return letter
         own = torch.multinomial(written[-1].detach().float().softmax(dim=1), 1).squeeze(1)
@@ -270,17 +270,17 @@ class Speech(nn.Module):
 
 
 def _halved(heard: torch.Tensor) -> torch.Tensor:
-    """Half as many steps, each the largest of two."""
+    """Return half as many steps, each the largest of two."""
     return functional.max_pool1d(heard.transpose(1, 2), 2).transpose(1, 2)
 
 
 def steps(hyper: Mapping[str, int]) -> int:
-    """How many steps the encoder is left with, and letters the decoder writes."""
+    """Return how many steps the encoder is left with, and letters the decoder writes."""
     return hyper["frames"] // 2 // 2
 
 
 def speech_batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Inputs: normal noise, size × frames × audio, and size × steps letters; target: the letter after each."""
+    """Draw inputs: normal noise, size × frames × audio, and size × steps letters; target: the letter after each."""
     sound = torch.randn(size, hyper["frames"], hyper["audio"], device=device, generator=generator)
     letters = draw((size, steps(hyper) + 1), hyper["vocab"], device, generator)
     return Batch((sound, letters[:, :-1].clone()), letters[:, 1:].clone())

@@ -54,8 +54,8 @@ DEVIATION = 0.02
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, causal: bool = False
 ) -> torch.Tensor:
-    """Attention of each head for itself, put together again; all are batch × seq × width. No dropout, no mask but the
-    causal one."""
+    """Return attention of each head for itself, put together again; all are batch × seq × width. No dropout, no mask
+    but the causal one."""
     size, length, width = query.shape
     q, k, v = (part.view(size, length, heads, width // heads).transpose(1, 2) for part in (query, key, value))
     attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -162,14 +162,14 @@ class BERT(nn.Module):
 
 
 def masked_loss(output: Logits, target: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Cross entropy of the masked words, and of the answer whether the second sentence follows the first."""
+    """Return cross entropy of the masked words, and of the answer whether the second sentence follows the first."""
     words, follows = output
     return token_loss(words, target[0]) + cross_entropy(follows, target[1])
 
 
 def masked_batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Inputs: size × seq words, and 0 or 1 for the sentence of each, its first half the first; target: the words that
-    are masked (the first of a sample always is, so that there is one), and 0 or 1 for each sample."""
+    """Draw inputs: size × seq words, and 0 or 1 for the sentence of each, its first half the first; target: the words
+    that are masked (the first of a sample always is, so that there is one), and 0 or 1 for each sample."""
     sizes = (size, hyper["seq"])
     words, labels = (draw(sizes, hyper["vocab"], device, generator) for _ in range(2))
     masked = torch.rand(sizes, device=device, generator=generator) < MASKED
@@ -201,7 +201,7 @@ class Word2Vec(nn.Module):
 
 
 def contrastive_loss(output: Logits, _target: None) -> torch.Tensor:
-    """Noise-contrastive estimation: classifies contexts from noise; mean over the positions."""
+    """Return noise-contrastive estimation: classifies contexts from noise; mean over the positions."""
     true, sampled = output
     missed = binary_cross_entropy_with_logits(true, torch.ones_like(true), reduction="sum")
     taken = binary_cross_entropy_with_logits(sampled, torch.zeros_like(sampled), reduction="sum")
@@ -211,7 +211,8 @@ def contrastive_loss(output: Logits, _target: None) -> torch.Tensor:
 def skip_gram_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Inputs: size × positions words, as many contexts, and `negatives` words of noise, for the batch as a whole."""
+    """Draw inputs: size × positions words, as many contexts, and `negatives` words of noise, for the batch as a
+    whole."""
     words, contexts = (draw((size, hyper["positions"]), hyper["vocab"], device, generator) for _ in range(2))
     noise = log_uniform((hyper["negatives"],), hyper["vocab"], device, generator)
     return Batch((words, contexts, noise), None)
@@ -239,7 +240,7 @@ FAMILIES = {
 
 
 def get(name: str, /, **hyper: int) -> Workload:
-    """The workload of this name, at its own sizes or at those in `hyper`.
+    """Return the workload of this name, at its own sizes or at those in `hyper`.
 
     Raises ValueError, one line, for a name or a size that it does not have, or sizes that do not go together.
     """

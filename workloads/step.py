@@ -29,7 +29,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def optimizer_of(name: str, workload: Workload, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """An optimizer by its name: one of OPTIMIZERS, or "own", the workload's.
+    """Return an optimizer by its name: one of OPTIMIZERS, or "own", the workload's.
 
     Raises ValueError, one line, for a workload that has none of its own.
     """
@@ -49,7 +49,7 @@ def have_state(optimizer: torch.optim.Optimizer, trained: Sequence[Any]) -> None
 
 
 def noop(phase: str) -> None:
-    """The mark of a step that nobody listens to."""
+    """Ignore the phase: the mark of a step that nobody listens to."""
 
 
 class TrainingStep:
@@ -94,7 +94,8 @@ class TrainingStep:
         self.last_loss = loss.detach()
 
     def gradients(self, mark: Mark = noop) -> tuple[Any, torch.Tensor]:
-        """All but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and loss."""
+        """Return all but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and
+        loss."""
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
         output_and_loss = self._gradients_of(batch, mark)
@@ -104,7 +105,7 @@ class TrainingStep:
         return output_and_loss
 
     def _gradients_of(self, batch: Batch, mark: Mark) -> tuple[Any, torch.Tensor]:
-        """Forward, loss, backward of one batch. Gives output and loss."""
+        """Run forward, loss, backward of one batch. Gives output and loss."""
         with _precision(self.device_type, self.autocast):
             mark("forward")
             output = self.model(*batch.inputs)

@@ -41,7 +41,7 @@ class Copy(torch.nn.Module):
 
 
 def build_matmul(width: int, depth: int) -> torch.nn.Module:
-    """`depth` linear layers of width × width without bias.
+    """Return `depth` linear layers of width × width without bias.
 
     Each multiplies size × w by w × w: size·w² multiply-adds forward. Backward does the same once for each weight, and
     once more for each layer's input but the first's, which needs no gradient: 2·depth − 1 products.
@@ -50,7 +50,8 @@ def build_matmul(width: int, depth: int) -> torch.nn.Module:
 
 
 def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
-    """One 3 × 3 convolution of c to c channels without bias that keeps S × S positions: 9·c² multiply-adds at each.
+    """Return one 3 × 3 convolution of c to c channels without bias that keeps S × S positions: 9·c² multiply-adds at
+    each.
 
     Its input needs no gradient, so that backward does the weight's alone: as many again.
     """
@@ -58,7 +59,7 @@ def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
 
 
 def _shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of one sample."""
+    """Return shape of one sample."""
     if name == "synthetic_convolution":
         return (hyper["channels"], hyper["image_size"], hyper["image_size"])
     return (hyper.get("width", 1),)
@@ -67,7 +68,7 @@ def _shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
 def _batch(
     name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Standard normal samples and targets."""
+    """Return standard normal samples and targets."""
     sample = torch.randn(size, *_shape(name, hyper), device=device, generator=generator)
     target = torch.randn(
         size, *((1,) if name == "synthetic_copy" else _shape(name, hyper)), device=device, generator=generator
@@ -84,7 +85,7 @@ BUILDERS: Mapping[str, Callable[..., torch.nn.Module]] = {
 
 
 def get(name: str, /, **hyper: int) -> Workload:
-    """The synthetic workload of this name. Raises ValueError for an unknown name or size."""
+    """Return the synthetic workload of this name. Raises ValueError for an unknown name or size."""
     known = entry(name)
     if name not in BUILDERS:
         raise ValueError(f"{name} is no synthetic workload; they are {', '.join(BUILDERS)}")

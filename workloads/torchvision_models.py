@@ -54,7 +54,7 @@ KEYPOINTS = 17
 def _batch(
     name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """size × 3 × S × S images, or × 3 × T × S × S clips, and a label for each, or for each pixel.
+    """Draw size × 3 × S × S images, or × 3 × T × S × S clips, and a label for each, or for each pixel.
 
     Of optical flow two images of each sample, and the flow between them, size × 2 × S × S pixels. Of detectors a list
     of images and a list of what is in each: torchvision's take both and give losses.
@@ -79,7 +79,7 @@ def _batch(
 def _objects(
     name: str, hyper: Mapping[str, int], device: torch.device, generator: torch.Generator | None
 ) -> dict[str, torch.Tensor]:
-    """Boxes of a tenth to a half of the image, wholly inside it; label 0 is the background's."""
+    """Return boxes of a tenth to a half of the image, wholly inside it; label 0 is the background's."""
     side, count = hyper["image_size"], hyper["boxes"]
     uniform = partial(torch.rand, device=device, generator=generator)
     integers = partial(torch.randint, device=device, generator=generator)
@@ -96,23 +96,23 @@ def _objects(
 
 
 def classification_loss(output: Any, target: Any) -> torch.Tensor:
-    """Cross entropy of size × classes logits."""
+    """Return cross entropy of size × classes logits."""
     return cross_entropy(output, target)
 
 
 def googlenet_loss(output: Any, target: Any) -> torch.Tensor:
-    """Cross entropy of the classifier and, lighter, of both auxiliary ones."""
+    """Return cross entropy of the classifier and, lighter, of both auxiliary ones."""
     auxiliary = cross_entropy(output.aux_logits1, target) + cross_entropy(output.aux_logits2, target)
     return cross_entropy(output.logits, target) + GOOGLENET_AUXILIARY * auxiliary
 
 
 def inception_loss(output: Any, target: Any) -> torch.Tensor:
-    """Cross entropy of the classifier and, lighter, of the auxiliary one."""
+    """Return cross entropy of the classifier and, lighter, of the auxiliary one."""
     return cross_entropy(output.logits, target) + INCEPTION_AUXILIARY * cross_entropy(output.aux_logits, target)
 
 
 def segmentation_loss(output: Any, target: Any) -> torch.Tensor:
-    """Cross entropy of each pixel, and of the auxiliary head's where the model has one."""
+    """Return cross entropy of each pixel, and of the auxiliary head's where the model has one."""
     loss = cross_entropy(output["out"], target)
     if "aux" not in output:
         return loss
@@ -120,13 +120,14 @@ def segmentation_loss(output: Any, target: Any) -> torch.Tensor:
 
 
 def detection_loss(output: Any, target: Any) -> torch.Tensor:
-    """The sum of the losses that the model itself gives in training mode."""
+    """Return the sum of the losses that the model itself gives in training mode."""
     losses = list(output.values())
     return torch.stack(losses).sum()
 
 
 def flow_loss(output: Any, target: Any) -> torch.Tensor:
-    """Mean distance of every successive prediction, the last weighing 1 and each before it FLOW_DECAY of the next."""
+    """Return mean distance of every successive prediction, the last weighing 1 and each before it FLOW_DECAY of the
+    next."""
     last = len(output) - 1
     terms = [FLOW_DECAY ** (last - i) * (prediction - target).abs().mean() for i, prediction in enumerate(output)]
     return torch.stack(terms).sum()
@@ -188,7 +189,7 @@ _OWN_LOSSES = {"googlenet": googlenet_loss, "inception_v3": inception_loss}
 
 
 def get(name: str, /, **hyper: int) -> Workload:
-    """The workload of one torchvision model, at its own sizes or at those in `hyper`.
+    """Return the workload of one torchvision model, at its own sizes or at those in `hyper`.
 
     hyper: image_size, num_classes, frames (video), boxes (detection), width (ResNet-18 to 152). Raises ValueError for
     an unknown name or size, or for sizes at which the model is known not to train in any batch.
@@ -213,7 +214,7 @@ def get(name: str, /, **hyper: int) -> Workload:
 
 
 def build(name: str, /, **hyper: int) -> torch.nn.Module:
-    """The model in training mode with random weights, on the current default device; without weights on meta."""
+    """Return the model in training mode with random weights, on the current default device; without weights on meta."""
     if hyper.get("width", WIDTH) != WIDTH:
         return ResNetOfWidth(name, hyper["width"], hyper["num_classes"]).train()  # type: ignore[no-any-return]
     widths = BlockParams.from_init_params
@@ -227,7 +228,7 @@ def build(name: str, /, **hyper: int) -> torch.nn.Module:
 
 
 def _options(name: str, hyper: Mapping[str, int]) -> dict[str, object]:
-    """Arguments of torchvision's builder. Every task and family that takes one of its own is a line here."""
+    """Return arguments of torchvision's builder. Every task and family that takes one of its own is a line here."""
     task, size = entry(name).task, hyper["image_size"]
     options: dict[str, object] = {"weights": None}
     if "num_classes" in hyper:
@@ -253,7 +254,7 @@ CIFAR_DEVIATION = (0.2470, 0.2435, 0.2616)
 
 
 def cifar_images(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10) -> CIFAR10:
-    """CIFAR-10's training images, each 3 × image_size × image_size, normalised. Nothing is downloaded.
+    """Return CIFAR-10's training images, each 3 × image_size × image_size, normalised. Nothing is downloaded.
 
     kind: a subclass may name other files and checksums of the same format. Raises ValueError, one line, for a
     directory that cannot be read, lacks a file, or holds one that is not what its checksum says.
@@ -270,7 +271,7 @@ def cifar_images(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10
 
 
 def cifar_batches(images: CIFAR10, size: int, seed: int, count: int, device: torch.device) -> list[Batch]:
-    """The first `count` whole batches of an epoch that the seed shuffles, on the device; fewer if it is shorter.
+    """Return the first `count` whole batches of an epoch that the seed shuffles, on the device; fewer if it is shorter.
 
     Raises ValueError if there are fewer images than one batch holds.
     """

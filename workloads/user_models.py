@@ -30,13 +30,13 @@ from workloads.catalogue.model_names import Shape, Spec, check, nearest
 
 
 def has_training_step(model: torch.nn.Module) -> bool:
-    """Whether it is a LightningModule with a training step of its own."""
+    """Return whether it is a LightningModule with a training step of its own."""
     base = next((parent for parent in type(model).__mro__ if parent.__name__ == "LightningModule"), None)
     return base is not None and getattr(type(model), "training_step", None) is not getattr(base, "training_step", None)
 
 
 def stepping(model: torch.nn.Module, text: str) -> torch.nn.Module:
-    """The module, which from now on runs its training step where it is called from outside. text: its name.
+    """Return the module, which from now on runs its training step where it is called from outside. text: its name.
 
     Raises ValueError for one that steps its optimizers by hand.
     """
@@ -72,7 +72,7 @@ class _StepForward:
 
 
 def as_batch(batch: Any) -> Batch:
-    """A batch of the data loader's as what the module is called with: one argument."""
+    """Return a batch of the data loader's as what the module is called with: one argument."""
     if isinstance(batch, Batch):
         return batch
     if isinstance(batch, tuple) and batch and isinstance(batch[-1], dict):  # as --input gives them: by place, by name
@@ -82,12 +82,12 @@ def as_batch(batch: Any) -> Batch:
 
 
 def loss_of_step(output: Any, _target: Any) -> torch.Tensor:
-    """The loss that the training step gave."""
+    """Return the loss that the training step gave."""
     return output if isinstance(output, torch.Tensor) and output.dim() == 0 else mean_loss(output)
 
 
 def configured_optimizer(model: Any) -> torch.optim.Optimizer:
-    """What `configure_optimizers` of the module gives. Raises ValueError for several optimizers, or none."""
+    """Return what `configure_optimizers` of the module gives. Raises ValueError for several optimizers, or none."""
     configured = model.configure_optimizers()
     if isinstance(configured, tuple) and len(configured) == 2:
         configured = configured[0]
@@ -105,7 +105,8 @@ Feed = Callable[[int, torch.device, "torch.Generator | None"], Any]
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, **hyper: int) -> Workload:
-    """The workload of a function. shapes, maker: what to feed it, the latter a function's name; maker comes first.
+    """Return the workload of a function. shapes, maker: what to feed it, the latter a function's name; maker comes
+    first.
 
     Raises ValueError, in one line, for a function that is missing, fails, or returns something else, and for a model
     without inputs; Unavailable for one that wants to download.
@@ -127,7 +128,7 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     built, unused = [stepping(model, spec.text) if steps_itself else model], [model]
 
     def build(**sizes: int) -> torch.nn.Module:
-        """The first time, if that is on the device asked for, the model that told what the function returns."""
+        """Return the first time, if that is on the device asked for, the model that told what the function returns."""
         again: Any = unused.pop() if unused else None
         if again is None or any(p.device != torch.get_default_device() for p in again.parameters()):
             with building(spec.text):
@@ -159,7 +160,7 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
 
 
 def load(spec: Spec) -> ModuleType:
-    """The module of a function, imported, or run from its file. Raises ValueError, or Unavailable, with what was
+    """Return the module of a function, imported, or run from its file. Raises ValueError, or Unavailable, with what was
     raised there."""
     check(spec.text)
     with building(f"{spec.text}: importing {spec.target}"):
@@ -191,7 +192,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def member(module: ModuleType, spec: Spec) -> Callable[..., Any]:
-    """The function. Raises ValueError if it is missing, with the nearest name, or cannot be called."""
+    """Return the function. Raises ValueError if it is missing, with the nearest name, or cannot be called."""
     function = getattr(module, spec.function, None)
     if function is None:
         names = [name for name, value in vars(module).items() if callable(value)]
@@ -202,7 +203,7 @@ def member(module: ModuleType, spec: Spec) -> Callable[..., Any]:
 
 
 def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) -> dict[str, int]:
-    """The function's parameters that are whole numbers, the chosen ones in place of its defaults."""
+    """Return the function's parameters that are whole numbers, the chosen ones in place of its defaults."""
     parameters = inspect.signature(function).parameters
     for name in chosen:
         if name not in parameters:
@@ -216,7 +217,8 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
 
 
 def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], maker: Spec | None) -> Feed:
-    """What makes the inputs: --batch, --input, what the function returned, or NAME_batch beside it, in this order."""
+    """Return what makes the inputs: --batch, --input, what the function returned, or NAME_batch beside it, in this
+    order."""
     if maker is not None:
         return partial(_named_maker, maker, member(load(maker), maker))
     if shapes:
@@ -245,7 +247,7 @@ def _named_maker(
 
 
 def _type_text(value: Any) -> str:
-    """What came, by its type."""
+    """Return what came, by its type."""
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"
     return f"a {type(value).__name__}"

@@ -37,14 +37,14 @@ from results.records.cell import Ceiling, Telemetry
 
 
 def above_sheet(row: Ceiling, device_name: str) -> bool:
-    """Whether a convolution on units that are no tensor units is faster than the dense peak of its device."""
+    """Return whether a convolution on units that are no tensor units is faster than the dense peak of its device."""
     known = peaks.lookup(device_name)
     rate = row.flop_per_s or 0.0
     return known is not None and able_to_be_fast(row) and rate > known.peaks.get(row.unit, math.inf)
 
 
 def kernel_names(call: Callable[[], Any]) -> list[str]:
-    """Names of the kernels that a call launches; none where the device's profiler does not run."""
+    """Return names of the kernels that a call launches; none where the device's profiler does not run."""
     try:
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
             call()
@@ -81,8 +81,8 @@ FORMATS = {"channels_first": torch.contiguous_format, "channels_last": torch.cha
 
 
 def ceilings_by_precision(device: str, precisions: Sequence[str], clock: Clock, budget_s: float) -> list[Ceiling]:
-    """The rows of each precision, all with the same share of the budget; what this device refuses is a row with its
-    reason. Raises ValueError for a budget that is not above 0."""
+    """Return the rows of each precision, all with the same share of the budget; what this device refuses is a row with
+    its reason. Raises ValueError for a budget that is not above 0."""
     rows: list[Ceiling] = []
     for name in precisions:
         try:
@@ -94,7 +94,8 @@ def ceilings_by_precision(device: str, precisions: Sequence[str], clock: Clock, 
 
 
 def measure_ceilings(session: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
-    """One row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the best.
+    """Measure one row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the
+    best.
 
     device: "cpu", "cuda", "cuda:1"; it is what the rows carry. budget_s: for all kernels, from when the device and its
     libraries have started (seconds in a fresh process, which say nothing of the device); a kernel that finds it spent
@@ -126,7 +127,7 @@ def measure_ceilings(session: str, device: str, precision: Precision, clock: Clo
 
 
 def _noted(row: Ceiling, note: str) -> Ceiling:
-    """The row with one more note, if there is one."""
+    """Return the row with one more note, if there is one."""
     text = row.reason.removeprefix(NOTE)
     return replace(row, reason=f"{NOTE}{'; '.join(filter(None, (text, note)))}") if note else row
 
@@ -153,7 +154,7 @@ class Bench:
         self.used: list[Used] = []
 
     def probe(self) -> float:
-        """FLOP/s of a small product at its best: how large the others may be.
+        """Return FLOP/s of a small product at its best: how large the others may be.
 
         A convolution runs first, so that both libraries have started when the kernels that count begin; products for
         WARM_UP_S bring the clock to where work holds it.
@@ -171,7 +172,7 @@ class Bench:
         return trial.flop / min(times_s)
 
     def row(self, blank: Ceiling, trial: Trial, trials_left: int) -> Ceiling:
-        """`blank` with what `trial` reached, in its share of the time that is left."""
+        """Return `blank` with what `trial` reached, in its share of the time that is left."""
 
         def measure_trial(until_s: float) -> Ceiling:
             call = self.prepared(trial)
@@ -190,7 +191,7 @@ class Bench:
         return self.guarded(blank, trials_left, measure_trial)
 
     def sustained(self, fastest: Ceiling) -> Ceiling:
-        """The kernel of a row, back to back for SUSTAINED_S: the median of the second half of its blocks."""
+        """Return the kernel of a row, back to back for SUSTAINED_S: the median of the second half of its blocks."""
         trial, in_a_row = trial_of(fastest), max(1, round(SUSTAINED_BLOCK_S / (fastest.median_s or math.inf)))
 
         def measure_blocks(_until_s: float) -> Ceiling:
@@ -206,7 +207,7 @@ class Bench:
         return self.guarded(blank, 1, measure_blocks)
 
     def explained(self, row: Ceiling, trial: Trial) -> Ceiling:
-        """The row; of one above the sheet with the fast algorithm that it ran with, if its kernels name one."""
+        """Return the row; of one above the sheet with the fast algorithm that it ran with, if its kernels name one."""
         if self.device.type != "cuda" or not above_sheet(row, torch.cuda.get_device_name(self.device)):
             return row
         try:
@@ -215,7 +216,7 @@ class Bench:
             return row
 
     def guarded(self, blank: Ceiling, trials_left: int, measured: Callable[[float], Ceiling]) -> Ceiling:
-        """What `measured` makes of its share of the time that is left; `blank` with why, where it cannot.
+        """Return what `measured` makes of its share of the time that is left; `blank` with why, where it cannot.
 
         measured: takes the host time until which it may go on. Raises what broke the device.
         """
@@ -238,7 +239,7 @@ class Bench:
             return replace(blank, status=status, reason=str(fault).splitlines()[0])
 
     def call_times_s(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
-        """Seconds of each call, up to a host time but at least one, after one that does not count.
+        """Return seconds of each call, up to a host time but at least one, after one that does not count.
 
         On a CPU, of the calls that did not wait for a processor, where there are enough of them; else of all.
         cold: the last cache is overwritten before each.
@@ -276,7 +277,7 @@ class Bench:
         return round_trip() if self.device.type == "cpu" else None
 
     def _call(self, call: Call, cold: bool) -> tuple[float, bool]:
-        """Seconds of one call, and whether no wait for a processor is in them."""
+        """Return seconds of one call, and whether no wait for a processor is in them."""
         if self.device.type != "cpu":
             return self._call_time_s(call, cold), True
         before_s = run_wait_s()
@@ -285,7 +286,7 @@ class Bench:
         return time_s, None in (before_s, after_s) or (after_s or 0.0) - (before_s or 0.0) < DISTURBED_RATIO * time_s
 
     def _call_time_s(self, call: Call, cold: bool = True) -> float:
-        """Seconds of one call: between events, or by the wall where there is no device time."""
+        """Return seconds of one call: between events, or by the wall where there is no device time."""
         if cold:
             self._flush()
         begun_s, start = self.clock.wall_s(), self.clock.event()
@@ -299,7 +300,7 @@ class Bench:
         return torch.randn(*sizes, generator=self._random, device=self.device, dtype=self.dtype)
 
     def prepared(self, trial: Trial) -> Call:
-        """The kernel on its operands; writes into memory that is there already where torch offers it."""
+        """Return the kernel on its operands; writes into memory that is there already where torch offers it."""
         if trial.operation == "matmul":
             m, n, k = trial.sizes
             if trial.unit == FP8:
@@ -327,7 +328,8 @@ class Bench:
 
 @contextlib.contextmanager
 def bench_of(device: str, precision: Precision, threads: int | None, share_s: float) -> Iterator[Bench]:
-    """A bench under a precision's flags, until its share of time is over. threads: torch's; None leaves them alone.
+    """Open a bench under a precision's flags, until its share of time is over. threads: torch's; None leaves them
+    alone.
 
     Raises Unavailable for a precision that the device lacks, ValueError where its flags do not take.
     """
@@ -350,7 +352,7 @@ LONGEST_CALL_S = 0.05
 
 
 def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, clock: Clock) -> list[CeilingKernel]:
-    """The fastest kernel of each unit among a session's rows, with operands on the device, to be timed again.
+    """Return the fastest kernel of each unit among a session's rows, with operands on the device, to be timed again.
 
     Of kernels with a call of at most LONGEST_CALL_S, where there are any. None for rows without a rate. To be called
     under the flags of the precision.
@@ -370,5 +372,5 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
 
 
 def with_times(row: Ceiling, times_s: list[float]) -> Ceiling:
-    """The row with what its calls took."""
+    """Return the row with what its calls took."""
     return replace(row, repeats=len(times_s), median_s=median(times_s), mean_s=fmean(times_s), best_s=min(times_s))

@@ -34,7 +34,7 @@ _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def last_cache_bytes(device: str, caches: Path = CPU_CACHES) -> int | None:
-    """Size of the device's last cache; None where nothing says it."""
+    """Return size of the device's last cache; None where nothing says it."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(torch.device(device)).L2_cache_size) or None
     sizes = [_bytes(file.read_text()) for file in sorted(caches.glob("index*/size"))]
@@ -42,7 +42,7 @@ def last_cache_bytes(device: str, caches: Path = CPU_CACHES) -> int | None:
 
 
 def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceiling:
-    """`blank` with the rate of one copy or triad, in its share of the time that the bench has left."""
+    """Return `blank` with the rate of one copy or triad, in its share of the time that the bench has left."""
     blank = replace(blank, operation=move.operation, shape=move.shape, family=move.family)
     in_a_row = max(1, BLOCK_BYTES // move.moved_bytes) if move.family == CACHE else 1
 
@@ -57,7 +57,7 @@ def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceil
 
 
 def _prepared(device: torch.device, move: Move) -> Call:
-    """The call on operands that are in memory already: random numbers that repeat after a MiB."""
+    """Return the call on operands that are in memory already: random numbers that repeat after a MiB."""
     pattern = torch.randn(min(PATTERN, move.elements), generator=torch.Generator().manual_seed(0)).to(device)
     source = pattern.repeat(-(-move.elements // len(pattern)))[: move.elements]
     target = source.clone()
@@ -68,7 +68,7 @@ def _prepared(device: torch.device, move: Move) -> Call:
 
 
 def _bytes(text: str) -> int:
-    """ "32768K" → 33554432."""
+    """Read "32768K" → 33554432."""
     text = text.strip()
     return int(text[:-1]) * _SUFFIXES[text[-1]] if text[-1:] in _SUFFIXES else int(text)
 
@@ -82,7 +82,7 @@ LAUNCH, CALL = "launch", "call"
 
 
 def launch_row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceiling:
-    """`blank` with the time of one launch or call, in its share of the time that the bench has left."""
+    """Return `blank` with the time of one launch or call, in its share of the time that the bench has left."""
     blank = replace(blank, operation=operation, shape=f"{IN_A_ROW} times add_ on one element")
 
     def measure_launches(until_s: float) -> Ceiling:
@@ -101,7 +101,7 @@ def launch_row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -
 
 
 def _host(bench: Bench, calls: Callable[[], None], until_s: float) -> list[float]:
-    """Seconds until the host has handed the calls over, block after block."""
+    """Return seconds until the host has handed the calls over, block after block."""
     calls()
     bench.clock.synchronize()
     times_s: list[float] = []
@@ -122,7 +122,7 @@ COPIES = 2
 
 
 def measure_machine(device: str, precisions: Sequence[str], budget_s: float) -> list[Ceiling]:
-    """Rows for `analysis.roofline.machine_of`: products and convolutions of these precisions and of fp32,
+    """Return rows for `analysis.roofline.machine_of`: products and convolutions of these precisions and of fp32,
     copies, launches.
 
     What this device refuses is a row with its reason. Raises ValueError for a budget that is not above 0.
@@ -136,7 +136,8 @@ def measure_machine(device: str, precisions: Sequence[str], budget_s: float) -> 
 
 
 def copies_and_launches(device: str, budget_s: float) -> list[Ceiling]:
-    """A copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the budget."""
+    """Return a copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the
+    budget."""
     copies, views = copies_and_views(device)
     beyond = [move for move in copies if move.family == MEMORY][:COPIES]
     blank = Ceiling(session="", device=device, precision="", unit="", operation="", shape="")
@@ -151,7 +152,7 @@ PROBE_S = 60.0
 
 
 def plan(blank: Ceiling) -> list[Trial]:
-    """Products and convolutions to try in the blank's precision, the likeliest to be best first.
+    """Return products and convolutions to try in the blank's precision, the likeliest to be best first.
 
     A device with fp8 units gets a product in them beside those of bf16. Both libraries have started when it returns.
     Raises Unavailable for a precision that the device lacks, ValueError where its flags do not take.
@@ -165,14 +166,14 @@ def plan(blank: Ceiling) -> list[Trial]:
 
 
 def copies_and_views(device: str) -> tuple[list[Move], tuple[str, ...]]:
-    """Copies and triads to try on this device, and from where launches are timed."""
+    """Return copies and triads to try on this device, and from where launches are timed."""
     memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
     kind = device.partition(":")[0]
     return moves(kind, last_cache_bytes(device), memory_bytes), (LAUNCH, CALL) if kind == "cuda" else (CALL,)
 
 
 def timed(blank: Ceiling, subject: Trial | Move | str, share_s: float) -> Ceiling:
-    """The row of one product or convolution, of one copy or triad, or of launches from one view."""
+    """Return the row of one product or convolution, of one copy or triad, or of launches from one view."""
     with bench_of(blank.device, PRECISIONS[blank.precision or ALWAYS], blank.threads, share_s) as bench:
         if isinstance(subject, Trial):
             return bench.explained(bench.row(blank, subject, 1), subject)

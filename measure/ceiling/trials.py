@@ -117,7 +117,7 @@ class Move:
 
 
 def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
-    """Kernels for a device that multiplies at about this rate; the likeliest to be best come first.
+    """Return kernels for a device that multiplies at about this rate; the likeliest to be best come first.
 
     Products of one size: square, two of large area and small depth, one deep. Convolutions: 3 × 3, 64 to 512 channels.
     """
@@ -141,7 +141,7 @@ def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
 
 
 def sweep(kind: str, rate_flop_per_s: float) -> list[Trial]:
-    """`shapes` and, after them, what else a command that looks for the ceiling tries; none twice."""
+    """Return `shapes` and, after them, what else a command that looks for the ceiling tries; none twice."""
     side = _side(kind, rate_flop_per_s)
     first = shapes(kind, rate_flop_per_s)
     squares = [(SQUARE, (s, s, s), 1) for s in (side // 8, side // 4, side // 2, 2 * side)]
@@ -163,7 +163,8 @@ def sweep(kind: str, rate_flop_per_s: float) -> list[Trial]:
 
 
 def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
-    """Copies and triads, those in memory first: three sizes beyond the last cache, and from 1 MiB up to them by 4.
+    """Return copies and triads, those in memory first: three sizes beyond the last cache, and from 1 MiB up to them by
+    4.
 
     cache_bytes: None where it is not known. memory_bytes: of the device. Of a cache so large that its first
     size would be more than MOST_BYTES there is one size, BEYOND times the cache, if the memory is large enough.
@@ -183,7 +184,7 @@ def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
 
 
 def titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
-    """The row of a kernel, before it was timed."""
+    """Return the row of a kernel, before it was timed."""
     unit = precision.matmul_unit if trial.operation == "matmul" else precision.convolution_unit
     return replace(
         blank,
@@ -196,7 +197,7 @@ def titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
 
 
 def trial_of(row: Ceiling) -> Trial:
-    """The kernel of a row. Raises ValueError for a shape that no kernel has."""
+    """Return the kernel of a row. Raises ValueError for a shape that no kernel has."""
     product = re.fullmatch(r"(?:(\d+) of )?(\d+)x(\d+)x(\d+)", row.shape)
     convolution = re.fullmatch(r"(?:(grad_\w+) of )?(\d+)x(\d+)x(\d+)x\4, \3 (\d+)x\5 kernels", row.shape)
     if row.operation == "matmul" and product:
@@ -210,13 +211,13 @@ def trial_of(row: Ceiling) -> Trial:
 
 
 def _side(kind: str, rate_flop_per_s: float) -> int:
-    """Side of the square product that takes about CALL_S."""
+    """Return side of the square product that takes about CALL_S."""
     least, most = SIDES[kind]
     return min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
 
 
 def _images(square_flop: Any, channels: int, side: int) -> int:
-    """Images that make a convolution about as much work as the square product."""
+    """Return images that make a convolution about as much work as the square product."""
     one_flop = Trial("convolution", (1, channels, side)).flop
     return min(max(_power_of_two(square_flop / one_flop), 1), MOST_IMAGES)
 

@@ -80,7 +80,8 @@ def apply(precision: Precision, device: Any, cudnn_benchmark: bool = True, deter
 
 
 def read_flags(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Every flag that decides how a product is computed, as text, numbers and booleans; None: unknown to this torch.
+    """Return every flag that decides how a product is computed, as text, numbers and booleans; None: unknown to this
+    torch.
 
     A flag that cannot be read because new and legacy setters were mixed reads "unreadable: …". Environment variables
     that matter are under "env.NAME", present only where set.
@@ -96,7 +97,7 @@ def check(
     cudnn_benchmark: bool | None = None,
     deterministic: bool | None = None,
 ) -> list[str]:
-    """Where flags that were read disagree with the policy: "FLAG: expected …, found …" each; empty if nowhere.
+    """Return where flags that were read disagree with the policy: "FLAG: expected …, found …" each; empty if nowhere.
 
     cudnn_benchmark, deterministic: as given to `apply`; None is not asked.
     """
@@ -133,7 +134,7 @@ _ATTRIBUTES: tuple[tuple[Any, str], ...] = (
 def session(
     precision: Precision, device: Any, cudnn_benchmark: bool = True, deterministic: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """`apply` inside, the flags as they were outside; gives the flags as read back."""
+    """Apply flags inside, with those of before restored outside; give the flags as read back."""
     with restored():
         apply(precision, device, cudnn_benchmark, deterministic)
         yield read_flags()
@@ -141,7 +142,7 @@ def session(
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Afterwards the flags that `apply` sets are as before.
+    """Restore the flags that `apply` sets afterwards.
 
     Only what legacy setters can express is restored: "none" comes back as "ieee", which computes the same.
     """
@@ -175,7 +176,7 @@ def _refused_on_cpu(precision: Precision) -> str:
 
 
 def _cpu_has_bf16() -> bool:
-    """Instructions, not oneDNN's emulation of them, which any AVX-512 CPU offers."""
+    """Look for instructions, not oneDNN's emulation of them, which any AVX-512 CPU offers."""
     if platform.machine() in ("aarch64", "arm64"):
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

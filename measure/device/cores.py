@@ -28,8 +28,8 @@ _MEMORY: list[object] = []
 
 @functools.cache
 def address_of(code: bytes) -> int:
-    """The address of the code, as long as the process lives. Raises Unavailable on another system, and where memory is
-    refused."""
+    """Return the address of the code, as long as the process lives. Raises Unavailable on another system, and where
+    memory is refused."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise Unavailable(f"no machine code for {sys.platform} on {platform.machine()}")
     try:
@@ -55,13 +55,13 @@ Bounce = Callable[[int], int]
 
 
 def ping_code() -> bytes:
-    """A function of x86-64 (called as System V has it) of the word's address and a number of rounds: in each, it sets 1
-    and waits for 0."""
+    """Return a function of x86-64 (called as System V has it) of the word's address and a number of rounds: in each, it
+    sets 1 and waits for 0."""
     return _ROUNDS_LEFT + _STORE % 1 + _WAIT % (10, 0) + _NEXT
 
 
 def pong_code() -> bytes:
-    """The other side: in each round it waits for 1 and sets 0."""
+    """Return the other side: in each round it waits for 1 and sets 0."""
     return _ROUNDS_LEFT + _WAIT % (16, 1) + _STORE % 0 + _NEXT
 
 
@@ -73,8 +73,8 @@ _NEXT = b"\x48\xff\xc8\x75\xe7\xc3"  # dec rax; jnz to what follows _ROUNDS_LEFT
 
 
 def round_trip_s() -> float:
-    """Seconds between the first and the last processor that this process may use, now. It takes about 0.5 ms of both of
-    them, and 20 ms where one gives up waiting for the other.
+    """Return seconds between the first and the last processor that this process may use, now. It takes about 0.5 ms of
+    both of them, and 20 ms where one gives up waiting for the other.
 
     Raises Unavailable with the reason: one processor alone, another system, or a thread that did not run.
     """
@@ -103,7 +103,7 @@ def round_trip_s() -> float:
 
 
 def shortest_s(ping: Bounce, now_ns: Callable[[], int] = time.perf_counter_ns) -> float:
-    """Seconds of a round trip in the shortest of TRIES. Raises Unavailable where a round was given up."""
+    """Return seconds of a round trip in the shortest of TRIES. Raises Unavailable where a round was given up."""
     times_ns = []
     for _ in range(TRIES):
         begun_ns = now_ns()

@@ -61,13 +61,13 @@ Facts = Mapping[str, Any]
 
 
 def environment() -> Facts:
-    """All facts of host, packages and torch. No name is one of a device's."""
+    """Return all facts of host, packages and torch. No name is one of a device's."""
     packages = {name.replace("-", "_"): package_version(name) for name in PACKAGES}
     return {**host_facts(), **packages, **torch_facts()}
 
 
 def host_facts() -> Facts:
-    """Operating system, processor, load and the variables that matter. Imports no torch."""
+    """Return operating system, processor, load and the variables that matter. Imports no torch."""
     fields = dict(line.split("=", 1) for line in read("etc/os-release").splitlines() if "=" in line)
     return {
         "python": platform.python_version(),
@@ -104,7 +104,8 @@ _OF_TORCH: Mapping[str, Callable[[Any], Any]] = {
 
 
 def torch_facts() -> Facts:
-    """What only torch itself can say. Imports torch; "torch_error": why that fails, and most of the rest is None."""
+    """Return what only torch itself can say. Imports torch; "torch_error": why that fails, and most of the rest is
+    None."""
     facts: dict[str, Any] = {**dict.fromkeys(_OF_TORCH), "torch_error": None}
     try:
         import torch
@@ -123,7 +124,7 @@ _OF_DEVICE = (
 
 
 def device_facts(device: str) -> Facts:
-    """What the device is; what does not apply to it is None. device: "cpu", "cuda" or "cuda:1". Imports torch.
+    """Return what the device is; what does not apply to it is None. device: "cpu", "cuda" or "cuda:1". Imports torch.
 
     The clock is the highest that the driver reports, not the present one. "error": why nothing else is known.
     """
@@ -166,12 +167,12 @@ def _cuda_facts(device: str) -> dict[str, Any]:
 
 
 def host_state() -> dict[str, Any]:
-    """What makes times on this host scatter, as of now: load, governor, and how many processors may be used."""
+    """Return what makes times on this host scatter, as of now: load, governor, and how many processors may be used."""
     return {"load_1min": load_average(), "governor": governor(), "cpu_usable": _usable_cpus()}
 
 
 def variables() -> dict[str, str]:
-    """The environment variables that change what torch does, by name; uuids of devices in them are hashed, and
+    """Return the environment variables that change what torch does, by name; uuids of devices in them are hashed, and
     libraries are named without their folders."""
     values = {
         name: re.sub(r"(GPU|MIG)-[0-9a-fA-F-]{36}", lambda uuid: f"{uuid.group(1)}-{hashed(uuid.group(0))}", value)
@@ -185,31 +186,31 @@ def variables() -> dict[str, str]:
 
 
 def cpu_name() -> str | None:
-    """The processor's own model string."""
+    """Return the processor's own model string."""
     name = _first(r"^(?:model name|cpu model|Model)\s*:(.*)$", "proc/cpuinfo") or ""
     return " ".join(name.split()) or platform.processor() or None
 
 
 def physical_cores() -> int | None:
-    """Cores, counting two hardware threads of one core once."""
+    """Return cores, counting two hardware threads of one core once."""
     ids = re.compile(r"^(physical id|core id)\s*:\s*(\d+)", re.MULTILINE)
     processors = [dict(ids.findall(text)) for text in read("proc/cpuinfo").split("\n\n")]
     return len({(ids.get("physical id"), ids["core id"]) for ids in processors if "core id" in ids}) or None
 
 
 def isa_flags() -> dict[str, bool] | None:
-    """Which vector and matrix instructions the processor has; None if it does not say."""
+    """Return which vector and matrix instructions the processor has; None if it does not say."""
     flags = _first(r"^(?:flags|Features)\s*:(.*)$", "proc/cpuinfo")
     return None if flags is None else {flag: flag in flags.split() for flag in ISA_FLAGS}
 
 
 def governor() -> str | None:
-    """The frequency governor of the first core; None in most virtual machines."""
+    """Return the frequency governor of the first core; None in most virtual machines."""
     return read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None
 
 
 def load_average() -> float | None:
-    """Runnable tasks, mean of the last minute."""
+    """Return runnable tasks, mean of the last minute."""
     try:
         return os.getloadavg()[0]
     except OSError:
@@ -217,8 +218,9 @@ def load_average() -> float | None:
 
 
 def driver_version() -> str | None:
-    """NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from NVML: Windows' Linux and
-    sandboxes that have a /proc of their own lack the file, and two sessions are comparable only by this version."""
+    """Return NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from NVML: Windows'
+    Linux and sandboxes that have a /proc of their own lack the file, and two sessions are comparable only by this
+    version."""
     if version := _first(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", "proc/driver/nvidia/version"):
         return version
     from measure.device import nvml
@@ -230,7 +232,7 @@ def driver_version() -> str | None:
 
 
 def container() -> str | None:
-    """The kind of container this process runs in; None if nothing shows one."""
+    """Return the kind of container this process runs in; None if nothing shows one."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     for mark, kind in (("run/.containerenv", "podman"), (".dockerenv", "docker")):
@@ -241,7 +243,7 @@ def container() -> str | None:
 
 
 def package_version(name: str) -> str | None:
-    """The installed version by its metadata, without importing it."""
+    """Return the installed version by its metadata, without importing it."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -253,7 +255,7 @@ def _usable_cpus() -> int | None:
 
 
 def cpu_quota() -> float | None:
-    """How many processors' time the container may use (cgroup v2, else v1); None without a limit."""
+    """Return how many processors' time the container may use (cgroup v2, else v1); None without a limit."""
     quota, _, period = read("sys/fs/cgroup/cpu.max").strip().partition(" ")
     if not quota:
         quota, period = (read(f"sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
@@ -266,13 +268,13 @@ def _memory_bytes() -> int | None:
 
 
 def _first(pattern: str, path: str) -> str | None:
-    """The group of the first match in a file; None where there is none."""
+    """Return the group of the first match in a file; None where there is none."""
     match = re.search(pattern, read(path), re.MULTILINE)
     return match and match.group(1)
 
 
 def read(path: str) -> str:
-    """A file's text, or "" where it cannot be read."""
+    """Return a file's text, or "" where it cannot be read."""
     try:
         return (ROOT / path).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -280,5 +282,5 @@ def read(path: str) -> str:
 
 
 def _line(fault: BaseException) -> str:
-    """An exception as one line."""
+    """Return an exception as one line."""
     return one_line(f"{type(fault).__name__}: {fault}", 300)

@@ -92,7 +92,7 @@ def _with_types(c: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def faults_of_a_second_block(c: ctypes.CDLL) -> int:
-    """Page faults of writing a block of 64 MiB after another one was written and freed."""
+    """Return page faults of writing a block of 64 MiB after another one was written and freed."""
     _with_types(c)
     faults = 0
     for _ in range(2):

@@ -65,7 +65,7 @@ def _thousandth(milli: int) -> float | None:
 
 
 def decode_event_reasons(mask: int) -> tuple[str, ...]:
-    """Names of the bits set, lowest first; a bit that NVML does not document reads "0x…"."""
+    """Return names of the bits set, lowest first; a bit that NVML does not document reads "0x…"."""
     bits = (1 << i for i in range(mask.bit_length()))
     return tuple(EVENT_REASONS.get(bit, hex(bit)) for bit in bits if mask & bit)
 
@@ -130,23 +130,24 @@ class Nvml:
             self.reasons["mig_slice"] = "clocks, power, energy and temperature are those of the whole GPU"
 
     def poll(self) -> Telemetry:
-        """One reading now. Raises Unavailable when the device or its driver is gone."""
+        """Take one reading now. Raises Unavailable when the device or its driver is gone."""
         time_s, instant_w = self._clock(), self._instant_power_w()
         known: dict[str, Any] = {"power_w": instant_w} if instant_w else {}
         fields = {field: self._ask(field, *how) for field, how in POLLED.items() if field not in known}
         return Telemetry(cell_id="", attempt=0, time_s=time_s, **known, **fields)
 
     def facts(self) -> Mapping[str, Any]:
-        """What the device is and is set to. Raises Unavailable when the device or its driver is gone."""
+        """Return what the device is and is set to. Raises Unavailable when the device or its driver is gone."""
         driver = _text(_mapped(self._nvml, self._nvml.nvmlSystemGetDriverVersion))
         return {**{key: self._ask(key, *how) for key, how in STATE.items()}, "driver": driver}
 
     def preflight(self, baseline: Processes | None = None) -> dict[str, Any]:
-        """State before a run: `measure.device.telemetry.state_before`."""
+        """Return state before a run: `measure.device.telemetry.state_before`."""
         return state_before(self, baseline)
 
     def processes(self) -> Processes | None:
-        """Compute processes that NVML shows on this device, in its own numbering of them; None if it does not say."""
+        """Return compute processes that NVML shows on this device, in its own numbering of them; None if it does not
+        say."""
         listed = self._ask("processes", ("nvmlDeviceGetComputeRunningProcesses",), (), tuple)
         if listed is None:
             return None
@@ -163,7 +164,7 @@ class Nvml:
         self.close()
 
     def _instant_power_w(self) -> float | None:
-        """None where this NVML has no such field."""
+        """Return W, None where this NVML has no such field."""
         try:
             (field,) = self._nvml.nvmlDeviceGetFieldValues(self._whole, [self._nvml.NVML_FI_DEV_POWER_INSTANT])
         except (AttributeError, self._nvml.NVMLError):
@@ -171,7 +172,7 @@ class Nvml:
         return _thousandth(field.value.uiVal) if field.nvmlReturn == 0 else None
 
     def _ask(self, field: str, functions: Sequence[str], arguments: Sequence[Any], convert: Callable[..., Any]) -> Any:
-        """The field's value, or None with a reason. Raises Unavailable for an error that ends everything."""
+        """Return the field's value, or None with a reason. Raises Unavailable for an error that ends everything."""
         if field in self._never:
             return None
         handle = self._handle if field in OF_THE_SLICE else self._whole
@@ -207,7 +208,7 @@ def open_nvml(
     environ: Mapping[str, str] = os.environ,
     clock: Callable[[], float] = time.monotonic,
 ) -> Nvml:
-    """The device that CUDA calls by this number ("cuda:1" is 1), or the one of a UUID (with or without "GPU-").
+    """Return the device that CUDA calls by this number ("cuda:1" is 1), or the one of a UUID (with or without "GPU-").
 
     CUDA_VISIBLE_DEVICES is honoured. Raises Unavailable, with its cause, where NVML or the device is not to be had,
     and where the number alone cannot tell which card is meant.
@@ -223,7 +224,7 @@ def open_nvml(
 
 
 def driver_version(nvml: Any = None) -> str:
-    """The driver's version as its library says it. Raises Unavailable where there is none."""
+    """Return the driver's version as its library says it. Raises Unavailable where there is none."""
     nvml = _module() if nvml is None else nvml
     _mapped(nvml, nvml.nvmlInit)
     try:
@@ -241,7 +242,7 @@ def _module() -> Any:
 
 
 def _find(nvml: Any, index_or_uuid: int | str, environ: Mapping[str, str]) -> tuple[Any, Any]:
-    """(handle, handle of the whole GPU if that is a MIG slice else None)."""
+    """Return (handle, handle of the whole GPU if that is a MIG slice else None)."""
     if isinstance(index_or_uuid, str):
         return _by_uuid(nvml, index_or_uuid)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
@@ -260,7 +261,7 @@ def _find(nvml: Any, index_or_uuid: int | str, environ: Mapping[str, str]) -> tu
 
 
 def _visible(listed: str, count: int) -> list[str]:
-    """Entries of CUDA_VISIBLE_DEVICES up to the first that names no device, where CUDA stops reading."""
+    """Return entries of CUDA_VISIBLE_DEVICES up to the first that names no device, where CUDA stops reading."""
     entries = []
     for entry in (part.strip() for part in listed.split(",")):
         if not entry.startswith(("GPU-", "MIG-")) and not (entry.isdecimal() and int(entry) < count):
@@ -296,7 +297,7 @@ def _by_uuid(nvml: Any, uuid: str) -> tuple[Any, Any]:
 
 
 def _mapped(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an NVML function returns; its errors become Unavailable, with their cause."""
+    """Return what an NVML function returns; its errors become Unavailable, with their cause."""
     try:
         return function(*arguments)
     except nvml.NVMLError as fault:

@@ -31,8 +31,8 @@ IDLE = "USDT:"
 
 
 def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
-    """forkserver where there is one: a fork of a process that has threads or used torch is not safe, and spawn imports
-    torch again. preload: what a server that does not run yet will import."""
+    """Return forkserver where there is one: a fork of a process that has threads or used torch is not safe, and spawn
+    imports torch again. preload: what a server that does not run yet will import."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forking = multiprocessing.get_context("forkserver")
@@ -133,7 +133,8 @@ def redirect(path: str) -> None:
 
 
 def end_of(who: str, code: int | None) -> str:
-    """How a process ended, in words. who: "the worker"; code: its exit code, negative for a signal; None: not known."""
+    """Return how a process ended, in words. who: "the worker"; code: its exit code, negative for a signal; None: not
+    known."""
     if code is None or code >= 0:
         return f"{who} ended with status {code} before it answered"
     try:
@@ -144,6 +145,6 @@ def end_of(who: str, code: int | None) -> str:
 
 
 def output_tail(printed: str) -> str:
-    """The end of what a process printed, to follow how it ended; "" if it printed nothing."""
+    """Return the end of what a process printed, to follow how it ended; "" if it printed nothing."""
     text = " ".join(" ".join(line for line in printed.splitlines() if not line.startswith(IDLE)).split())
     return f"; it printed: {text[-TAIL_CHARACTERS:]}" if text else ""

@@ -52,7 +52,7 @@ ADAPTERS: Mapping[str, str] = {"cuda": "measure.device.nvml:open_nvml"}
 
 
 def open_device(device: str) -> DeviceTelemetry:
-    """The telemetry of a device as torch calls it: "cuda", "cuda:1", or "cuda:UUID". Raises Unavailable."""
+    """Return the telemetry of a device as torch calls it: "cuda", "cuda:1", or "cuda:UUID". Raises Unavailable."""
     kind, _, index = device.partition(":")
     if kind not in ADAPTERS:
         raise Unavailable(f"no telemetry of a device {device!r}: expected one of {', '.join(sorted(ADAPTERS))}")
@@ -62,7 +62,7 @@ def open_device(device: str) -> DeviceTelemetry:
 
 
 def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> dict[str, Any]:
-    """A GPU's state before a run, JSON-able; None where the device does not say, with the reason under "absent".
+    """Return a GPU's state before a run, JSON-able; None where the device does not say, with the reason under "absent".
 
     baseline: `processes()` of before any context of ours (None: now). "other_processes" counts it: all of them are
     somebody else's. "processes_since" counts what came after; one for each worker of ours is expected.
@@ -79,7 +79,8 @@ def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> 
 
 
 def appeared(before: Processes, now: Processes) -> int:
-    """How many are there that were not: by number of processes a pid, since a container may show one pid for all."""
+    """Return how many are there that were not: by number of processes a pid, since a container may show one pid for
+    all."""
     fresh = Counter(pid for pid, _ in now) - Counter(pid for pid, _ in before)
     return sum(fresh.values())
 
@@ -113,7 +114,7 @@ class Sampler:
         return list(self._readings)
 
     def between(self, start_s: float, end_s: float) -> list[Telemetry]:
-        """Readings of a window, and the nearest one on either side, which energy and mean clock need."""
+        """Return readings of a window, and the nearest one on either side, which energy and mean clock need."""
         readings = list(self._readings)
         first = max((i for i, r in enumerate(readings) if r.time_s <= start_s), default=0)
         last = min((i for i, r in enumerate(readings) if r.time_s >= end_s), default=len(readings) - 1)

@@ -34,7 +34,7 @@ class Allocated:
 
 
 def on_cpu(make: Make, names: Collection[str]) -> Allocated:
-    """What the second step allocates on a CPU. names: of the operations that a trace of it has ("aten.mm")."""
+    """Return what the second step allocates on a CPU. names: of the operations that a trace of it has ("aten.mm")."""
     with memory_profiler() as recording:
         built = warm(make)
         with record_function(STEP):
@@ -50,7 +50,7 @@ def on_cpu(make: Make, names: Collection[str]) -> Allocated:
 
 
 def on_cuda(make: Make, device: Any) -> tuple[list[Any], int]:
-    """(the allocator's history, how many of its entries were there before the second step) on a CUDA device.
+    """Return (the allocator's history, how many of its entries were there before the second step) on a CUDA device.
     `analysis.footprint.device_memory` reads it."""
     cuda: Any = torch.cuda
     gc.collect()
@@ -83,7 +83,8 @@ class Allocation:
 
 
 def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], step: tuple[int, int]) -> Allocated:
-    """The highest moment within `step` (start, end). spans: operations that do not overlap, in order of their start.
+    """Return the highest moment within `step` (start, end). spans: operations that do not overlap, in order of their
+    start.
 
     A block is an operation's own if that made it and freed it.
     """
@@ -106,20 +107,20 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
 
 
 def warm(make: Make) -> StepParts:
-    """The step, run once."""
+    """Return the step, run once."""
     built = make()
     built.step(noop)
     return built
 
 
 def memory_profiler() -> profile:
-    """A profiler of memory events. What others left is freed before, not in the middle of the step."""
+    """Return a profiler of memory events. What others left is freed before, not in the middle of the step."""
     gc.collect()
     return profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
 
 
 def events(recording: profile) -> list[Any]:
-    """All events of a recording."""
+    """Return all events of a recording."""
     ended: Any = recording.profiler
     flat, waiting = [], list(ended.kineto_results.experimental_event_tree())
     while waiting:
@@ -129,7 +130,7 @@ def events(recording: profile) -> list[Any]:
 
 
 def _blocks(recorded: Sequence[Any]) -> list[Allocation]:
-    """Every allocation with the free of its address."""
+    """Return every allocation with the free of its address."""
     living: dict[int, tuple[int, int]] = {}
     blocks = []
     memory = [event for event in recorded if event.name == "[memory]"]

@@ -74,7 +74,7 @@ class Frame:
 def to_operations(
     recording: Any, pass_name: str, *, cuda: bool
 ) -> tuple[tuple[ProfiledOperation, ...], tuple[str, ...]]:
-    """The operator calls of the last step in a recording, in the order of their start, and what it lacks.
+    """Return the operator calls of the last step in a recording, in the order of their start, and what it lacks.
 
     recording: torch's `_ProfilerResult`. Raises Unavailable if it holds no step under `Ranges`.
     """
@@ -113,7 +113,7 @@ def to_operations(
 
 
 def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame]]:
-    """For each step under `Ranges`: its own frame, then those that begin in its time on any thread, placed.
+    """Return, for each step under `Ranges`, its own frame, then those that begin in its time on any thread, placed.
 
     By start, the outer first. last: of the last step alone. Raises Unavailable if there is no step.
     """
@@ -176,7 +176,8 @@ def _inherit(frame: Frame, parent: Frame | None) -> None:
 
 
 def _is_node(frame: Frame) -> bool:
-    """Whether it is a node of the autograd graph at work, or the engine around that. Both have the node's number."""
+    """Return whether it is a node of the autograd graph at work, or the engine around that. Both have the node's
+    number."""
     return frame.scope == BACKWARD or frame.name.startswith(ENGINE)
 
 
@@ -206,7 +207,7 @@ class _Makers:
                     frame.nodes += 1
 
     def of(self, node: Frame | None) -> tuple[Frame | None, Frame | None]:
-        """The frame that made a node, and the kept call that this amounts to; None where there is none."""
+        """Return the frame that made a node, and the kept call that this amounts to; None where there is none."""
         maker = None if node is None else self._maker(node)
         if maker is None or maker.index is None:
             return maker, None
@@ -218,7 +219,7 @@ class _Makers:
         return maker, call
 
     def number(self, frame: Frame) -> int | None:
-        """The number of a frame or of the node that runs it, from the thread's first in the step; None: none."""
+        """Return the number of a frame or of the node that runs it, from the thread's first in the step; None: none."""
         thread, number = (frame.thread, frame.number) if frame.number >= 0 or frame.node is None else _key(frame.node)
         numbers, _ = self._makers.get(thread, ([], {}))
         return number - numbers[0] if numbers and number >= numbers[0] else None
@@ -231,7 +232,7 @@ class _Makers:
 
 
 def _key(node: Frame) -> tuple[int, int]:
-    """The thread that made a node, and its number there."""
+    """Return the thread that made a node, and its number there."""
     return node.event.fwd_thread_id(), node.number
 
 
@@ -242,7 +243,7 @@ def _tuples(value: Any) -> Any:
 def launched(
     events: Sequence[Any], frames: Sequence[Frame], end_ns: int | None = None
 ) -> Iterator[tuple[Any, Frame | None]]:
-    """What ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
+    """Yield what ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
 
     An event of the device names the innermost event of the host that launched it. Annotations are mirrored there. One
     without a recorded call is reported, with None, if it began in the step or after it and before `end_ns`. One that
@@ -267,7 +268,7 @@ def launched(
 def _device_times(
     events: Sequence[Any], calls: Sequence[Frame], frames: Sequence[Frame]
 ) -> tuple[Sequence[float | None], tuple[str, ...]]:
-    """Seconds on the device of what each call launched, and what is missing."""
+    """Return seconds on the device of what each call launched, and what is missing."""
     spent_ns, lost_ns = [0] * len(calls), []
     count = 0
     for event, frame in launched(events, frames):
@@ -292,8 +293,8 @@ SAME = {"aten._index_put_impl": "aten.index_put"}
 
 
 def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict[int, Frame], tuple[Frame, ...]]:
-    """(index of an operation → its call, outermost calls of known names that are of no operation) of one step. frames:
-    from `step_frames`.
+    """Return (index of an operation → its call, outermost calls of known names that are of no operation) of one step.
+    frames: from `step_frames`.
 
     The table is what reached the dispatcher; the recording has every call, composite ones around and a kernel's own
     inside. So the calls that matter are the outermost of a name that the table has in this pass, in the order of their
@@ -321,13 +322,14 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict
 
 
 def bare(name: str) -> str:
-    """One name for both sides: "aten::add_" and "aten.add" are "aten.add"."""
+    """Return one name for both sides: "aten.add" for "aten::add_" and "aten.add"."""
     plain = name.replace("::", ".").rstrip("_")
     return SAME.get(plain, plain)
 
 
 def common(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """Places of the same name in both, in order: a longest such list, as long as both differ within a stretch only."""
+    """Return places of the same name in both, in order: a longest such list, as long as both differ within a stretch
+    only."""
     pairs: list[tuple[int, int]] = []
     x = y = 0
     while x < len(left) and y < len(right):
@@ -344,7 +346,7 @@ def common(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _longest(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """A longest list of pairs, by the lengths of those of all beginnings of both."""
+    """Return a longest list of pairs, by the lengths of those of all beginnings of both."""
     codes = {name: code for code, name in enumerate({*left, *right})}
     numbers = np.array([codes[name] for name in right])
     lengths = np.zeros((len(left) + 1, len(right) + 1), np.int16)
@@ -368,7 +370,7 @@ def _pass(phase: str) -> str:
 
 
 def _aligned(calls: Sequence[Frame], names: Sequence[str]) -> tuple[list[Frame], dict[int, Frame]]:
-    """The outermost calls, and row → call. One without a row is looked into, as long as that finds more."""
+    """Return the outermost calls, and row → call. One without a row is looked into, as long as that finds more."""
     opened: set[int] = set()
     best: tuple[list[Frame], dict[int, Frame]] = ([], {})
     while True:
@@ -387,7 +389,8 @@ def _aligned(calls: Sequence[Frame], names: Sequence[str]) -> tuple[list[Frame],
 
 
 def _outermost(calls: Sequence[Frame], names: frozenset[str], opened: set[int]) -> Iterator[Frame]:
-    """The calls of these names that lie in no other such call. Not those opened, nor one that calls its like again."""
+    """Yield the calls of these names that lie in no other such call. Not those opened, nor one that calls its like
+    again."""
     alike: defaultdict[int, int] = defaultdict(int)
     for frame in calls:
         if frame.above is not None and frame.above.name == frame.name:
@@ -403,7 +406,7 @@ def _outermost(calls: Sequence[Frame], names: frozenset[str], opened: set[int]) 
 
 
 def _inside(calls: Sequence[Frame], names: Sequence[str], joined: dict[int, Frame]) -> dict[int, Frame]:
-    """For operations that found no call: calls directly in those of the operations before and after."""
+    """Return, for operations that found no call, calls directly in those of the operations before and after."""
     starts = [frame.start_ns for frame in calls]
     taken = {id(frame) for frame in joined.values()}
     inside: dict[int, Frame] = {}

@@ -52,7 +52,7 @@ def preserve_state(model: torch.nn.Module, inputs: Any = (), *, trains: bool) ->
 
 
 def leaves(inputs: Any) -> list[torch.Tensor]:
-    """The tensors among them that a backward pass gives a gradient."""
+    """Return the tensors among them that a backward pass gives a gradient."""
     return [tensor for tensor in tensors(inputs) if tensor.requires_grad and tensor.is_leaf]
 
 
@@ -73,7 +73,7 @@ def naming_faults(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _location(model: torch.nn.Module, trace: TracebackType | None) -> str:
-    """Which module of the model ran when it was raised, and the sizes of what it got."""
+    """Return which module of the model ran when it was raised, and the sizes of what it got."""
     names = {id(module): path for path, module in model.named_modules()}
     innermost: tuple[Any, Any, Any] | None = None
     while trace is not None:
@@ -92,7 +92,7 @@ def _location(model: torch.nn.Module, trace: TracebackType | None) -> str:
 
 
 def paths_below(model: torch.nn.Module, ignored: Any) -> frozenset[str]:
-    """Paths of the modules to leave out, and of all below them.
+    """Return paths of the modules to leave out, and of all below them.
 
     ignored: classes, their names, or paths. Raises ValueError for what the model does not have.
     """
@@ -183,8 +183,8 @@ class ModelStep:
 
 
 def traced(step: ModelStep) -> Trace:
-    """The operations of the step on fake CPU tensors, of copies; of a real step where it is on another device, or where
-    it cannot run on fakes, which a note then says."""
+    """Return the operations of the step on fake CPU tensors, of copies; of a real step where it is on another device,
+    or where it cannot run on fakes, which a note then says."""
     why = ""
     before = int(step.optimizer is not None)
     if step.device_type == "cpu":
@@ -212,7 +212,7 @@ def _trace_copy(step: ModelStep, mode: FakeMode, steps_before: int) -> Trace:
 def _optimizer_of(
     optimizer: torch.optim.Optimizer | None, model: torch.nn.Module, copied: torch.nn.Module
 ) -> torch.optim.Optimizer | None:
-    """An optimizer like it of the copied model, without any state yet."""
+    """Return an optimizer like it of the copied model, without any state yet."""
     if optimizer is None:
         return None
     instead = {id(old): new for old, new in zip(model.parameters(), copied.parameters(), strict=True)}

@@ -44,7 +44,8 @@ _PROGRESS = re.compile(r"\[[\d/]+\] \[[^\]]*\]?\s*[^\s%]*%?")
 
 
 def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
-    """The path and the version of Nsight Systems. Raises Unavailable, which says what to install, or what is wrong."""
+    """Return the path and the version of Nsight Systems. Raises Unavailable, which says what to install, or what is
+    wrong."""
     path = which(NSYS)
     if path is None:
         install = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"
@@ -63,7 +64,7 @@ def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
 
 
 def command(nsys: str, folder: Path, target: Sequence[str]) -> list[str]:
-    """What is run to record `target`: its export is `folder`/report.sqlite."""
+    """Return what is run to record `target`: its export is `folder`/report.sqlite."""
     return [nsys, "profile", *OPTIONS, f"--output={folder / 'report'}", *target]
 
 
@@ -106,7 +107,7 @@ def end_marked(folder: Path) -> None:
 
 
 def _failure_text(log: Path) -> str:
-    """Why the command failed, as it says; else the end of what was printed."""
+    """Return why the command failed, as it says; else the end of what was printed."""
     text = _PROGRESS.sub("", log.read_text(errors="replace")).replace(f"{log.parent}/", "")
     faults = [line for line in text.splitlines() if line.startswith(FAULT)]
     return f": {faults[-1].removeprefix(FAULT)}" if faults else output_tail(text)

@@ -121,7 +121,8 @@ def read(
     ignored: Iterable[int] = (),
     only: Collection[int] | None = None,
 ) -> OperationTimings:
-    """recording: torch's `_ProfilerResult` of steps. only: places of the steps that do these operations; None: all do.
+    """Read the times. recording: torch's `_ProfilerResult` of steps. only: places of the steps that do these
+    operations; None: all do.
 
     ignored: indices of operations that are left out of the steps' times. Raises Unavailable if it holds no step.
     """
@@ -186,7 +187,7 @@ def _unjoined(operations: Sequence[Operation], missing: set[int], where: str) ->
 
 
 def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
-    """What was recorded and is of no operation."""
+    """Yield what was recorded and is of no operation."""
     spare = [frame for step in steps for frame in step.spare]
     if spare:
         text = ", ".join(name for name, _ in Counter(frame.name for frame in spare).most_common(5))
@@ -204,7 +205,8 @@ CallType = tuple[str, str, str, str]
 
 
 def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
-    """The steps of torch's `_ProfilerResult`, in order, each type's times in them, and the calls of the middle step.
+    """Return the steps of torch's `_ProfilerResult`, in order, each type's times in them, and the calls of the middle
+    step.
 
     recording: their number. Raises Unavailable if it holds no step.
     """
@@ -259,8 +261,8 @@ _Spans = list[tuple[int, int, CallType]]
 def _on_device(
     events: Sequence[Any], frames: Sequence[Frame], types: dict[int, CallType], until_ns: int | None
 ) -> tuple[_Spans, Counter[CallType]]:
-    """(start, end, type) of each kernel, copy and fill, "unlinked" where no call launched it; and how many each type
-    launched."""
+    """Return (start, end, type) of each kernel, copy and fill, "unlinked" where no call launched it; and how many each
+    type launched."""
     spans = []
     for event, frame in launched(events, frames, until_ns):
         around = () if frame is None else frame.inside_of_all
@@ -272,7 +274,7 @@ def _on_device(
 
 
 def _on_host(frames: Sequence[Frame], types: dict[int, CallType]) -> tuple[_Spans, Counter[CallType]]:
-    """(start, end, type) of each call; and how many of each type are no view and have no such call inside."""
+    """Return (start, end, type) of each call; and how many of each type are no view and have no such call inside."""
     called = [frame for frame in frames if frame.index is not None]
     working = [frame for frame in called if not _is_view(frame.name)]
     around = {id(frame.above) for frame in working}
@@ -282,12 +284,13 @@ def _on_host(frames: Sequence[Frame], types: dict[int, CallType]) -> tuple[_Span
 
 @functools.cache
 def _is_view(name: str) -> bool:
-    """Whether a call only gives another view of memory, gets some, or asks about it."""
+    """Return whether a call only gives another view of memory, gets some, or asks about it."""
     return kind_of(name.replace("::", ".")) == "view"
 
 
 def _types(frames: Sequence[Frame]) -> dict[int, CallType]:
-    """id of a frame → its type; a frame inside of an optimizer's range has that scope, whatever its own parent."""
+    """Return id of a frame → its type; a frame inside of an optimizer's range has that scope, whatever its own
+    parent."""
     types: dict[int, CallType] = {}
     for frame in frames:  # parents first
         scope = types[id(frame.parent)][2:] if id(frame.parent) in types else ("", "")
@@ -299,7 +302,8 @@ def _types(frames: Sequence[Frame]) -> dict[int, CallType]:
 
 @functools.cache
 def tags_of(name: str) -> tuple[str, ...]:
-    """What torch says of an operator of any overload: names of `torch.Tag`, and "alias" where it gives a view."""
+    """Return what torch says of an operator of any overload: names of `torch.Tag`, and "alias" where it gives a
+    view."""
     space, _, short = name.partition("::")
     packet = getattr(getattr(torch.ops, space, None), short, None) if short else None
     if not isinstance(packet, torch._ops.OpOverloadPacket):

@@ -91,7 +91,7 @@ def profile_step(
 
 
 def _exported(results: Any) -> tuple[bytes, str]:
-    """The trace that Kineto writes, gzipped; or nothing, and why."""
+    """Return the trace that Kineto writes, gzipped; or nothing, and why."""
     try:
         with tempfile.TemporaryDirectory(prefix="kineto-") as folder:
             file = Path(folder) / "trace.json"
@@ -112,7 +112,8 @@ def check_available(cuda: bool) -> None:
 
 
 def kernel_device(cuda: bool) -> str | None:
-    """The device that the profiler records kernels of. Without CUPTI it would put a pair of events around each call."""
+    """Return the device that the profiler records kernels of. Without CUPTI it would put a pair of events around each
+    call."""
     kernels = torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
     return "cuda" if cuda and kernels else None
 
@@ -260,7 +261,7 @@ class _Mode(TorchDispatchMode):
 
 
 def _described(arguments: Any) -> tuple[str, str]:
-    """Sizes and dtypes of the tensors, and the other arguments, as text."""
+    """Return sizes and dtypes of the tensors, and the other arguments, as text."""
     leaves = tree_leaves(arguments)
     tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     sizes = " ".join(f"{'x'.join(map(str, t.shape)) or '1'}:{str(t.dtype)[6:]}" for t in tensors)

@@ -94,8 +94,8 @@ def profile_step(
 
 
 def blank_profile(model: torch.nn.Module, batch: Any, device: torch.device, precision: str, mode: str) -> StepProfile:
-    """What a profile says of itself before anything is recorded: the batch's size is the first of the first tensor that
-    has one, the world that of torch.distributed."""
+    """Return what a profile says of itself before anything is recorded: the batch's size is the first of the first
+    tensor that has one, the world that of torch.distributed."""
     distributed = torch.distributed
     return StepProfile(
         model=type(model).__name__,
@@ -142,7 +142,7 @@ def table_of(
     ignored: frozenset[str] = frozenset(),
     only: Collection[int] | None = None,
 ) -> StepProfile:
-    """The profile of recorded steps that did a trace's operations. only: the places of those steps among all."""
+    """Return the profile of recorded steps that did a trace's operations. only: the places of those steps among all."""
     left_out = [operation.index for operation in trace.operations if operation.module in ignored]
     cuda = described.device.startswith("cuda")
     with collector_off():  # of a recording's many small objects none is garbage
@@ -173,7 +173,7 @@ def table_of(
 
 
 def _attention(operations: Sequence[Operation]) -> dict[str, Any]:
-    """What conventions of attention count of a step's model FLOP, recomputation left out."""
+    """Return what conventions of attention count of a step's model FLOP, recomputation left out."""
     step = [operation for operation in operations if operation.phase != "recompute"]
     flop = attention_flop([replace(operation, phase="forward") for operation in step])
     return flop.as_row("forward", sum(registry.model_flop(operation) for operation in step))
@@ -186,7 +186,8 @@ def operation_rows(
     device: str,
     groups: Sequence[tuple[int | None, int]] = (),
 ) -> tuple[tuple[StepOperation, ...], Counter[str]]:
-    """A row for each operation, numbered anew; and those that no rule understands, with how often they are called.
+    """Return a row for each operation, numbered anew; and those that no rule understands, with how often they are
+    called.
 
     groups: what ideal fusion makes of them (`analysis.operators.fusion.fused`), one pair an operation.
     """
@@ -234,7 +235,7 @@ def _unit(dtype: str, precision: str, device: str) -> str:
 
 
 def _times(index: int, steps: Sequence[OperationStepTimes]) -> dict[str, Any]:
-    """The fields of times of an operation; none where it has no call."""
+    """Return the fields of times of an operation; none where it has no call."""
     if not steps or index not in steps[0].own_s:
         return {}
     spread = summarise([step.own_s[index] for step in steps])
@@ -250,7 +251,8 @@ def _times(index: int, steps: Sequence[OperationStepTimes]) -> dict[str, Any]:
 
 
 def between(operations: Sequence[Operation], steps: Sequence[OperationStepTimes]) -> dict[str, float]:
-    """Phase → mean time in which none of its operations ran: what was waited before each; the last has the end, too."""
+    """Return phase → mean time in which none of its operations ran: what was waited before each; the last has the end,
+    too."""
     times: defaultdict[str, float] = defaultdict(float)
     for operation in operations:
         times[operation.phase] += fmean(step.waited_s.get(operation.index, 0.0) for step in steps)
@@ -260,7 +262,7 @@ def between(operations: Sequence[Operation], steps: Sequence[OperationStepTimes]
 
 
 def module_rows(model: torch.nn.Module, ignored: frozenset[str]) -> Iterator[StepModule]:
-    """A row for each name of a module, but for those ignored. Parameters by number of elements."""
+    """Yield a row for each name of a module, but for those ignored. Parameters by number of elements."""
     named = [(path, module) for path, module in model.named_modules(remove_duplicate=False) if path not in ignored]
     shown = {id(p) for _, module in named for p in module.parameters(recurse=False)}
     seen: set[int] = set()
@@ -288,14 +290,14 @@ def _check(mode: str, precision: str, warm_up: int, steps: int, compare_steps: i
 
 
 def expect_module(model: Any) -> torch.nn.Module:
-    """The model, if it is one. Raises ValueError."""
+    """Return the model, if it is one. Raises ValueError."""
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {type(model).__name__}")
     return model
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(arguments by place, arguments by name)."""
+    """Return (arguments by place, arguments by name)."""
     named = dict(kwargs or {})
     if isinstance(inputs, Mapping):
         return (), {**inputs, **named}
@@ -305,7 +307,7 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
 
 
 def _device(model: torch.nn.Module, batch: Any) -> torch.device:
-    """The one device beside the CPU that tensors are on, or else the CPU."""
+    """Return the one device beside the CPU that tensors are on, or else the CPU."""
     held = [*model.parameters(), *model.buffers(), *tensors(batch)]
     others = sorted({str(tensor.device) for tensor in held} - {"cpu"})
     if len(others) > 1:

@@ -167,13 +167,14 @@ def measure_blocks(
 
 
 def blocks_in_order(warm: WarmUp, timing: Timing, alongside: Sequence[Sample] = ()) -> list[Sample]:
-    """The blocks of a warm-up and of what was measured after it as they ran, those that are not used among them."""
+    """Return the blocks of a warm-up and of what was measured after it as they ran, those that are not used among
+    them."""
     blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.aside, *alongside)
     return sorted(blocks, key=lambda block: block.start_s)
 
 
 def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
-    """One block, whatever happens to the process meanwhile."""
+    """Time one block, whatever happens to the process meanwhile."""
     for _ in range(lead_in_steps):
         step()
     start_s = clock.wall_s()
@@ -196,7 +197,7 @@ def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int
 
 
 def _device_s(clock: Clock, first: Any, last: Any, steps: int) -> float | None:
-    """Between two events. Raises Inconsistent where no time passed."""
+    """Return the time between two events. Raises Inconsistent where no time passed."""
     device_s = clock.between_s(first, last)
     if device_s is not None and not device_s > 0:
         raise Inconsistent(f"expected device time to pass in {steps} steps, got {device_s} s")
@@ -225,11 +226,11 @@ class BlockTimer:
         self._watch.__exit__(*fault)
 
     def used_s(self) -> float:
-        """Host time without that of the blocks in which the process was suspended: what limits apply to."""
+        """Return host time without that of the blocks in which the process was suspended: what limits apply to."""
         return self._clock.wall_s() - self._lost_s
 
     def block(self, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
-        """One block. Raises Unavailable where the process is suspended in each of several tries."""
+        """Time one block. Raises Unavailable where the process is suspended in each of several tries."""
         for _ in range(TRIES):
             begun_s = self._clock.wall_s()
             self._watch.was_suspended()
@@ -248,13 +249,13 @@ class BlockTimer:
 
 
 def steps_for(block_s: float, step_s: float) -> int:
-    """Steps of a block that lasts `block_s`, with 5 % to spare for an estimate that is a little off."""
+    """Return steps of a block that lasts `block_s`, with 5 % to spare for an estimate that is a little off."""
     return max(1, math.ceil(1.05 * block_s / step_s)) if step_s > 0 else 1
 
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """No cyclic collection by itself inside; what exists already is set aside, so that collecting by hand is cheap.
+    """Stop cyclic collection by itself inside; what exists already is set aside, so that collecting by hand is cheap.
 
     Afterwards nothing is set aside any more, whoever had done so (Python 3.12 does for a few hundred objects, and
     does so again at its next collection).
@@ -335,7 +336,7 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], pass_name:
 
 
 def phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> list[Sample]:
-    """One block whose phases are timed: a sample for each."""
+    """Time one block whose phases are timed: a sample for each."""
     points: list[tuple[str, float, Any]] = []
 
     def mark(phase: str) -> None:

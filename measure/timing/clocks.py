@@ -15,19 +15,19 @@ class Clock:
     """What timing asks of a device. Here of a CPU, whose work is done when the call returns: it has host time only."""
 
     def wall_s(self) -> float:
-        """Monotonic host time."""
+        """Return monotonic host time."""
         return time.monotonic()
 
     def event(self) -> Any:
-        """A point in the device's own order of work; on a device without one, a host time."""
+        """Return a point in the device's own order of work; on a device without one, a host time."""
         return time.monotonic()
 
     def has_passed(self, event: Any, wait: bool) -> bool:
-        """Whether the device has come to this point. wait: until it has."""
+        """Return whether the device has come to this point. wait: until it has."""
         return True
 
     def between_s(self, start: Any, end: Any) -> float | None:
-        """Device seconds between two events that have completed; None if the device has no time of its own."""
+        """Return device seconds between two events that have completed; None if the device has no time of its own."""
         return None
 
     def synchronize(self) -> None:
@@ -63,5 +63,5 @@ class CudaClock(Clock):
 
 
 def clock_for(device: Any) -> Clock:
-    """The clock of a torch device or its name."""
+    """Return the clock of a torch device or its name."""
     return CudaClock(device) if str(device).startswith("cuda") else Clock()

@@ -43,12 +43,12 @@ STEAL = 8
 
 
 def disturbance() -> dict[str, Any]:
-    """The totals now, s, by the columns of samples.csv. None: the system does not count it."""
+    """Return the totals now, s, by the columns of samples.csv. None: the system does not count it."""
     return {name: _or_none(read) for name, read in _TOTALS.items()}
 
 
 def since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What came to each total. A thread that ended took its wait along: then it is unknown."""
+    """Return what came to each total. A thread that ended took its wait along: then it is unknown."""
     pairs = [(name, before[name], now[name]) for name in now]
     return {name: None if None in (was, has) or has < was else has - was for name, was, has in pairs}
 
@@ -59,7 +59,7 @@ def round_trip() -> float | None:
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
-    """Column of samples.csv → why this system leaves it empty. on_cpu: the round trip is asked for, too."""
+    """Return column of samples.csv → why this system leaves it empty. on_cpu: the round trip is asked for, too."""
     reasons = {}
     for name, read in {**_TOTALS, **({"core_round_trip_s": round_trip_s} if on_cpu else {})}.items():
         try:
@@ -70,7 +70,8 @@ def absent(on_cpu: bool) -> dict[str, str]:
 
 
 def run_wait_s() -> float | None:
-    """Seconds that the threads of this process were ready and no processor took them, of all threads that there are.
+    """Return seconds that the threads of this process were ready and no processor took them, of all threads that there
+    are.
 
     None where the system does not count it.
     """
@@ -130,8 +131,8 @@ class Used(NamedTuple):
 
 
 def others_ratio(windows: Sequence[Used]) -> float | None:
-    """Share of all processors that others used in these windows together, 0 to 1; None where the system does not say,
-    and where there is no window."""
+    """Return share of all processors that others used in these windows together, 0 to 1; None where the system does not
+    say, and where there is no window."""
     others_s = [window.others_s for window in windows if window.others_s is not None]
     processor_s = sum(window.processor_s for window in windows)
     if len(others_s) < len(windows) or not processor_s > 0:
@@ -152,7 +153,7 @@ class Neighbours:
         self._begun = self._now()
 
     def used(self) -> Used:
-        """Since then."""
+        """Return what was used since then."""
         (busy, processors, own, wall), (busy_before, _, own_before, wall_before) = self._now(), self._begun
         if busy is None or busy_before is None:
             return Used(None, 0.0)
@@ -163,14 +164,14 @@ class Neighbours:
 
 
 def neighbours_warning(used_ratio: float | None) -> str:
-    """What to say of a timing beside such neighbours; empty if nothing."""
+    """Return what to say of a timing beside such neighbours; empty if nothing."""
     if used_ratio is None or used_ratio < BUSY_RATIO:
         return ""
     return f"busy: others used {used_ratio:.0%} of the processors while this was timed"
 
 
 def _busy_s(stat: Path) -> tuple[float | None, int]:
-    """(seconds of work since the system started, on all processors; how many there are)."""
+    """Return (seconds of work since the system started, on all processors; how many there are)."""
     try:
         lines = stat.read_text().splitlines()
         ticks = [int(field) for field in lines[0].split()[1:]]
@@ -213,7 +214,7 @@ class SuspensionWatch:
             self._is_listening = False
 
     def was_suspended(self) -> bool:
-        """Whether there was a suspension since the last call, or since the watch was made."""
+        """Return whether there was a suspension since the last call, or since the watch was made."""
         asleep, before = asleep_s(), self._asleep_s
         stopped, self._continued, self._asleep_s = self._continued > 0, 0, asleep
         return stopped or asleep - before > ASLEEP_S
@@ -225,7 +226,7 @@ class SuspensionWatch:
 
 
 def asleep_s() -> float:
-    """How long this machine has slept since it was started; 0 where the system has no clock that tells."""
+    """Return how long this machine has slept since it was started; 0 where the system has no clock that tells."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -241,7 +242,8 @@ LEAST_FAULTS = 10_000
 def page_fault_warning(
     before: resource.struct_rusage, after: resource.struct_rusage, steps: int, malloc: str = "default"
 ) -> str:
-    """What to say of steps that took a notable share of their processor time for page faults; empty if they did not.
+    """Return what to say of steps that took a notable share of their processor time for page faults; empty if they did
+    not.
 
     before, after: getrusage(2) of this process, all threads. malloc: as the cell has it.
     """

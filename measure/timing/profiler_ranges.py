@@ -25,7 +25,7 @@ BEFORE_FORWARD = "optimizer"
 
 
 def noop(phase: str) -> None:
-    """The mark of a pass that nobody listens to."""
+    """Ignore the phase: the mark of a pass that nobody listens to."""
 
 
 class Ranges:
@@ -57,7 +57,7 @@ class Ranges:
             self._attributes: dict[str, Any] = {}
 
     def step(self, step: Step) -> Step:
-        """`step` under a range of its own, each of its marks opening a phase; what calls it may listen too.
+        """Return `step` under a range of its own, each of its marks opening a phase; what calls it may listen too.
 
         Returned as it is when disabled. However the step ends, no range of it stays open.
         """
@@ -85,7 +85,7 @@ class Ranges:
 
     @contextlib.contextmanager
     def around(self, name: str) -> Iterator[None]:
-        """A range around all that is done for one cell, or around steps of one pass: one, batch, last or epoch."""
+        """Open a range around all that is done for one cell, or around steps of one pass: one, batch, last or epoch."""
         depth = len(self._open)
         if self.enabled:
             self._enter(name, self._listening())

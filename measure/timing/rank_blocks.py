@@ -60,7 +60,7 @@ def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> 
 
 
 def join_blocks(ranks: Sequence[Sequence[Sample]]) -> tuple[list[list[Sample]], list[Sample]]:
-    """The blocks of each rank, with parts that all ranks agree on, and those of the step.
+    """Return the blocks of each rank, with parts that all ranks agree on, and those of the step.
 
     A block of whole steps is "suspended" where any rank was suspended, since the others waited for it, and "disturbed"
     or "moved" where the first rank set it aside. The step's is that of the rank that took longest, when and as what the
@@ -138,7 +138,7 @@ class CeilingBlocks:
         self._calls_s = [step_time_s(timer.block(1, CEILING)) for timer in self._timers]
 
     def run(self, block_s: float) -> None:
-        """One block of each kernel. block_s: what the step's block beside these takes, s."""
+        """Run one block of each kernel. block_s: what the step's block beside these takes, s."""
         if not self._calls_s:
             self.warm_up()
         for n, (kernel, timer) in enumerate(zip(self._kernels, self._timers, strict=True)):
@@ -147,7 +147,7 @@ class CeilingBlocks:
             self.samples.append(replace(block, unit=kernel.unit, kernel=kernel.name, flop=block.steps * kernel.flop))
 
     def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
-        """Half of the 95 % interval of the paired utilization, on a logarithmic scale. None without two pairs.
+        """Return half of the 95 % interval of the paired utilization, on a logarithmic scale. None without two pairs.
 
         blocks: those of the step that these kernels were timed beside.
         """
@@ -156,8 +156,8 @@ class CeilingBlocks:
 
 
 def step_time_warning(timing: Timing, protocol: Protocol) -> str:
-    """What to say of a cell whose ratio to the kernels is known as well as was asked for, and whose step time is not;
-    empty elsewhere."""
+    """Return what to say of a cell whose ratio to the kernels is known as well as was asked for, and whose step time is
+    not; empty elsewhere."""
     width = timing.summary.half_width_ratio
     if timing.status != "ok" or (width is not None and width <= protocol.target_ci_ratio):
         return ""

@@ -79,7 +79,7 @@ class Protocol:
     interval_rule: str = BATCHES
 
     def cap_with_s(self, blocks: int) -> float:
-        """The cap where so many blocks were measured, s."""
+        """Return the cap where so many blocks were measured, s."""
         return self.cap_s * (CAP_FACTOR if blocks < self.cap_blocks else 1)
 
     @property
@@ -115,7 +115,7 @@ class Protocol:
         time_left_s: float | None = None,
         passes: tuple[str, ...] = (),
     ) -> Protocol:
-        """The protocol of a device ("cpu", "cuda", "cuda:1").
+        """Return the protocol of a device ("cpu", "cuda", "cuda:1").
 
         quick: times ÷ 5 and fewer blocks. target_ci_ratio: None is 0.5 % on CUDA and 3 % on a CPU, where a step of a
         small network varies by 11 % and 0.5 % would never come. time_left_s: caps shrink to fit into it, minimum
@@ -202,10 +202,10 @@ class Interleaved(typing.Protocol):
         """First calls, which may search algorithms and take memory."""
 
     def run(self, block_s: float) -> None:
-        """Once for each block of the step. block_s: what that block takes, s."""
+        """Run once for each block of the step. block_s: what that block takes, s."""
 
     def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
-        """Half of the 95 % interval of the ratio to these blocks; None where it is unknown."""
+        """Return half of the 95 % interval of the ratio to these blocks; None where it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -234,15 +234,15 @@ class Timing:
 
 
 def step_time_s(block: Sample) -> float:
-    """Seconds a step: device time where there is some, else wall time."""
+    """Return seconds a step: device time where there is some, else wall time."""
     return (block.wall_s if block.device_s is None else block.device_s) / block.steps
 
 
 def _half_width_ratio(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> float | None:
-    """Half of the 95 % interval ÷ mean, if these of the measured blocks are used: of the ratio to what was interleaved
-    with them, else of the time of a step."""
+    """Return half of the 95 % interval ÷ mean, if these of the measured blocks are used: of the ratio to what was
+    interleaved with them, else of the time of a step."""
     if interleaved is not None:
         return interleaved.half_width_ratio((*used, *_aside(measured, used)))
     return _summary(used, protocol).half_width_ratio
@@ -251,7 +251,7 @@ def _half_width_ratio(
 def _lacking(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> str:
-    """What the rules still lack if these of the measured blocks are used; empty if nothing."""
+    """Return what the rules still lack if these of the measured blocks are used; empty if nothing."""
     if len(used) < protocol.min_blocks:
         return f"{len(used)} of at least {protocol.min_blocks} blocks"
     if total_s(used) < protocol.min_time_s:
@@ -272,7 +272,7 @@ def narrowing(
     interleaved: Interleaved | None,
     left_s: float,
 ) -> str:
-    """How wide the interval is after these blocks, where measuring stops, and when at the latest."""
+    """Return how wide the interval is after these blocks, where measuring stops, and when at the latest."""
     ratio = _half_width_ratio(used, measured, protocol, interleaved) if used else None
     width = "" if ratio is None else f"±{100 * ratio:.2g} %, "
     most = f"at most {max(0.0, left_s):.0f} s more"
@@ -286,7 +286,8 @@ def is_narrow(
 
 
 def contended_rules(blocks: Sequence[Sample], protocol: Protocol) -> Protocol:
-    """The protocol; where others took the processors from blocks that the host timed, with a cap of CONTENDED_CAP_S."""
+    """Return the protocol; where others took the processors from blocks that the host timed, with a cap of
+    CONTENDED_CAP_S."""
     taken_s = sum((block.run_wait_s or 0.0) + (block.steal_s or 0.0) for block in blocks if block.device_s is None)
     if taken_s < DISTURBED_RATIO * sum(block.wall_s for block in blocks):
         return protocol
@@ -294,7 +295,7 @@ def contended_rules(blocks: Sequence[Sample], protocol: Protocol) -> Protocol:
 
 
 def _aside(measured: Sequence[Sample], used: Sequence[Sample]) -> tuple[Sample, ...]:
-    """Those of the measured blocks that are not used, with the part that says why."""
+    """Return those of the measured blocks that are not used, with the part that says why."""
     starts = {block.start_s for block in used}
     others = [block for block in measured if block.start_s not in starts]
     return tuple(replace(block, part=DISTURBED if is_disturbed(block) else MOVED) for block in others)
@@ -340,7 +341,7 @@ def timing_of(
 
 
 def disturbance_warning(timing: Timing) -> str:
-    """What to say of measured blocks that waited for a processor; empty if none did, or of none it is known.
+    """Return what to say of measured blocks that waited for a processor; empty if none did, or of none it is known.
 
     A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The mean of the other
     blocks beside that of all says what the wait did to the step time. Where all waited, the step without their waits is
@@ -365,7 +366,7 @@ def disturbance_warning(timing: Timing) -> str:
 
 
 def placement_warning(timing: Timing) -> str:
-    """What to say of blocks of another placement of the processors; empty if there are none."""
+    """Return what to say of blocks of another placement of the processors; empty if there are none."""
     moved = [block for block in timing.aside if block.part == MOVED]
     if not moved:
         return ""
@@ -381,8 +382,8 @@ def placement_warning(timing: Timing) -> str:
 
 
 def steadiness_warning(timing: Timing, paired: PairedCeiling | None) -> str:
-    """What to say of blocks whose interval may not hold what longer windows give; empty if they show nothing. paired:
-    what was timed beside them, whose ratio to them is then looked at."""
+    """Return what to say of blocks whose interval may not hold what longer windows give; empty if they show nothing.
+    paired: what was timed beside them, whose ratio to them is then looked at."""
     name, values = "step time", [step_time_s(block) for block in timing.blocks]
     if paired is not None:
         rates = next(iter(paired.s_per_flop.values()))
@@ -396,5 +397,5 @@ def _mean_ms(blocks: Sequence[Sample]) -> str:
 
 
 def total_s(blocks: Sequence[Sample]) -> float:
-    """Seconds of all steps of these blocks."""
+    """Return seconds of all steps of these blocks."""
     return sum(step_time_s(block) * block.steps for block in blocks)

@@ -55,7 +55,8 @@ PHASE_OF = {OWN + phase: phase for phase in PHASES}
 
 
 def modules(ranges: pd.DataFrame) -> pd.DataFrame:
-    """The ranges of modules with a column `module`: our own with its path, else torch's frames with their name."""
+    """Return the ranges of modules with a column `module`: our own with its path, else torch's frames with their
+    name."""
     for prefix in (OWN_MODULE, FRAME):
         own: pd.DataFrame = ranges[ranges["name"].str.startswith(prefix).astype(bool)]
         if len(own):
@@ -64,8 +65,8 @@ def modules(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The ranges of training steps with a column `step`, and by which sign they are recognised. One that was recorded
-    twice is one."""
+    """Return the ranges of training steps with a column `step`, and by which sign they are recognised. One that was
+    recorded twice is one."""
     number = ranges["name"].map(lambda name: int(spans[1]) if (spans := STEP.match(name)) else -1).astype(np.int64)
     if (number >= 0).any():
         spans = ranges_in_order(ranges.assign(step=number)[number >= 0])
@@ -77,7 +78,7 @@ def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def within(spans: pd.DataFrame, column: str, points: pd.DataFrame, unknown: Any) -> NDArray[Any]:
-    """`column` of the latest span of the same process around each point in time; `unknown` outside of all."""
+    """Return `column` of the latest span of the same process around each point in time; `unknown` outside of all."""
     spans = ranges_in_order(spans)
     row = latest(points, spans, ["process"])
     end = np.append(ints(spans, "start_ns") + ints(spans, "time_ns"), -1)[row]
@@ -87,7 +88,7 @@ def within(spans: pd.DataFrame, column: str, points: pd.DataFrame, unknown: Any)
 
 
 def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
-    """Which points in time (process, thread, start_ns) lie in a range of such a name on their own thread."""
+    """Return which points in time (process, thread, start_ns) lie in a range of such a name on their own thread."""
     spans, lane = ranges_in_order(ranges[ranges["name"].str.startswith(prefix).astype(bool)]), ["process", "thread"]
     reach = (spans["start_ns"] + spans["time_ns"]).groupby([spans[name] for name in lane]).cummax()
     inside: Flags = ints(points, "start_ns") <= np.append(reach.to_numpy(np.int64), -1)[latest(points, spans, lane)]
@@ -95,13 +96,13 @@ def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
 
 
 def phase_spans(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Our own ranges of phases, with a column `phase`; none: the recording is not of ours."""
+    """Return our own ranges of phases, with a column `phase`; none: the recording is not of ours."""
     spans = ranges[ranges["name"].isin(PHASE_OF)]
     return spans.assign(phase=spans["name"].map(PHASE_OF))
 
 
 def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: Flags) -> NDArray[Any]:
-    """The phase of every call."""
+    """Return the phase of every call."""
     spans = phase_spans(ranges)
     if len(spans):
         phase = within(spans, "phase", calls, "")
@@ -138,7 +139,8 @@ OWN_STEP = f"{OWN}step"
 
 
 def last_step(recording: Recording) -> Recording:
-    """What lies in the last step, as a recording that is not yet attributed. Raises ValueError if no step is marked."""
+    """Return what lies in the last step, as a recording that is not yet attributed. Raises ValueError if no step is
+    marked."""
     spans = recording.ranges[recording.ranges["name"] == OWN_STEP]
     if not len(spans):
         raise ValueError(f"{recording.path}: expected a range {OWN_STEP} around each step, the recording has none")
@@ -153,8 +155,8 @@ def last_step(recording: Recording) -> Recording:
 
 
 def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> Recording:
-    """What was recorded before a last step of this number, which was cut, as a recording that is not yet attributed.
-    lacks: what all steps before it have."""
+    """Return what was recorded before a last step of this number, which was cut, as a recording that is not yet
+    attributed. lacks: what all steps before it have."""
     kernels = recording.kernels
     launched = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     problem = f"step {step} was cut: it has no {lacks}, and is left out"
@@ -162,7 +164,7 @@ def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> R
 
 
 def _cut(recording: Recording, begin: int, end: int, kernels: pd.DataFrame, **more: Any) -> Recording:
-    """What lies between two times, with these kernels."""
+    """Return what lies between two times, with these kernels."""
     columns = {"calls": "start_ns", "ranges": "start_ns", "flows": "forward_ns", "lost_launches": "start_ns"}
     columns |= {"gaps": "before_ns"} if "gaps" not in more else {}
     tables = {name: getattr(recording, name) for name in columns}
@@ -184,7 +186,7 @@ LAUNCHES_NOTHING = frozenset(
 
 
 def attribute(recording: Recording) -> Recording:
-    """The recording with every call and kernel in its place, rows in the order of start and numbered by it.
+    """Return the recording with every call and kernel in its place, rows in the order of start and numbered by it.
 
     What the reader knew of kernels that have no call here (PyProf's phases) stays. Doing it twice changes nothing.
     """
@@ -226,9 +228,10 @@ WITHOUT_END = "the file has no end of its recording (Record Window End), so that
 
 
 def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[Missing, ...]:
-    """What says that calls are missing, once for each phase of the recording: numbers of events that are left out; a
-    file without the end that its recorder writes; arrows from forward to backward calls that begin or end where no call
-    is. number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is whole."""
+    """Return what says that calls are missing, once for each phase of the recording: numbers of events that are left
+    out; a file without the end that its recorder writes; arrows from forward to backward calls that begin or end where
+    no call is. number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is
+    whole."""
     signs, flows = [], recording.flows
     if lost := int(recording.gaps["count"].sum()):
         many = "1 numbered call is" if lost == 1 else f"{lost} numbered calls are"
@@ -263,8 +266,8 @@ def _fill(calls: pd.DataFrame, nested: CallNesting, maker_of: Ints, forward: Int
 
 
 def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int, str] | None:
-    """Number and begin, ns, of a last step that was cut, and what it lacks: a backward pass, or a product, that all
-    before it have. None in a recording of several processes."""
+    """Return number and begin, ns, of a last step that was cut, and what it lacks: a backward pass, or a product, that
+    all before it have. None in a recording of several processes."""
     step = ints(calls, "step")
     numbers = np.unique(step[step >= 0])
     if len(numbers) < 2 or spans["process"].nunique() > 1:
@@ -278,7 +281,7 @@ def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple
 
 
 def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:
-    """How many training steps, and the recording's problems with how that is known if no step is marked."""
+    """Return how many training steps, and the recording's problems with how that is known if no step is marked."""
     if sign:
         return count, recording.problems
     if recording.steps is not None:
@@ -294,8 +297,8 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
 
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) -> pd.DataFrame:
-    """The kernels with their call, and its phase and module; without a call, with the phase of the annotation that the
-    launch lies in."""
+    """Return the kernels with their call, and its phase and module; without a call, with the phase of the annotation
+    that the launch lies in."""
     kernels = kernels_in_order(kernels)
     if not len(calls):
         return kernels
@@ -339,7 +342,7 @@ def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
-    """Rows of the calls that work themselves, and their time without that of such calls inside."""
+    """Return rows of the calls that work themselves, and their time without that of such calls inside."""
     names = calls["name"]
     product, node = named(names, is_product).tolist(), named(names, NODE.fullmatch).tolist()
     silent = named(names, lambda name: name in LAUNCHES_NOTHING or not OPERATOR.fullmatch(name)).tolist()

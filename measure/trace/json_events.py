@@ -42,7 +42,7 @@ _SCAN: Any = json.JSONDecoder(strict=False, parse_float=str).scan_once  # type: 
 
 
 def events(path: str | Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every event in the file's order. `header` gets what the file says beside them, before or after.
+    """Yield every event in the file's order. `header` gets what the file says beside them, before or after.
 
     Raises ValueError, one line, for a file that is no JSON, has no events, or ends too early.
     """
@@ -51,7 +51,7 @@ def events(path: str | Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def to_ns(microseconds: int | str | None) -> int:
-    """Whole nanoseconds of a time as `events` yields it; -1 if there is none."""
+    """Return whole nanoseconds of a time as `events` yields it; -1 if there is none."""
     if not isinstance(microseconds, str):
         return microseconds * 1000 if type(microseconds) is int else -1
     if microseconds[-4:-3] == "." and (digits := microseconds[:-4] + microseconds[-3:]).isdigit():
@@ -62,8 +62,8 @@ def to_ns(microseconds: int | str | None) -> int:
 
 @contextmanager
 def open_text(path: str | Path, how: str, newline: str | None = None) -> Iterator[IO[str]]:
-    """A text file, plain or gzip. Raises ValueError, one line, for what cannot be opened, and with `how` to make it
-    again for what cannot be unpacked to its end."""
+    """Open a text file, plain or gzip. Raises ValueError, one line, for what cannot be opened, and with `how` to make
+    it again for what cannot be unpacked to its end."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -96,7 +96,7 @@ class _Window:
         return bool(chunk)
 
     def peek(self) -> str:
-        """The next character that is no space."""
+        """Return the next character that is no space."""
         while True:
             self.position = _SPACE.match(self.text, self.position).end()  # type: ignore[union-attr]
             if self.position < len(self.text):
@@ -105,7 +105,7 @@ class _Window:
                 raise self.broken()
 
     def value(self) -> Any:
-        """The next value of any kind. It must not end where the window does, since a number could go on."""
+        """Return the next value of any kind. It must not end where the window does, since a number could go on."""
         while True:
             self.peek()
             try:
@@ -119,7 +119,7 @@ class _Window:
                 raise self.broken()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The objects of the list that begins here."""
+        """Yield the objects of the list that begins here."""
         self.position += 1
         scan, between = _SCAN, _BETWEEN.match
         while True:
@@ -150,7 +150,7 @@ class _Window:
 
 
 def _document(window: _Window, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of a file, and everything beside them into `header`."""
+    """Yield the events of a file, and everything beside them into `header`."""
     first = window.peek()
     if first == "[":
         yield from window.events()

@@ -118,7 +118,7 @@ BLOCK = 512
 
 
 def read(path: str | Path) -> Recording:
-    """The recording in a trace file, .json or .json.gz, not yet attributed.
+    """Return the recording in a trace file, .json or .json.gz, not yet attributed.
 
     Raises ValueError, one line, for a file that cannot be read to its end, for an event that is not as its recorder
     writes it, and where there are neither calls nor kernels.
@@ -163,7 +163,7 @@ class _Columns:
         self.objects: list[Any] = []
 
     def frame(self, base_ns: int) -> pd.DataFrame:
-        """The events as a table, on the clock of the recording. Nothing may be added to them any more."""
+        """Return the events as a table, on the clock of the recording. Nothing may be added to them any more."""
         (numbers, others), values = self.names, np.asarray(self.numbers, np.int64)
         columns = {name: values[index :: len(numbers)] for index, name in enumerate(numbers)}
         columns["start_ns"] = columns["start_ns"] + base_ns
@@ -267,14 +267,14 @@ class _Rows:
         )
 
     def _number(self, value: Any) -> int:
-        """A process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
+        """Return a process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
         if value not in self._numbers:
             number = _int(value)
             self._numbers[value] = number if number >= 0 else -2 - len(self._numbers)
         return self._numbers[value]
 
     def _once(self, read: Callable[[Any], Any], value: Any) -> Any:
-        """What `read` makes of a value: one object for all that are written alike."""
+        """Return what `read` makes of a value: one object for all that are written alike."""
         known = self._known[read]
         if value is None:
             return None
@@ -293,7 +293,7 @@ def _values(texts: Any) -> tuple[Any, ...]:
 
 
 def _value(text: Any) -> Any:
-    """ "[1, 1]" → (1, 1); "" (a tensor, or nothing) → None; what is no literal stays text."""
+    """Read "[1, 1]" → (1, 1); "" (a tensor, or nothing) → None; what is no literal stays text."""
     if not isinstance(text, str):
         return _tuples(text)
     try:
@@ -322,7 +322,7 @@ def _start_ns(event: Mapping[str, Any]) -> int:
 
 
 def _numbers(args: Mapping[str, Any]) -> tuple[int, int]:
-    """The recorder's numbers of an event; -1: none."""
+    """Return the recorder's numbers of an event; -1: none."""
     number = args.get("External id")
     return _int(args.get("external id") if number is None else number), _int(args.get("Ev Idx"))
 
@@ -382,7 +382,7 @@ def _recording(path: str, rows: _Rows, header: Mapping[str, Any]) -> Recording:
 
 
 def _gaps(events: pd.DataFrame) -> pd.DataFrame:
-    """A row for each gap in the numbers of calls and annotations. None if numbers are there twice: then several
+    """Return a row for each gap in the numbers of calls and annotations. None if numbers are there twice: then several
     recordings are in one file."""
     known = events[events["external_id"] >= 0].sort_values("external_id", kind="stable")
     number = ints(known, "external_id")
@@ -410,8 +410,9 @@ def _gaps(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _gaps_between_threads(events: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Gaps in the order of export between two threads: the last calls of the one or the first of the other. None where
-    more than `most` numbers are left out within threads: what is no call is numbered, too, and is not in the file."""
+    """Return gaps in the order of export between two threads: the last calls of the one or the first of the other. None
+    where more than `most` numbers are left out within threads: what is no call is numbered, too, and is not in the
+    file."""
     known = events[events["event_index"] >= 0].sort_values("event_index", kind="stable")
     lost, changes = np.diff(known["event_index"]) - 1, np.diff(known["thread"]) != 0
     if (lost < 0).any() or lost[~changes].sum() > most:

@@ -66,25 +66,25 @@ class CallNesting:
 
 
 def ints(table: pd.DataFrame, name: str) -> Ints:
-    """A column of whole numbers."""
+    """Return a column of whole numbers."""
     return table[name].to_numpy(np.int64)
 
 
 def one_by_one(values: Ints) -> memoryview[int]:
-    """Values that are Python's ints where they are asked for: a list of them takes five times the memory."""
+    """Return values that are Python's ints where they are asked for: a list of them takes five times the memory."""
     return memoryview(np.ascontiguousarray(values))  # type: ignore[arg-type]
 
 
 def lanes(*tables: pd.DataFrame) -> list[Ints]:
-    """One number for each (process, thread), the same in all tables; a column each."""
+    """Return one number for each (process, thread), the same in all tables; a column each."""
     both = pd.concat([table[["process", "thread"]] for table in tables], ignore_index=True)
     codes = both.groupby(["process", "thread"]).ngroup().to_numpy(np.int64)
     return list(np.split(codes, np.cumsum([len(table) for table in tables])[:-1]))
 
 
 def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = "start_ns") -> Ints:
-    """For each point the row of the last of `starts`, which are in the order of `on`, that is not after it and agrees
-    with it in `by`; -1: there is none."""
+    """Return for each point the row of the last of `starts`, which are in the order of `on`, that is not after it and
+    agrees with it in `by`; -1: there is none."""
     order = np.argsort(ints(points, on), kind="stable")
     left, right = points.iloc[order][[*by, on]], starts[[*by, on]].assign(row=np.arange(len(starts)))
     row_of = np.empty(len(points), np.int64)
@@ -93,7 +93,7 @@ def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = 
 
 
 def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: Flags) -> CallNesting:
-    """Where every call lies. calls: in the order of start; modules: ranges with a column `module`.
+    """Find where every call lies. calls: in the order of start; modules: ranges with a column `module`.
 
     is_node: which calls are frames of autograd. is_fresh: which, inside of such a frame, recalculate the forward pass.
     """
@@ -135,7 +135,7 @@ def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: F
 
 
 def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
-    """Row of the innermost call around each point in time on its thread; -1: none.
+    """Return row of the innermost call around each point in time on its thread; -1: none.
 
     points: process, thread, start_ns. A point at the very end of a call lies in it.
     """
@@ -150,7 +150,7 @@ def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
 
 
 def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
-    """Row of the innermost call that begins where this side of each flow does; -1: none."""
+    """Return row of the innermost call that begins where this side of each flow does; -1: none."""
     names = [f"{side}_process", f"{side}_thread", f"{side}_ns"]
     points = flows[names].set_axis(["process", "thread", "start_ns"], axis=1)
     row_of = latest(points, calls, ["process", "thread"])
@@ -159,7 +159,8 @@ def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
 
 
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
-    """For each call that is a frame of autograd the call that made its node; -1: none is recorded, or no frame."""
+    """Return for each call that is a frame of autograd the call that made its node; -1: none is recorded, or no
+    frame."""
     names = ["process", "sequence_nr", "forward_thread", "step"]
     (lane,) = lanes(calls)
     rows = calls[names].assign(lane=lane, row=np.arange(len(calls)))[calls["sequence_nr"] >= 0]
@@ -186,7 +187,7 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
 
 
 def forward_calls(maker_of: Ints, calls: pd.DataFrame, nested: CallNesting, operator: Flags) -> Ints:
-    """For each frame of autograd the forward call that its maker amounts to; -1: none."""
+    """Return for each frame of autograd the forward call that its maker amounts to; -1: none."""
     columns = (nested.parent, nested.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
     parent, node, number, thread = map(one_by_one, columns)
     name, module = calls["name"].to_numpy(), nested.module

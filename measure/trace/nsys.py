@@ -75,7 +75,7 @@ _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
 
 
 def read(path: str | Path) -> Recording:
-    """The recording in an export, not yet attributed.
+    """Return the recording in an export, not yet attributed.
 
     Raises ValueError, one line, for what is no whole SQLite file, has no CUPTI tables, or nothing in them.
     """
@@ -89,7 +89,7 @@ def read(path: str | Path) -> Recording:
 
 
 def _connected(path: str | Path) -> sqlite3.Connection:
-    """An open file that nobody may change. Raises ValueError for what is no whole SQLite file."""
+    """Return an open file that nobody may change. Raises ValueError for what is no whole SQLite file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -135,14 +135,14 @@ class Tables:
             self.columns[name] = {row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')}
 
     def rows(self, table: str, columns: Sequence[str], unknown: str = "NULL") -> Iterator[Any]:
-        """Tuples of these columns, `unknown` where a value or the column is missing; in the order of the file."""
+        """Yield tuples of these columns, `unknown` where a value or the column is missing; in the order of the file."""
         if table in self.columns:
             present = self.columns[table]
             chosen = [f'COALESCE("{name}", {unknown})' if name in present else unknown for name in columns]
             yield from self._connection.execute(f'SELECT {", ".join(chosen)} FROM "{table}"')
 
     def frame(self, table: str, numbers: Sequence[str], others: Sequence[str] = ()) -> pd.DataFrame:
-        """Columns of whole numbers, -1 where there is none, and of other values, None where there is none."""
+        """Return columns of whole numbers, -1 where there is none, and of other values, None where there is none."""
         values = np.fromiter(self.rows(table, numbers, "-1"), np.dtype((np.int64, len(numbers))))
         frame = pd.DataFrame(values.reshape(-1, len(numbers)), columns=list(numbers), dtype=np.int64)
         columns = zip(*self.rows(table, others), strict=True) if others and len(frame) else ([] for _ in others)
@@ -190,13 +190,13 @@ def _recording(path: str, tables: Tables) -> Recording:
 
 
 def _variable(environment: str, name: str) -> int | None:
-    """The number that a variable of the target has. environment: NAME=VALUE, parted by semicolons or zeros."""
+    """Return the number that a variable of the target has. environment: NAME=VALUE, parted by semicolons or zeros."""
     value = re.search(rf"(?:^|[;\0]){name}=(\d{{1,9}})(?:[;\0]|$)", environment)
     return None if value is None else int(value[1])
 
 
 def _activities(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFrame:
-    """The rows of one table of the device's doings."""
+    """Return the rows of one table of the device's doings."""
     sizes = {"grid": ("gridX", "gridY", "gridZ"), "block": ("blockX", "blockY", "blockZ")}
     numbers = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
     rows = tables.frame(ACTIVITY + kind, (*numbers, *sizes["grid"], *sizes["block"]), NAMED_BY[kind])
@@ -260,8 +260,8 @@ SEQUENCE, STASHED, OP_ID = ", seq = ", ", stashed seq=", ", op_id = "
 
 
 def parse(text: str) -> tuple[str, int, int, str | None]:
-    """Name, numbers of the node and of the call, and sizes that a range's text has; -1 and None for what it does not
-    say. A text that fits no format is a name as it stands."""
+    """Return name, numbers of the node and of the call, and sizes that a range's text has; -1 and None for what it does
+    not say. A text that fits no format is a name as it stands."""
     if ", " not in text:
         return text, -1, -1, None
     name, separator, sizes = text.partition(", input_op_ids = ")[0].partition(", sizes = ")
@@ -275,14 +275,14 @@ def parse(text: str) -> tuple[str, int, int, str | None]:
 
 
 def _process_and_thread(global_id: pd.Series) -> dict[str, pd.Series]:
-    """The process, its virtual machine above it, and the thread in global ids; -1 for none."""
+    """Return the process, its virtual machine above it, and the thread in global ids; -1 for none."""
     numbers = {"process": global_id // THREADS, "thread": global_id % THREADS}
     return {name: values.where(global_id >= 0, -1) for name, values in numbers.items()}
 
 
 @cache
 def parse_sizes(text: str) -> tuple[Any, ...] | None:
-    """ "[[32, 3], []]" → ((32, 3), ()); None for what is no list of sizes."""
+    """Read "[[32, 3], []]" → ((32, 3), ()); None for what is no list of sizes."""
     try:
         return sizes_of(json.loads(text))
     except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, lists within lists
@@ -329,7 +329,7 @@ def calls_and_ranges(
 
 
 def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
-    """What a range is, its name, numbers of node and call, sizes, and what PyProf says of it."""
+    """Return what a range is, its name, numbers of node and call, sizes, and what PyProf says of it."""
     if text.startswith("{'"):
         marker = _marker_of(text)
         return (NOTHING, "", -1, -1, None, None) if marker is None else (CALL, marker[1], -1, -1, None, marker)
@@ -342,7 +342,7 @@ def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
 
 @cache
 def _kind(name: str) -> tuple[str, str]:
-    """What a range of a name is where its text says no more, and one object for all equal names."""
+    """Return what a range of a name is where its text says no more, and one object for all equal names."""
     if name.startswith("flopledger."):
         return COPY, name
     if ANNOTATION.match(name):
@@ -353,8 +353,8 @@ def _kind(name: str) -> tuple[str, str]:
 
 @cache
 def _marker_of(text: str) -> _Marker | None:
-    """The function that a marker says was called, the name of the call that it is, and its arguments; None for other
-    markers: where in the program, how a module prints."""
+    """Return the function that a marker says was called, the name of the call that it is, and its arguments; None for
+    other markers: where in the program, how a module prints."""
     marker = literal(text)
     if marker is None or not {"op", "args"} <= marker.keys():
         return None
@@ -366,7 +366,8 @@ def _marker_of(text: str) -> _Marker | None:
 
 
 def _with_arguments(calls: pd.DataFrame) -> pd.DataFrame:
-    """The calls, the arguments of each marker given to the call of the same function right in it; such a marker goes.
+    """Return the calls, the arguments of each marker given to the call of the same function right in it; such a marker
+    goes.
 
     A marker without such a call is a call itself: PyProf was there without emit_nvtx, or the function has no operator
     of its name. PyProf and torch differ on what works in place.

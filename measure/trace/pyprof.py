@@ -72,7 +72,7 @@ class _Call:
 
 
 def read(path: str | Path) -> Recording:
-    """The recording in a CSV or dict file, plain or gzip: attributed already.
+    """Return the recording in a CSV or dict file, plain or gzip: attributed already.
 
     Raises ValueError, one line, for a column that is missing, a line that is cut, or a file without kernels.
     """
@@ -131,7 +131,7 @@ def read(path: str | Path) -> Recording:
 
 
 def _missing(lost: int, phases: set[str]) -> tuple[Missing, ...]:
-    """Numbered rows that are not there, of any phase: a gap does not say what was in it."""
+    """Return numbered rows that are not there, of any phase: a gap does not say what was in it."""
     many = "1 numbered row is" if lost == 1 else f"{lost} numbered rows are"
     why = f"{many} not in the file, by PyProf's column Idx"
     return tuple(Missing(phase, lost, why) for phase in sorted(phases & {"forward", "backward"}) if lost)
@@ -176,7 +176,7 @@ def _dict_rows(file: IO[str], path: str) -> Iterator[Row]:
 
 
 def _row(kernel: Mapping[str, Any]) -> Row:
-    """The row of a dict. Of the lists of functions, modules and layers the first counts."""
+    """Return the row of a dict. Of the lists of functions, modules and layers the first counts."""
 
     def text(key: str) -> str:
         value = kernel.get(key)
@@ -203,17 +203,17 @@ def _ints(text: str) -> tuple[int, ...]:
 
 
 def _family(row: Row) -> str:
-    """The function, that of a bias being the layer's."""
+    """Return the function, that of a bias being the layer's."""
     return "linear" if row["op"] in LINEAR else row["op"]
 
 
 def _numbers(row: Row) -> tuple[int, ...]:
-    """Its numbers in the autograd graph, also those that PyProf thinks less likely."""
+    """Return its numbers in the autograd graph, also those that PyProf thinks less likely."""
     return (*_ints(row["seqid"]), *_ints(row["altseqid"]))
 
 
 def _has_function(row: Row) -> bool:
-    """Whether PyProf knows which function launched it. A file without the column Module shows it by the name."""
+    """Return whether PyProf knows which function launched it. A file without the column Module shows it by the name."""
     if row["module"]:
         return row["module"] not in NOTHING
     return row["op"] not in NOTHING and "::" not in row["op"] and not NODE.fullmatch(row["op"])
@@ -237,7 +237,8 @@ def _calls(rows: Sequence[Row]) -> list[_Call]:
 
 
 def _goes_on(call: _Call, row: Row, counts_kernels: bool) -> bool:
-    """Whether a row is of the same call as the rows before it. counts_kernels: does Sub count the kernels of a call?"""
+    """Return whether a row is of the same call as the rows before it. counts_kernels: does Sub count the kernels of a
+    call?"""
     first, before, family = call.first, call.rows[-1], _family(row)
     if family != _family(first) or any(first[name] != row[name] for name in ("direction", "module", "tid")):
         return False
@@ -252,7 +253,8 @@ def _goes_on(call: _Call, row: Row, counts_kernels: bool) -> bool:
 
 
 def _resolve(calls: Sequence[_Call]) -> int | None:
-    """Phase, name, arguments, forward call and step of every call; and how many steps there are, None if nothing tells.
+    """Return phase, name, arguments, forward call and step of every call; and how many steps there are, None if nothing
+    tells.
 
     A forward call is the last before a backward call that has its number, of a known function if there is one. A step
     begins at the first product after a backward call, or of all. Where no number tells, the gradient of that product
@@ -289,7 +291,7 @@ def _resolve(calls: Sequence[_Call]) -> int | None:
 
 
 def _phases(calls: Sequence[_Call]) -> list[str]:
-    """By name, by thread, and else as PyProf says."""
+    """Decide by name, by thread, and else as PyProf says."""
     threads = [_int(call.first["tid"]) for call in calls]
     backward = [call.first["direction"] == "bprop" or _backward_by_name(call.first["op"]) for call in calls]
     # threads with a call that must be forward, which makes a node or is a layer, are not the engine's own

@@ -77,7 +77,7 @@ MOST_PARTS = 20_000
 
 
 def literal(text: Any) -> Mapping[str, Any] | None:
-    """The dict that a text is; None for what is none, or would take much more memory than its text."""
+    """Return the dict that a text is; None for what is none, or would take much more memory than its text."""
     try:
         if sum(str(text).count(sign) for sign in "[({,+-") > MOST_PARTS:
             return None
@@ -88,12 +88,12 @@ def literal(text: Any) -> Mapping[str, Any] | None:
 
 
 def operator(op: str) -> str:
-    """ATen's bare name of a function that PyProf patched: "__add__" → "add", "conv2d" → "conv2d"."""
+    """Return ATen's bare name of a function that PyProf patched: "__add__" → "add", "conv2d" → "conv2d"."""
     return OPERATORS.get(op, op.strip("_") if op.startswith("__") and op.endswith("__") else op)
 
 
 def call_name(module: str, op: str) -> str:
-    """The name of a call: that of the ATen operator if there is such a one, else the function's own."""
+    """Return the name of a call: that of the ATen operator if there is such a one, else the function's own."""
     if "::" in op or not op:
         return op
     name = f"aten::{operator(op)}"
@@ -102,7 +102,7 @@ def call_name(module: str, op: str) -> str:
 
 
 def of_marker(marker: Mapping[str, Any]) -> Arguments:
-    """The arguments in a PyProf marker, those given by name at their place in ATen's order."""
+    """Return the arguments in a PyProf marker, those given by name at their place in ATen's order."""
     bare = operator(str(marker.get("op", "")))
     order = FORMS[bare][0].arguments if bare in FORMS else ()
     given: dict[int, Mapping[str, Any]] = {}
@@ -128,7 +128,7 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
 
 
 def of_params(op: str, text: str) -> Arguments | None:
-    """The arguments of a forward call by its Params; None where they do not say their sizes."""
+    """Return the arguments of a forward call by its Params; None where they do not say their sizes."""
     bare = operator(op)
     numbers = {name: int(value) for name, value in _INTS.findall(text)}
     sizes = {name: _numbers(value) for name, value in _SIZES.findall(text)}
@@ -151,12 +151,13 @@ def of_params(op: str, text: str) -> Arguments | None:
 
 
 def linear_of_gradient(text: str) -> Arguments | None:
-    """The forward arguments of a linear layer by the Params of its input gradient's kernel, or by its X and W."""
+    """Return the forward arguments of a linear layer by the Params of its input gradient's kernel, or by its X and
+    W."""
     return of_params("linear", re.sub("[MK](?==)", lambda letter: "K" if letter[0] == "M" else "M", text))
 
 
 def gradient_name(op: str) -> str:
-    """The name of the call that calculates the gradients of a function's arguments."""
+    """Return the name of the call that calculates the gradients of a function's arguments."""
     bare = operator(op)
     if bare in CONVOLUTIONS:
         return "aten::convolution_backward"
@@ -167,7 +168,7 @@ def gradient_name(op: str) -> str:
 
 
 def of_gradient(op: str, forward: Arguments, of_input: bool) -> Arguments | None:
-    """The arguments of a gradient's call by those of its forward call; None where they do not say them.
+    """Return the arguments of a gradient's call by those of its forward call; None where they do not say them.
 
     of_input: whether the gradient of the input is calculated, too.
     """
@@ -235,7 +236,7 @@ def _numbers(text: str) -> Sizes:
 
 
 def _shape(argument: Mapping[str, Any]) -> Sizes:
-    """The sizes in a marker. Raises ValueError for what is none: a text would be as many sizes as characters."""
+    """Return the sizes in a marker. Raises ValueError for what is none: a text would be as many sizes as characters."""
     sizes = argument.get("shape") or ()
     if not isinstance(sizes, list | tuple) or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
         raise ValueError(f"expected a shape of sizes from 0 on, got {str(sizes)[:40]!r}")

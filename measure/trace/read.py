@@ -44,7 +44,8 @@ _LOOK = 1 << 16
 
 
 def read(path: str | Path) -> Recording:
-    """The recording, not yet attributed. Raises ValueError, one line, for what is no recording or not a whole one."""
+    """Return the recording, not yet attributed. Raises ValueError, one line, for what is no recording or not a whole
+    one."""
     try:
         return READERS[detect(path)](path)
     except MALFORMED as fault:
@@ -54,7 +55,7 @@ def read(path: str | Path) -> Recording:
 
 
 def detect(path: str | Path) -> str:
-    """Which reader a file is for, a key of READERS. Raises ValueError for none."""
+    """Return which reader a file is for, a key of READERS. Raises ValueError for none."""
     begin = _begin(path)
     if begin.startswith(nsys.MAGIC):
         return "nsys"
@@ -101,7 +102,7 @@ DOCUMENT = "ranks.json"
 
 
 def rank_files(folder: Path) -> list[Path]:
-    """The traces in a folder, by name, node2 before node10. Raises ValueError for none."""
+    """Return the traces in a folder, by name, node2 before node10. Raises ValueError for none."""
     named = (path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.name != DOCUMENT)
     files = sorted(
         (path for path in named if path.is_file()),
@@ -116,8 +117,9 @@ def rank_files(folder: Path) -> list[Path]:
 
 
 def read_ranks(paths: Iterable[Path]) -> list[RankTimeline]:
-    """The timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say none are
-    numbered on from file to file. Raises ValueError, one line, for what is no whole recording or says no rank."""
+    """Return the timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say
+    none are numbered on from file to file. Raises ValueError, one line, for what is no whole recording or says no
+    rank."""
     timelines: list[RankTimeline] = []
     for path in paths:
         timelines += _ranks_in(path, sum(timeline.process >= 0 for timeline in timelines))
@@ -125,7 +127,7 @@ def read_ranks(paths: Iterable[Path]) -> list[RankTimeline]:
 
 
 def read_rank(path: Path) -> RankTimeline:
-    """The timeline in a recording of one rank. Raises ValueError as `read_ranks` does, and for several ranks."""
+    """Return the timeline in a recording of one rank. Raises ValueError as `read_ranks` does, and for several ranks."""
     timelines = _ranks_in(path, 0)
     if len(timelines) > 1:
         raise ValueError(f"{path}: expected one rank, got the processes of {len(timelines)}")
@@ -133,8 +135,8 @@ def read_rank(path: Path) -> RankTimeline:
 
 
 def _ranks_in(path: Path, first: int) -> list[RankTimeline]:
-    """The timelines in a file: of the one rank that it says, or, where it says none and several processes had kernels,
-    of each of these, numbered from `first` on in the order of their devices, then of the processes."""
+    """Return the timelines in a file: of the one rank that it says, or, where it says none and several processes had
+    kernels, of each of these, numbered from `first` on in the order of their devices, then of the processes."""
     recording = read(path)
     rank, kernels = recording.rank, recording.kernels
     if recording.source != "nsys":
@@ -161,7 +163,7 @@ def _ranks_in(path: Path, first: int) -> list[RankTimeline]:
 
 
 def _named(path: Path) -> int:
-    """The rank that a file's name says. Raises ValueError for one that says none."""
+    """Return the rank that a file's name says. Raises ValueError for one that says none."""
     named = re.findall(r"rank[_-]?(\d+)", path.name.lower()) or re.findall(r"\d+", path.name)
     if not named:
         raise ValueError(
@@ -172,7 +174,7 @@ def _named(path: Path) -> int:
 
 
 def _timeline(recording: Recording, rank: int) -> RankTimeline:
-    """The timeline of one rank, on the Unix clock."""
+    """Return the timeline of one rank, on the Unix clock."""
     kernels, calls, path = recording.kernels, recording.calls, recording.path
     on_device = (kernels["what"] == "kernel").to_numpy(bool)
     device = bool(on_device.any())
@@ -222,14 +224,14 @@ def _spans(rows: pd.DataFrame) -> Ints:
 
 
 def _launched(rows: pd.DataFrame) -> Ints:
-    """When each was launched, or where that is not recorded, when it began."""
+    """Return when each was launched, or where that is not recorded, when it began."""
     start_ns = ints(rows, "start_ns")
     launch_ns = ints(rows, "launch_start_ns") if "launch_start_ns" in rows else start_ns
     return np.where(launch_ns >= 0, launch_ns, start_ns)
 
 
 def _device_steps(kernels: pd.DataFrame, host: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """(number, start, end) of each step: from its first kernel to that of the next step."""
+    """Return (number, start, end) of each step: from its first kernel to that of the next step."""
     launched, spans = _launched(kernels), _spans(kernels)
     order = np.argsort(launched)
     owns = [

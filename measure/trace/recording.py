@@ -104,7 +104,7 @@ GAP_COLUMNS: Mapping[str, Any] = {
 
 
 def table(columns: Mapping[str, Any], /, **values: Any) -> pd.DataFrame:
-    """A table with exactly these columns: `values` where given, elsewhere each column's own unknown.
+    """Return a table with exactly these columns: `values` where given, elsewhere each column's own unknown.
 
     `index` counts rows if it is not given. Raises ValueError for values of different lengths.
     """
@@ -124,15 +124,15 @@ def _column(values: Any, unknown: Any, rows: int) -> Any:
 
 
 def objects(values: list[Any]) -> NDArray[Any]:
-    """A column that holds lists and tuples as they are."""
+    """Return a column that holds lists and tuples as they are."""
     column = np.empty(len(values), object)
     column[:] = values
     return column
 
 
 def sizes_of(value: Any) -> tuple[Any, ...]:
-    """Sizes as a recorder writes them: whole numbers from 0 on in lists. Raises ValueError for anything else, which
-    would be taken for a size: a text is as many as it has characters, a negative one makes negative FLOP."""
+    """Return sizes as a recorder writes them: whole numbers from 0 on in lists. Raises ValueError for anything else,
+    which would be taken for a size: a text is as many as it has characters, a negative one makes negative FLOP."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected sizes in a list, got {str(value)[:40]!r}")
     for item in value:
@@ -149,7 +149,7 @@ gaps_table = partial(table, GAP_COLUMNS)
 
 
 def calls_in_order(calls: pd.DataFrame) -> pd.DataFrame:
-    """The calls by start, the outer first, whatever order they come in; numbered anew."""
+    """Return the calls by start, the outer first, whatever order they come in; numbered anew."""
     names = pd.factorize(calls["name"], sort=True)[0]
     keys = calls[["sequence_nr", "thread", "process", "external_id"]].to_numpy(np.int64).T
     # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
@@ -158,13 +158,13 @@ def calls_in_order(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def kernels_in_order(kernels: pd.DataFrame) -> pd.DataFrame:
-    """The kernels by start; numbered anew."""
+    """Return the kernels by start; numbered anew."""
     names = ["index", "process", "correlation", "stream", "device", "start_ns"]
     return _numbered(kernels.iloc[np.lexsort(kernels[names].to_numpy(np.int64).T)])
 
 
 def ranges_in_order(ranges: pd.DataFrame) -> pd.DataFrame:
-    """The ranges by start, the outer first."""
+    """Return the ranges by start, the outer first."""
     return ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
 
 
@@ -206,7 +206,7 @@ class Recording:
 
 
 def of_process(recording: Recording, process: int) -> Recording:
-    """What one process did, of a recording of several that is not yet attributed."""
+    """Return what one process did, of a recording of several that is not yet attributed."""
 
     def own(rows: pd.DataFrame, column: str = "process") -> pd.DataFrame:
         return rows[rows[column] == process].reset_index(drop=True)
@@ -230,7 +230,7 @@ GRAPH = re.compile(r"GraphLaunch")
 
 
 def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The kernels with what their launches say, and how many rows of launches were one too many.
+    """Return the kernels with what their launches say, and how many rows of launches were one too many.
 
     A correlation number is not unique among launches of real exports: a runtime call and the driver call in it, or the
     wrapper of a backtrace, have the same. One of them is kept: one that launches by its name, of these the shortest.
@@ -262,7 +262,7 @@ def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.Dat
 
 
 def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:
-    """The names of the devices that ran something; "" of a recording without kernels, whatever the machine has.
+    """Return the names of the devices that ran something; "" of a recording without kernels, whatever the machine has.
 
     Kernels may number devices otherwise than the recorder's list of names does: then all must have one name.
     """
@@ -275,8 +275,8 @@ def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:
 def lacks(
     calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, no_calls: str, shapes: str, values: str
 ) -> list[str]:
-    """What a recording lacks, in words. no_calls: what it is without calls; shapes: the option that records sizes;
-    values: why there are no concrete inputs."""
+    """Return what a recording lacks, in words. no_calls: what it is without calls; shapes: the option that records
+    sizes; values: why there are no concrete inputs."""
     problems = []
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
@@ -328,8 +328,8 @@ class Collective(NamedTuple):
 
 
 def collective_of(name: str, args: Mapping[str, Any], sizes: Any = None, dtypes: Any = None) -> Collective | None:
-    """The collective that a kernel or annotation of this name is; None for any other. args: Kineto's; sizes, dtypes: of
-    its tensors. A kind that is not known stays as it is.
+    """Return the collective that a kernel or annotation of this name is; None for any other. args: Kineto's; sizes,
+    dtypes: of its tensors. A kind that is not known stays as it is.
 
     On a device it is a kernel of NCCL or RCCL (gpu_user_annotation and host calls repeat it); newer recorders write its
     name, sizes and group beside it. Without a device it is the annotation of the backend's thread ("gloo:all_reduce").

@@ -51,12 +51,12 @@ class Workload:
 
 
 def tensors(output: Any) -> Iterator[torch.Tensor]:
-    """All tensors in nested lists, tuples, mappings and dataclasses."""
+    """Return all tensors in nested lists, tuples, mappings and dataclasses."""
     return instances(output, torch.Tensor)
 
 
 def mean_loss(output: Any, target: Any = None) -> torch.Tensor:
-    """Scalar. Raises ValueError if no output has a gradient: there is nothing to train then."""
+    """Return a scalar. Raises ValueError if no output has a gradient: there is nothing to train then."""
     means = [tensor.float().mean() for tensor in tensors(output) if tensor.requires_grad and not tensor.is_complex()]
     if not means:
         what = "a tensor" if isinstance(output, torch.Tensor) else type(output).__name__
@@ -72,14 +72,14 @@ IGNORED = -100
 
 
 def draw(sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
-    """Uniform random tokens, int64."""
+    """Return uniform random tokens, int64."""
     return torch.randint(vocab, sizes, device=device, generator=generator)
 
 
 def log_uniform(
     sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None
 ) -> torch.Tensor:
-    """Random tokens, int64, whose frequency falls with their number as that of words in a text does (Zipf).
+    """Return random tokens, int64, whose frequency falls with their number as that of words in a text does (Zipf).
 
     Token w has the probability ln((w + 2) / (w + 1)) / ln(vocab + 1), as in TensorFlow's log-uniform sampler.
     """
@@ -88,19 +88,19 @@ def log_uniform(
 
 
 def log_expected(words: torch.Tensor, vocab: int, count: int) -> torch.Tensor:
-    """Logarithm of how often each word is expected among `count` that are log-uniform."""
+    """Return logarithm of how often each word is expected among `count` that are log-uniform."""
     share = torch.log((words + 2.0) / (words + 1.0)) / math.log(vocab + 1)
     return torch.log(share * count)
 
 
 def next_tokens(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Inputs: size × seq tokens; target: the token after each."""
+    """Draw inputs: size × seq tokens; target: the token after each."""
     drawn = draw((size, hyper["seq"] + 1), hyper["vocab"], device, generator)
     return Batch((drawn[:, :-1].clone(),), drawn[:, 1:].clone())
 
 
 def token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy. logits: … × vocab; labels: …, of which those that are IGNORED do not count."""
+    """Return mean cross entropy. logits: … × vocab; labels: …, of which those that are IGNORED do not count."""
     return cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
 
 
@@ -117,7 +117,8 @@ class Family:
 
 
 def family_workload(name: str, family: Family, known: CatalogueEntry, sizes: Mapping[str, int]) -> Workload:
-    """The workload of a family at these sizes. Raises ValueError, one line, for sizes that do not go together."""
+    """Return the workload of a family at these sizes. Raises ValueError, one line, for sizes that do not go
+    together."""
     reason = reason_not_trainable(name, sizes, batch_size=2)
     if reason is not None:
         raise ValueError(reason)
@@ -136,5 +137,5 @@ def family_workload(name: str, family: Family, known: CatalogueEntry, sizes: Map
 
 
 def build(family: Family, /, **hyper: int) -> torch.nn.Module:
-    """The model in training mode with random weights, on the current default device; without weights on meta."""
+    """Return the model in training mode with random weights, on the current default device; without weights on meta."""
     return family.model(**hyper).train()

@@ -62,7 +62,7 @@ _COUNTED = "alexnet"
 
 
 def _stages(precision: str, images: int, sequences: int, but: str = "") -> tuple[Mapping[str, Any], ...]:
-    """The models of images, then GPT-2, each at a batch of its own."""
+    """Return the models of images, then GPT-2, each at a batch of its own."""
     shared = {"precisions": (precision,), "methods": ("exact",)}
     models = tuple(name for name in (*_POST, "vit_b_16") if name != but)
     return (
@@ -352,7 +352,7 @@ FACTORIES = {
 
 
 def entry(name: str) -> CatalogueEntry:
-    """What is known of a workload. Raises ValueError with the nearest names."""
+    """Return what is known of a workload. Raises ValueError with the nearest names."""
     check_name(name)
     return ENTRIES[name]
 
@@ -373,12 +373,13 @@ def check_among(name: str, names: Iterable[str], what: str) -> None:
 
 
 def factory(name: str) -> str:
-    """ "module:function" whose function(name, **hyper) gives the Workload. Raises ValueError for an unknown name."""
+    """Return "module:function" whose function(name, **hyper) gives the Workload. Raises ValueError for an unknown
+    name."""
     return FACTORIES.get(entry(name).task, "workloads.torchvision_models:get")
 
 
 def hyper_of(name: str, /, **chosen: int | None) -> dict[str, int]:
-    """All sizes of a workload, the chosen ones in place of its defaults; None leaves a default.
+    """Return all sizes of a workload, the chosen ones in place of its defaults; None leaves a default.
 
     Raises ValueError for a size that the workload does not have, or one below 1.
     """
@@ -386,7 +387,7 @@ def hyper_of(name: str, /, **chosen: int | None) -> dict[str, int]:
 
 
 def with_sizes(name: str, own: Mapping[str, int], chosen: Mapping[str, int | None]) -> dict[str, int]:
-    """The sizes of a model, those that were chosen in place of its own. Raises as `hyper_of`."""
+    """Return the sizes of a model, those that were chosen in place of its own. Raises as `hyper_of`."""
     sizes = dict(own)
     for key, value in chosen.items():
         if value is None:
@@ -400,7 +401,7 @@ def with_sizes(name: str, own: Mapping[str, int], chosen: Mapping[str, int | Non
 
 
 def reason_not_trainable(name: str, hyper: Mapping[str, int], batch_size: int) -> str | None:
-    """Why a workload is known not to train at these sizes, in one line; None if nothing is known against it."""
+    """Return why a workload is known not to train at these sizes, in one line; None if nothing is known against it."""
     known, sizes = entry(name), {**entry(name).hyper, **hyper}
     image, frames = sizes.get("image_size"), sizes.get("frames")
     if known.fixed and any(sizes[key] != known.hyper[key] for key in ("image_size", "frames") if key in sizes):
@@ -425,7 +426,7 @@ def reason_not_trainable(name: str, hyper: Mapping[str, int], batch_size: int) -
 
 
 def _beyond(known: CatalogueEntry, sizes: Mapping[str, int]) -> str | None:
-    """The first of its limits that these sizes break, in words."""
+    """Return the first of its limits that these sizes break, in words."""
     for size, relation, bound in known.limits:
         limit = sizes[bound] if isinstance(bound, str) else bound
         if not RELATIONS[relation](sizes[size], limit):

@@ -159,7 +159,7 @@ def _variant(known: CatalogueEntry, sizes: Mapping[str, int], **facts: object) -
 
 
 def base(name: str) -> str:
-    """The model of a workload, whatever its variant and scale: "residual" of "residual@as_paper@small"."""
+    """Return the model of a workload, whatever its variant and scale: "residual" of "residual@as_paper@small"."""
     return name.partition("@")[0]
 
 

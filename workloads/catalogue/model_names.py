@@ -61,7 +61,7 @@ class Shape:
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """The inputs in order, those without a name first. Raises ValueError in one line that shows the grammar."""
+    """Return the inputs in order, those without a name first. Raises ValueError in one line that shows the grammar."""
     shapes = tuple(_shape(part.strip(), text) for part in text.split(","))
     names = [shape.name for shape in shapes]
     if sorted(names, key=bool) != names:
@@ -112,8 +112,8 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """The parts of `text`. A file alone stands for the only module class in it. Raises ValueError for a form that is
-    none of the five; nothing else is looked up."""
+    """Return the parts of `text`. A file alone stands for the only module class in it. Raises ValueError for a form
+    that is none of the five; nothing else is looked up."""
     head, colon, rest = text.partition(":")
     if colon and head in PACKAGES:
         if not rest:
@@ -142,7 +142,7 @@ def _function(text: str) -> Spec:
 
 
 def check(text: str) -> Spec:
-    """The parts of `text`, if nothing speaks against it that can be seen without running anything.
+    """Return the parts of `text`, if nothing speaks against it that can be seen without running anything.
 
     Raises ValueError (the caller's mistake, one line with the nearest name) or Unavailable (a package that is missing,
     or a model that would have to be downloaded, with what to type).
@@ -159,13 +159,13 @@ def require(package: str) -> None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """ "; nearest: NAME", or "" if nothing is near."""
+    """Return "; nearest: NAME", or "" if nothing is near."""
     near = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.5)  # a file may have a number there
     return f"; nearest: {near[0]}" if near else ""
 
 
 def read_config(spec: Spec) -> Mapping[str, Any] | None:
-    """What the config file of an hf: model says; None for a bare model type.
+    """Return what the config file of an hf: model says; None for a bare model type.
 
     Raises ValueError for a file that is missing or no config, Unavailable for a name that only the hub knows.
     """
@@ -249,7 +249,7 @@ _MULTIPLIED = re.compile(r"^(?:num_hidden_layers|n_layers?|num_layers|n_routed_e
 
 
 def _modules_in(path: Path) -> list[str]:
-    """The classes at the top level of a file whose base is called Module; none where it cannot be read."""
+    """Return the classes at the top level of a file whose base is called Module; none where it cannot be read."""
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, SyntaxError, ValueError):
@@ -303,8 +303,8 @@ _CHECKS = {
 
 
 def model_digest(text: str) -> str:
-    """16 hex digits of SHA-256 over a model's files, each with its name; "" for a model that has none of its own (of
-    the catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read."""
+    """Return 16 hex digits of SHA-256 over a model's files, each with its name; "" for a model that has none of its own
+    (of the catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read."""
     spec = parse(text)
     files = sorted(_files(spec), key=lambda path: path.as_posix())
     if not files:
@@ -318,7 +318,8 @@ def model_digest(text: str) -> str:
 
 
 def _files(spec: Spec) -> set[Path]:
-    """Of a function the file and what it imports from its own directory, at any depth; of a package all its files."""
+    """Return, of a function, the file and what it imports from its own directory, at any depth; of a package all its
+    files."""
     from modulefinder import ModuleFinder
 
     path = Path(spec.target).expanduser()
@@ -356,7 +357,7 @@ _CIFAR = "cifar10:"
 
 
 def directory_of(data: str) -> Path | None:
-    """The directory of `--data cifar10:DIR`; None for synthetic data.
+    """Return the directory of `--data cifar10:DIR`; None for synthetic data.
 
     Raises ValueError, one line, for another word or a directory without the files.
     """

@@ -41,7 +41,7 @@ LOADERS: Mapping[str, str] = {
 
 
 def batches(workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:
-    """Batches of the real data on the device, epoch after epoch, each made when it is asked for.
+    """Return batches of the real data on the device, epoch after epoch, each made when it is asked for.
 
     Raises ValueError at once for a workload without a loader or a directory that is none, and at the first batch for
     files that cannot be read, or fewer samples than a batch has.
@@ -66,7 +66,7 @@ def _endless(loader: Loader, workload: Workload, directory: Path, size: int, dev
 
 
 def sliced(inputs: tuple[torch.Tensor, ...], target: object, size: int) -> Iterator[Batch]:
-    """Whole batches of samples that are all in memory, in order; the last, partial one is left out."""
+    """Yield whole batches of samples that are all in memory, in order; the last, partial one is left out."""
     for start in range(0, len(inputs[0]) - size + 1, size):
         rows = operator.itemgetter(slice(start, start + size))
         yield Batch(*tree_map_only(torch.Tensor, rows, (inputs, target)))
@@ -104,7 +104,7 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Training images as rows of pixels, each pixel of mean 0 and variance 1 over the images."""
+    """Return training images as rows of pixels, each pixel of mean 0 and variance 1 over the images."""
     from torchvision.datasets import MNIST
 
     with _reading(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels"):
@@ -119,7 +119,7 @@ def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Images of a directory for each class, resized and cropped to the workload's side; read when asked for."""
+    """Yield images of a directory for each class, resized and cropped to the workload's side; read when asked for."""
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
@@ -141,7 +141,8 @@ def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Transitions of a recorded game, the newest of four frames first, rewards by their sign; none spans two games."""
+    """Return transitions of a recorded game, the newest of four frames first, rewards by their sign; none spans two
+    games."""
     path, side = directory / "frames.npz", workload.hyper["image_size"]
     held = _arrays(path)
     if int(held["actions"].max()) >= workload.hyper["actions"]:
@@ -159,7 +160,8 @@ def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def preprocessed(frames: torch.Tensor, side: int) -> torch.Tensor:
-    """N × 210 × 160 × 3 of 0 to 255 → N × side × side of 0 to 1: grey, smaller, the score above and below cut off."""
+    """Return N × 210 × 160 × 3 of 0 to 255 → N × side × side of 0 to 1: grey, smaller, the score above and below cut
+    off."""
     grey = (frames.float() @ torch.tensor(GREY) / 255).unsqueeze(1)
     small = functional.interpolate(grey, (round(TALL * side), side), mode="area").squeeze(1)
     top = round(CROPPED * side)
@@ -167,7 +169,7 @@ def preprocessed(frames: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def _arrays(path: Path) -> Mapping[str, torch.Tensor]:
-    """The arrays of a recording. Raises ValueError for a file that is missing, torn, or lacks one."""
+    """Return the arrays of a recording. Raises ValueError for a file that is missing, torn, or lacks one."""
     import numpy as np
 
     if not path.is_file():
@@ -187,7 +189,7 @@ UNKNOWN = 3
 
 
 def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Stories as far as each question, the last sentences of those that are longer than the memory."""
+    """Return stories as far as each question, the last sentences of those that are longer than the memory."""
     hyper, path = workload.hyper, directory / TASK
     stories, questions, answers = [], [], []
     story: list[list[int]] = []
@@ -220,7 +222,8 @@ def _padded(words: list[int], length: int) -> list[int]:
 
 
 def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Pairs that fit the bucket, of NAME.en and NAME.fr; each language's most frequent words are its vocabulary."""
+    """Return pairs that fit the bucket, of NAME.en and NAME.fr; each language's most frequent words are its
+    vocabulary."""
     hyper, (source, target) = workload.hyper, _texts(directory)
     read, written = (
         [re.findall(r"\w+|[^\w\s]", re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:100_000]]
@@ -253,7 +256,7 @@ def _with_negatives(batches: Iterator[Batch], hyper: Mapping[str, int]) -> Itera
 
 
 def _texts(directory: Path) -> tuple[Path, Path]:
-    """The first pair of a directory. Raises ValueError if there is none."""
+    """Return the first pair of a directory. Raises ValueError if there is none."""
     for source in sorted(directory.glob("*.en")):
         target = source.with_suffix(".fr")
         if target.is_file():
@@ -262,7 +265,7 @@ def _texts(directory: Path) -> tuple[Path, Path]:
 
 
 def _vocabulary(sentences: list[list[str]], size: int) -> dict[str, int]:
-    """Word → number, the more frequent the smaller; of equally frequent ones the first seen comes first."""
+    """Return word → number, the more frequent the smaller; of equally frequent ones the first seen comes first."""
     counted = Counter(word for sentence in sentences for word in sentence)
     return {word: WORDS + index for index, (word, _) in enumerate(counted.most_common(size - WORDS))}
 

@@ -40,7 +40,8 @@ class Game:
     paddles: torch.Tensor  # size × FRAMES
 
     def frames(self, side: int) -> torch.Tensor:
-        """The last frames, the newest first, each cell a square of pixels: size × FRAMES × side × side of 0 and 1."""
+        """Return the last frames, the newest first, each cell a square of pixels: size × FRAMES × side × side of 0 and
+        1."""
         cells = torch.arange(GRID, device=self.row.device)
         past = torch.arange(FRAMES, device=self.row.device)
         rows = (self.row.unsqueeze(1) - past).unsqueeze(2) == cells  # size × FRAMES × GRID
@@ -52,7 +53,7 @@ class Game:
         return pixels.repeat_interleave(times, dim=2).repeat_interleave(times, dim=3)
 
     def played(self, action: torch.Tensor) -> tuple[Game, torch.Tensor, torch.Tensor]:
-        """The games a frame later, rewards, and whether they have ended (both size, of float32)."""
+        """Return the games a frame later, rewards, and whether they have ended (both size, of float32)."""
         move = (action == 2).long() - (action == 3).long()
         paddle = (self.paddles[:, 0] + move).clamp(0, GRID - 1)
         after = Game(self.row + 1, self.column, torch.cat([paddle.unsqueeze(1), self.paddles[:, :-1]], dim=1))
@@ -62,7 +63,8 @@ class Game:
 
 
 def begun(size: int, device: torch.device, generator: torch.Generator | None, anywhere: bool = False) -> Game:
-    """Games at their first frame, or with the ball anywhere above the lowest row; the paddle stood still before."""
+    """Begin games at their first frame, or with the ball anywhere above the lowest row; the paddle stood still
+    before."""
 
     def below(bound: int) -> torch.Tensor:
         return torch.randint(bound, (size,), device=device, generator=generator)
@@ -121,7 +123,7 @@ class DeepQ(nn.Module):
         return self.of_action(worth, actions), rewards + 0.99 * (1 - ended) * best
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """As in the paper: the worth of the actions that were chosen."""
+        """Return, as in the paper, the worth of the actions that were chosen."""
         return (worth * _chosen(actions, worth)).sum(dim=1)
 
 
@@ -133,18 +135,19 @@ class DeepQAsCoded(DeepQ):
 
 
 def _chosen(actions: torch.Tensor, worth: torch.Tensor) -> torch.Tensor:
-    """1 for the action of each, else 0: batch × actions. torch's one_hot would read the values back from the device."""
+    """Return 1 for the action of each, else 0: batch × actions. torch's one_hot would read the values back from the
+    device."""
     return (actions.unsqueeze(1) == torch.arange(worth.shape[1], device=worth.device)).to(worth.dtype)
 
 
 def loss(output: tuple[torch.Tensor, torch.Tensor], _target: None) -> torch.Tensor:
-    """Huber's of the difference, added up over the batch."""
+    """Return Huber's loss of the difference, added up over the batch."""
     worth, target = output
     return functional.huber_loss(worth, target, reduction="sum")
 
 
 def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Inputs: transitions of as many games of catch, each somewhere in its course, after a random action."""
+    """Draw inputs: transitions of as many games of catch, each somewhere in its course, after a random action."""
     game = begun(size, device, generator, anywhere=True)
     before = torch.randint(hyper["actions"], (size,), device=device, generator=generator)
     game = Game(game.row, game.column, game.played(before)[0].paddles)

@@ -41,7 +41,7 @@ CHANNELS = 3
 
 
 def image_batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """size × 3 × S × S images, and their labels below num_classes."""
+    """Draw size × 3 × S × S images, and their labels below num_classes."""
     side = hyper["image_size"]
     labels = torch.randint(hyper["num_classes"], (size,), device=device, generator=generator)
     noise = torch.randn(size, CHANNELS, side, side, device=device, generator=generator)
@@ -52,7 +52,7 @@ def image_batch(hyper: Mapping[str, int], size: int, device: torch.device, gener
 
 
 def begin(module: nn.Module) -> None:
-    """Weights through which values neither grow nor fade (He et al. 2015, arXiv:1502.01852), biases of 0; for
+    """Set weights through which values neither grow nor fade (He et al. 2015, arXiv:1502.01852), biases of 0; for
     `Module.apply`. Fathom's own, some of deviation 1, do not train."""
     if isinstance(module, (nn.Conv2d, nn.Linear)):
         nn.init.kaiming_normal_(module.weight)
@@ -114,12 +114,13 @@ class AlexNet2012(AlexNet):
 
 
 def _neighbours(channels: int = 9, alpha: float = 1e-3, bias: float = 1.0) -> nn.Module:
-    """Values divided by a power of what their neighbouring channels hold. alpha: for all of these channels together."""
+    """Return values divided by a power of what their neighbouring channels hold. alpha: for all of these channels
+    together."""
     return nn.LocalResponseNorm(channels, alpha=alpha, beta=0.75, k=bias)
 
 
 def _side(image_size: int) -> int:
-    """Pixels a side after the last pool, of an image whose side is a multiple of 32: 224, 56, 27, 13, 6."""
+    """Return pixels a side after the last pool, of an image whose side is a multiple of 32: 224, 56, 27, 13, 6."""
     return image_size // 32 - 1
 
 
@@ -209,7 +210,7 @@ class Residual(nn.Module):
 
 
 def _begin_small(module: nn.Module) -> None:
-    """Small weights, as coded, so that branches add little to begin with; for `Module.apply`."""
+    """Set small weights, as coded, so that branches add little to begin with; for `Module.apply`."""
     if isinstance(module, (nn.Conv2d, nn.Linear)):
         nn.init.trunc_normal_(module.weight, std=DEVIATION, a=-2 * DEVIATION, b=2 * DEVIATION)
         if module.bias is not None:
@@ -217,7 +218,7 @@ def _begin_small(module: nn.Module) -> None:
 
 
 def resnet34(image_size: int, num_classes: int, width: int) -> nn.Module:
-    """As in the paper: torchvision's at a width of 64."""
+    """Build, as in the paper, torchvision's at a width of 64."""
     return ResNetOfWidth("resnet34", width, num_classes)
 
 
@@ -244,7 +245,8 @@ class AutoEncoder(nn.Module):
 
 
 def coded_loss(output: Coded, images: torch.Tensor) -> torch.Tensor:
-    """Half the squared error of the whole batch, and the mean of the samples' distance from a normal distribution."""
+    """Return half the squared error of the whole batch, and the mean of the samples' distance from a normal
+    distribution."""
     reconstruction, mean, log_variance = output
     distance = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(dim=1)
     return (0.5 * (reconstruction - images).square().sum() + distance).mean()
@@ -253,7 +255,7 @@ def coded_loss(output: Coded, images: torch.Tensor) -> torch.Tensor:
 def pattern_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Input and target: size × pixels, each of mean 0 and variance 1 over the samples."""
+    """Draw input and target: size × pixels, each of mean 0 and variance 1 over the samples."""
     shares = torch.randn(size, PATTERNS, device=device, generator=generator)
     noise = torch.randn(size, hyper["pixels"], device=device, generator=generator)
     coordinates = torch.arange(hyper["pixels"], device=device) / hyper["pixels"]
@@ -265,7 +267,7 @@ def pattern_batch(
 def vision_transformer(
     image_size: int, num_classes: int, patch: int, d_model: int, layers: int, heads: int
 ) -> torch.nn.Module:
-    """Images, batch × 3 × S × S → logits, batch × num_classes."""
+    """Classify images, batch × 3 × S × S → logits, batch × num_classes."""
     model: torch.nn.Module = VisionTransformer(
         image_size, patch, layers, heads, d_model, 4 * d_model, num_classes=num_classes
     )

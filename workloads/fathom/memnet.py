@@ -34,14 +34,14 @@ _PERSON, _PLACE = _NUMBER[PEOPLE[0]], _NUMBER[PLACES[0]]
 
 
 def numbers(sentence: str) -> list[int]:
-    """The numbers of a sentence's words, without its stop or question mark. Raises KeyError for another word."""
+    """Return the numbers of a sentence's words, without its stop or question mark. Raises KeyError for another word."""
     return [_NUMBER[word] for word in sentence.lower().strip().rstrip(".?").split()]
 
 
 def draw_stories(
     memory: int, sentence: int, size: int, device: torch.device, generator: torch.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Stories, size × memory × sentence; questions, size × sentence; answers, size: the number of a place."""
+    """Draw stories, size × memory × sentence; questions, size × sentence; answers, size: the number of a place."""
 
     def below(bound: int, *sizes: int) -> torch.Tensor:
         return torch.randint(bound, sizes, device=device, generator=generator)
@@ -62,7 +62,7 @@ def draw_stories(
 
 
 def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-    """Where the person of each sentence is after it: they never walk to where they are. first: size × people."""
+    """Return where the person of each sentence is after it: they never walk to where they are. first: size × people."""
     walking = person.unsqueeze(2) == torch.arange(len(PEOPLE), device=person.device)
     steps = walking * step.unsqueeze(2)
     everywhere = (first.unsqueeze(1) + steps.cumsum(dim=1)) % len(PLACES)
@@ -70,7 +70,8 @@ def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> tor
 
 
 def _sentences(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, sentence: int) -> torch.Tensor:
-    """Sentences' words: size × memory × sentence. The place stands after the walk, which has three or four words."""
+    """Return sentences' words: size × memory × sentence. The place stands after the walk, which has three or four
+    words."""
     rows = [numbers(text) for text in WALKS]
     table = torch.tensor([row + [PAD] * (sentence - 1 - len(row)) for row in rows], device=person.device)
     ends = torch.tensor([len(row) for row in rows], device=person.device)
@@ -108,23 +109,24 @@ class MemNet(nn.Module):
 
 
 def position_weights(sentence: int, embedding: int) -> torch.Tensor:
-    """sentence × embedding weights of word j's component k: 1 + 4 (k - (e + 1) / 2) (j - (s + 1) / 2) / (e s)."""
+    """Return sentence × embedding weights of word j's component k: 1 + 4 (k - (e + 1) / 2) (j - (s + 1) / 2) / (e
+    s)."""
     word_offset = torch.arange(1, sentence + 1) - (sentence + 1) / 2
     components = torch.arange(1, embedding + 1) - (embedding + 1) / 2
     return 1 + 4 * word_offset.unsqueeze(1) * components / (embedding * sentence)
 
 
 def loss(logits: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-    """Cross entropy, added up over the batch."""
+    """Return cross entropy, added up over the batch."""
     return functional.cross_entropy(logits, answers, reduction="sum")
 
 
 def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Inputs: stories and questions; target: the word that answers."""
+    """Draw inputs: stories and questions; target: the word that answers."""
     story, question, answer = draw_stories(hyper["memory"], hyper["sentence"], size, device, generator)
     return Batch((story, question), answer)
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam of rate 0.01, each gradient of norm 40 at most, noise of deviation 0.001 added."""
+    """Return Adam of rate 0.01, each gradient of norm 40 at most, noise of deviation 0.001 added."""
     return clipped(torch.optim.Adam(parameters, lr=0.01), 40.0, 1e-3)

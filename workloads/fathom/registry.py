@@ -30,14 +30,14 @@ from workloads.step import InferenceStep, TrainingStep, optimizer_of
 def counting_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Inputs: size × seq tokens; target: the token after each."""
+    """Draw inputs: size × seq tokens; target: the token after each."""
     first, step = draw((size, 1), hyper["vocab"], device, generator), 1 + draw((size, 1), 3, device, generator)
     tokens = (first + step * torch.arange(hyper["seq"] + 1, device=device)) % hyper["vocab"]
     return Batch((tokens[:, :-1].clone(),), tokens[:, 1:].clone())
 
 
 def _samples_of(_hyper: Mapping[str, int], size: int) -> int:
-    """Images, states of a game or questions that a batch holds."""
+    """Return images, states of a game or questions that a batch holds."""
     return size
 
 
@@ -89,7 +89,7 @@ FAMILIES = {
 
 
 def get(name: str, /, **hyper: int) -> Workload:
-    """The workload of this name, at its own sizes or at those in `hyper`.
+    """Return the workload of this name, at its own sizes or at those in `hyper`.
 
     Raises ValueError, one line, for a name or a size that it does not have, or sizes that do not go together.
     """
@@ -110,7 +110,7 @@ class GraphSession:
         self._step = step
 
     def run(self, fetches: Sequence[str], feed_dict: Mapping[str, Any]) -> list[Any]:
-        """One step on what is fed as "inputs" and "labels". Gives what each fetch names: loss or outputs; None for
+        """Run one step on what is fed as "inputs" and "labels". Gives what each fetch names: loss or outputs; None for
         train. Raises KeyError for another name."""
         step = self._step
         step.batches = iter([Batch(feed_dict["inputs"], feed_dict["labels"])])
@@ -152,7 +152,7 @@ class FathomModel:
         self._threads: int | None = None
 
     def model(self) -> torch.nn.Module:
-        """The module itself; there before `setup`."""
+        """Return the module itself; there before `setup`."""
         return self._model
 
     @property
@@ -161,7 +161,7 @@ class FathomModel:
         return ("outputs",) if self.forward_only else ("loss", "train")
 
     def setup(self, setup_options: Mapping[str, Any] | None = None) -> None:
-        """Ready to run: threads as asked for, optimizer, batches. What it does not know it ignores."""
+        """Get ready to run: threads as asked for, optimizer, batches. What it does not know it ignores."""
         threads = dict(setup_options or {}).get("intra_op_parallelism_threads")
         if threads:
             self._threads = torch.get_num_threads()
@@ -182,7 +182,7 @@ class FathomModel:
         self._session = GraphSession(TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type))
 
     def run(self, runstep: Runstep | None = None, n_steps: int = 1) -> list[Any]:
-        """What the runstep gave in each of n_steps steps, each on a batch of its own.
+        """Return what the runstep gave in each of n_steps steps, each on a batch of its own.
 
         Raises ValueError before `setup`, or for a batch that the workload cannot take.
         """

@@ -26,8 +26,8 @@ Optimizer = torch.optim.Optimizer
 
 
 def clipped(optimizer: Optimizer, norm: float, noise: float | None = None) -> Optimizer:
-    """The optimizer, whose gradients are first scaled down to `norm` together; with noise each by itself, and normal
-    noise of this deviation is added. A row without a gradient, as that of padding is, gets no noise either."""
+    """Return the optimizer, whose gradients are first scaled down to `norm` together; with noise each by itself, and
+    normal noise of this deviation is added. A row without a gradient, as that of padding is, gets no noise either."""
 
     @torch.no_grad()
     def prepare(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -66,7 +66,7 @@ class Stack(nn.Module):
         return inputs, after
 
     def zeros(self, like: torch.Tensor) -> list[State]:
-        """The states before the first step."""
+        """Return the states before the first step."""
         cells: Iterable[Any] = self.cells
         return [cell.zeros(like) for cell in cells]
 
@@ -82,7 +82,7 @@ class BahdanauAttention(nn.Module):
         nn.init.normal_(self.scores, std=hidden**-0.5)
 
     def forward(self, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """keys, memory: batch × source × hidden. Gives batch × hidden."""
+        """Attend. keys, memory: batch × source × hidden. Gives batch × hidden."""
         query = self.query(torch.cat([part for state in states for part in state], dim=1))
         weights = (self.scores * (keys + query.unsqueeze(1)).tanh()).sum(dim=2).softmax(dim=1)
         seen: torch.Tensor = (weights.unsqueeze(2) * memory).sum(dim=1)
@@ -115,7 +115,7 @@ class Seq2Seq(nn.Module):
         return self._greedy(fed, states, keys, memory), labels
 
     def _read(self, words: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
-        """The outputs of the reader's last layer, batch × source × hidden, and the states of all its layers."""
+        """Return the outputs of the reader's last layer, batch × source × hidden, and the states of all its layers."""
         states, read = self.reader.zeros(words), []
         for word in words.unbind(1):
             output, states = self.reader(word, states)
@@ -125,13 +125,13 @@ class Seq2Seq(nn.Module):
     def _step(
         self, word: torch.Tensor, context: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, list[State]]:
-        """Output, context and states after one more word."""
+        """Return output, context and states after one more word."""
         output, states = self.writer(self.entered(torch.cat([word, context], dim=1)), states)
         context = self.attention(states, keys, memory)
         return self.written(torch.cat([output, context], dim=1)), context, states
 
     def _fed(self, words: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """What the writer puts out for given words: batch × target × hidden."""
+        """Return what the writer puts out for given words: batch × target × hidden."""
         context, outputs = torch.zeros_like(memory[:, 0]), []
         for word in words.unbind(1):
             output, context, states = self._step(word, context, states, keys, memory)
@@ -139,7 +139,7 @@ class Seq2Seq(nn.Module):
         return torch.stack(outputs, dim=1)
 
     def _greedy(self, fed: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """Logits of a writer that is fed the first word, and then what it finds likeliest itself."""
+        """Return logits of a writer that is fed the first word, and then what it finds likeliest itself."""
         context, every, word = torch.zeros_like(memory[:, 0]), [], fed[:, 0]
         for _ in range(fed.shape[1]):
             output, context, states = self._step(self.target(word), context, states, keys, memory)
@@ -148,7 +148,8 @@ class Seq2Seq(nn.Module):
         return torch.stack(every, dim=1)
 
     def _sampled(self, outputs: torch.Tensor, labels: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-        """Logits less the logarithm of how often each word is drawn; a negative that is the label itself is left out.
+        """Return logits less the logarithm of how often each word is drawn; a negative that is the label itself is left
+        out.
 
         The rows of the projection are looked up once a sequence: once a step would fill a dense gradient each time.
         """
@@ -176,7 +177,7 @@ class FusedSeq2Seq(Seq2Seq):
 
 
 def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy over the words that are no padding. labels: batch × target."""
+    """Return mean cross entropy over the words that are no padding. labels: batch × target."""
     logits, answers = output
     is_word = (labels != PAD).flatten().to(logits.dtype)
     missed = functional.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none")
@@ -186,7 +187,8 @@ def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:
 def pairs(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, is_one: bool = False
 ) -> Batch:
-    """As the paper has it each sample a pair of its own; is_one: as coded, one pair of sentences for the whole batch.
+    """Draw, as the paper has it, each sample a pair of its own; is_one: as coded, one pair of sentences for the whole
+    batch.
 
     Inputs: source words (padded, then reversed), GO and the translation, the translation and END, negatives.
     """
@@ -208,7 +210,8 @@ def pairs(
 def _sentences(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> torch.Tensor:
-    """size × length words, each sentence padded; at most as long as its translation has room for, at least half."""
+    """Draw size × length words, each sentence padded; at most as long as its translation has room for, at least
+    half."""
     length = min(hyper["source_words"], hyper["target_words"] - 1)
     words = WORDS + log_uniform((size, length), hyper["vocab"] - WORDS, device, generator)
     ends = (length + 1) // 2 + draw((size, 1), length // 2 + 1, device, generator)
@@ -216,10 +219,10 @@ def _sentences(
 
 
 def words_of(hyper: Mapping[str, int], size: int) -> int:
-    """How many words of the target, padding included, a batch holds."""
+    """Return how many words of the target, padding included, a batch holds."""
     return size * hyper["target_words"]
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """SGD of rate 0.5, the norm of all gradients together at most 5."""
+    """Return SGD of rate 0.5, the norm of all gradients together at most 5."""
     return clipped(torch.optim.SGD(parameters, lr=0.5), 5.0)

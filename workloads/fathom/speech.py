@@ -87,7 +87,7 @@ def _clipped(values: torch.Tensor) -> torch.Tensor:
 
 
 def _recurrent(entered: torch.Tensor, again: nn.Linear) -> torch.Tensor:
-    """The states of a layer that reads its last state again: batch × frames × hidden."""
+    """Return the states of a layer that reads its last state again: batch × frames × hidden."""
     state, states = torch.zeros_like(entered[:, 0]), []
     for frame in entered.unbind(1):
         state = _clipped(frame + again(state))
@@ -96,14 +96,14 @@ def _recurrent(entered: torch.Tensor, again: nn.Linear) -> torch.Tensor:
 
 
 def _unfading(module: nn.Module) -> None:
-    """Weights through which values neither grow nor fade, layer after ReLU layer; for `Module.apply`."""
+    """Set weights through which values neither grow nor fade, layer after ReLU layer; for `Module.apply`."""
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
 
 
 def loss(heard: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Mean CTC loss; the last phoneme is the blank. target: labels, batch × labels, and how many frames and labels of
-    each sample there are."""
+    """Return mean CTC loss; the last phoneme is the blank. target: labels, batch × labels, and how many frames and
+    labels of each sample there are."""
     labels, frames, lengths = target
     return functional.ctc_loss(heard, labels, frames, lengths, blank=heard.shape[2] - 1, zero_infinity=True)
 
@@ -111,7 +111,7 @@ def loss(heard: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch.Te
 def spoken(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, seen_of: str
 ) -> Batch:
-    """Input: size × frames × coefficients of sound; CTC sees the first frames, as many as the size `seen_of` says.
+    """Draw input: size × frames × coefficients of sound; CTC sees the first frames, as many as the size `seen_of` says.
 
     Each phoneme sounds for as many of the frames that are seen as any other: a tone of its own in normal noise. No
     phoneme follows itself, so that there need not be a blank between."""
@@ -127,7 +127,7 @@ def spoken(
 
 
 def frames_of(hyper: Mapping[str, int], size: int) -> int:
-    """How many frames of sound a batch holds."""
+    """Return how many frames of sound a batch holds."""
     return size * hyper["frames"]
 
 
@@ -146,7 +146,7 @@ FLOOR = 1e-10
 
 
 def timit(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """All utterances below a directory, by their paths, in order."""
+    """Return all utterances below a directory, by their paths, in order."""
     hyper, sounds, labels, frames, lengths = workload.hyper, [], [], [], []
     if hyper["coefficients"] != COEFFICIENTS or hyper["phonemes"] != len(PHONEMES) + 1:
         raise ValueError(f"{directory}: TIMIT has {COEFFICIENTS} coefficients and {len(PHONEMES) + 1} phonemes here")
@@ -168,7 +168,7 @@ def timit(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def sphere(path: Path) -> tuple[torch.Tensor, int]:
-    """Samples from -1 to 1 and how many a second of a SPHERE file of 16-bit numbers. Raises ValueError."""
+    """Return samples from -1 to 1 and how many a second of a SPHERE file of 16-bit numbers. Raises ValueError."""
     held = path.read_bytes()
     if not held.startswith(b"NIST_1A\n"):
         raise ValueError(f"{path}: expected NIST SPHERE, which begins with NIST_1A; got {held[:8]!r}")
@@ -191,7 +191,7 @@ def sphere(path: Path) -> tuple[torch.Tensor, int]:
 
 
 def coefficients(samples: torch.Tensor, rate: int) -> torch.Tensor:
-    """frames × 26 of a sound: see the module."""
+    """Return frames × 26 of a sound: see the module."""
     window, hop = round(WINDOW_S * rate), round(HOP_S * rate)
     if len(samples) < window:
         raise ValueError(f"expected a sound of {window} samples or more, got {len(samples)}")
@@ -210,7 +210,7 @@ def coefficients(samples: torch.Tensor, rate: int) -> torch.Tensor:
 
 
 def _filters(size: int, rate: int) -> torch.Tensor:
-    """Triangles that overlap by half, equally wide on the mel scale: MELS × frequencies."""
+    """Return triangles that overlap by half, equally wide on the mel scale: MELS × frequencies."""
     top = 2595 * math.log10(1 + rate / 2 / 700)
     edges = 700 * (10 ** (torch.linspace(0, top, MELS + 2) / 2595) - 1)
     frequencies = torch.linspace(0, rate / 2, size // 2 + 1)
@@ -219,7 +219,7 @@ def _filters(size: int, rate: int) -> torch.Tensor:
 
 
 def _phonemes(path: Path) -> list[int]:
-    """The numbers of a transcription, which stands beside the sound: lines of begin, end and phoneme."""
+    """Return the numbers of a transcription, which stands beside the sound: lines of begin, end and phoneme."""
     transcription = next((path.with_suffix(end) for end in (".PHN", ".phn") if path.with_suffix(end).is_file()), None)
     if transcription is None:
         raise ValueError(f"{path}: expected its transcription {path.with_suffix('.PHN').name} beside it, there is none")
