@@ -63,7 +63,8 @@ class CeilingAnswer:
 
 
 def bests(seen: CeilingAnswer) -> list[Ceiling]:
-    """By threads and unit the best product and the best convolution; then the best copy and triad, then launches."""
+    """Return by threads and unit the best product and the best convolution; then the best copy and triad, then
+    launches."""
     by_threads = [seen.of(threads) for threads in seen.threads]
     rows = [
         best((row for row in rows if row.operation == operation), unit)
@@ -77,7 +78,7 @@ def bests(seen: CeilingAnswer) -> list[Ceiling]:
 
 
 def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """Everything a person is shown."""
+    """Write everything a person is shown."""
     parts: list[Part] = [strong(heading(seen)), strong(_closing(seen)), ""]
     if rows := bests(seen):
         parts += [_table(seen, rows), ""]
@@ -98,7 +99,7 @@ def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> st
 
 
 def heading(seen: CeilingAnswer) -> str:
-    """What was measured on."""
+    """Return what was measured on."""
     facts = seen.environment
     parts = [seen.device_name or "unknown device", seen.device]
     parts += [f"torch {facts['torch']}"] if facts.get("torch") else []
@@ -138,7 +139,7 @@ def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
 
 
 def _amounts(row: Ceiling) -> dict[str, str]:
-    """median, mean, fastest: as rates where an amount is known, else as times."""
+    """Return median, mean, fastest: as rates where an amount is known, else as times."""
     times = {"median": row.median_s, "mean": row.mean_s, "fastest": row.best_s}
     amount, unit = (row.flop, "FLOP/s") if row.flop is not None else (row.moved_bytes, "B/s")
     if amount is None:
@@ -161,7 +162,7 @@ def _sheet_ratio(seen: CeilingAnswer, row: Ceiling) -> float | None:
 
 
 def _references(seen: CeilingAnswer) -> list[str]:
-    """The datasheet and what others reached, for the units that were measured."""
+    """Return the datasheet and what others reached, for the units that were measured."""
     units = [unit for unit in UNITS if any(row.unit == unit for row in seen.rows)]
     printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := seen.sheet.peak_by_unit.get(unit))]
     printed += [f"memory {si(seen.sheet_bytes_per_s, 'B/s')}"] if seen.sheet_bytes_per_s else []
@@ -175,7 +176,7 @@ def _references(seen: CeilingAnswer) -> list[str]:
 
 
 def _closing(seen: CeilingAnswer) -> str:
-    """The limits that a step here is compared with."""
+    """Return the limits that a step here is compared with."""
     parts = []
     for unit in UNITS:
         top = None if unit in seen.refused else best(seen.rows, unit)
@@ -189,7 +190,7 @@ def _closing(seen: CeilingAnswer) -> str:
 
 
 def document(seen: CeilingAnswer) -> dict[str, Any]:
-    """One document, every key there; unknown is null."""
+    """Return one document, every key there; unknown is null."""
     return {
         "device": seen.device,
         "device_name": seen.device_name,
@@ -217,7 +218,8 @@ _OF_BEST = (
 
 
 def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -> str:
-    """The link rate of each collective and size, the time of the smallest, and what failed. Empty rows are refused."""
+    """Return the link rate of each collective and size, the time of the smallest, and what failed. Empty rows are
+    refused."""
     first, operations = rows[0], list(dict.fromkeys(row.operation for row in rows))
     sizes = sorted({row.nbytes for row in rows})
     by_size = {(row.operation, row.nbytes): row for row in rows}

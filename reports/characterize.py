@@ -88,18 +88,18 @@ def look(
 
 
 def paper_name(mix: Mix) -> str:
-    """The paper's name of a workload: "speech" of "fathom-speech@small"."""
+    """Return the paper's name of a workload: "speech" of "fathom-speech@small"."""
     return mix.recording.workload.partition("@")[0].removeprefix("fathom-")
 
 
 def paper_label(mix: Mix) -> str:
-    """The paper's name of a workload, and its variant where that is not the code's."""
+    """Return the paper's name of a workload, and its variant where that is not the code's."""
     variant = mix.recording.variant
     return paper_name(mix) if variant in ("", "as_coded") else f"{paper_name(mix)} {variant}"
 
 
 def document(seen: CharacterizeAnswer) -> dict[str, Any]:
-    """The JSON document. A workload that was not recorded is there with its name and nulls."""
+    """Return the JSON document. A workload that was not recorded is there with its name and nulls."""
     names = {mix.recording.workload for mix in seen.compared}
     lost = {recording.workload: recording for recording in seen.data.recordings if recording.workload not in names}
     workloads = [_workload(mix.recording, mix) for mix in seen.compared]
@@ -125,7 +125,7 @@ def _merge(merge: Merge) -> Row:
 
 
 def tables(seen: CharacterizeAnswer) -> dict[str, str]:
-    """File name → CSV of what was derived; a table without rows is empty."""
+    """Return file name → CSV of what was derived; a table without rows is empty."""
     return {
         "groups.csv": groups_csv(seen),
         "types.csv": csv_of(
@@ -175,7 +175,7 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
 
 
 def groups_csv(seen: CharacterizeAnswer) -> str:
-    """A row a mix and group: its share of the step with the interval."""
+    """Return a row a mix and group: its share of the step with the interval."""
     return csv_of(
         [
             {
@@ -227,8 +227,8 @@ _LETTERS = 26
 
 
 def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
-    """File name → figure, of what was recorded: types; the paper's Figure 4, which workloads join at which distance; a
-    tree of each variant on one scale, the paper's own before them where it is reproduced."""
+    """Return file name → figure, of what was recorded: types; the paper's Figure 4, which workloads join at which
+    distance; a tree of each variant on one scale, the paper's own before them where it is reproduced."""
     drawn: dict[str, Figure] = {}
     if columns := columns_of(seen.compared):
         drawn["types"] = _types(seen.compared, columns)
@@ -242,8 +242,8 @@ def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
 
 
 def _types(mixes: Sequence[Mix], columns: Sequence[tuple[str, str]]) -> Figure:
-    """The paper's Figure 3: workloads down, operation types across in the order of their groups; shares with their per
-    cent on a logarithmic colour from 1 % to 90 %, white below."""
+    """Return the paper's Figure 3: workloads down, operation types across in the order of their groups; shares with
+    their per cent on a logarithmic colour from 1 % to 90 %, white below."""
     import numpy as np
     import seaborn as sns
     from matplotlib.colors import LogNorm
@@ -271,7 +271,8 @@ def _types(mixes: Sequence[Mix], columns: Sequence[tuple[str, str]]) -> Figure:
 
 
 def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
-    """(group, type) of those types that are something anywhere, by group, the largest first; the paper's columns."""
+    """Return (group, type) of those types that are something anywhere, by group, the largest first; the paper's
+    columns."""
     most: dict[tuple[str, str], float] = defaultdict(float)
     for share in (share for mix in mixes for share in mix.types):
         most[share.group, share.name] = max(most[share.group, share.name], share.share_ratio)
@@ -281,7 +282,7 @@ def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
 
 
 def _dendrograms(trees: Mapping[str, Sequence[Merge]]) -> Figure:
-    """Trees side by side, with their leaves on the right; distances grow to the left."""
+    """Return trees side by side, with their leaves on the right; distances grow to the left."""
     from scipy.cluster.hierarchy import dendrogram
 
     leaves = {name: list(merges[-1].members) for name, merges in trees.items()}

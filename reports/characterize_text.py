@@ -18,7 +18,7 @@ from results.records.characterization import WARM_UP
 
 
 def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """Everything a person is shown."""
+    """Write everything a person is shown."""
     sections = (
         _groups(seen),
         _likeness(seen),
@@ -36,7 +36,7 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
 
 
 def whole(ratio: float) -> str:
-    """Per cent as the paper has them, without a sign: 0.4 is "<1"."""
+    """Write per cent as the paper has them, without a sign: "<1" for 0.4."""
     return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
 
 
@@ -49,7 +49,7 @@ def times(ratio: float | None) -> str:
 
 
 def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
-    """A time; where only a part of it is known, that it is at least so much."""
+    """Return a time; where only a part of it is known, that it is at least so much."""
     if time_s is not None:
         return si_time(time_s)
     return f"≥ {si_time(at_least_s)}" if at_least_s else DASH
@@ -58,7 +58,7 @@ def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
 def _table(
     title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], text_columns: Sequence[int] = (0,)
 ) -> Iterator[Part]:
-    """A title and a table below it; nothing without rows. text_columns: of text."""
+    """Yield a title and a table below it; nothing without rows. text_columns: of text."""
     if rows:
         yield title
         yield table_of([heads, *rows], text_columns=text_columns, wraps=text_columns)
@@ -93,7 +93,7 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
-    """The linkage of all, and of each variant."""
+    """Yield the linkage of all, and of each variant."""
     yield from _linkage("Likeness by operation types: cosine distance, centroid linkage", seen.linkage)
     if crossed := sum(later.height < earlier.height for earlier, later in itertools.pairwise(seen.linkage)):
         yield f"note: {crossed} of these lie below one that made a part of them, as centroids may"
@@ -185,7 +185,7 @@ NO_GROUP = "none"
 
 
 def _serial(law: Amdahl) -> tuple[str, str]:
-    """The serial share and its interval; of a type that more threads make slower, that."""
+    """Return the serial share and its interval; of a type that more threads make slower, that."""
     if law.serial_ratio > 1:
         return "slower", ""
     return f"{100 * law.serial_ratio:.0f} %", in_range(law.serial_low, law.serial_high)

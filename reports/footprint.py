@@ -83,7 +83,7 @@ class FootprintAnswer:
 
 
 def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
-    """The answer as JSON has it; unknown is null.
+    """Return the answer as JSON has it; unknown is null.
 
     Where a storage has no known size, what would be a part is null: at_least has what it is at least.
     """
@@ -129,12 +129,12 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
 
 
 def _at_least(answer: FootprintAnswer) -> dict[str, int]:
-    """What the storages of known size need."""
+    """Return what the storages of known size need."""
     return {"eager_peak_bytes": answer.live.at_least_bytes, "allocated_bytes": answer.reserved.allocated_bytes}
 
 
 def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
-    """known: whether all storages have a size; without it the needed bytes are at least these."""
+    """Return what fits. known: whether all storages have a size; without it the needed bytes are at least these."""
     fit, memory = fitted.fit, fitted.memory
     needed = {str(batch): nbytes for batch, nbytes in fit.needed.items()}
     return {
@@ -152,7 +152,7 @@ def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
 
 
 def to_csv(answer: FootprintAnswer) -> str:
-    """A row: the document's numbers, the nested ones in columns of their own."""
+    """Return a row: the document's numbers, the nested ones in columns of their own."""
     whole = document(answer, 0) | {"fit": {}, "at_least": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
     row |= {f"{name}_bytes": value for name, value in whole["by_category"].items()}
@@ -163,7 +163,7 @@ def to_csv(answer: FootprintAnswer) -> str:
 
 
 def timeline_csv(answer: FootprintAnswer) -> str:
-    """Live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
+    """Return live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
     footprint = answer.live
     head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
     rows: list[Sequence[Any]] = []
@@ -178,7 +178,7 @@ def timeline_csv(answer: FootprintAnswer) -> str:
 
 
 def parts(answer: FootprintAnswer, top: int) -> list[Part]:
-    """The page. top: how many of the largest tensors are listed."""
+    """Return the page. top: how many of the largest tensors are listed."""
     title = [answer.model, f"batch {answer.batch_size}", answer.precision, f"optimizer {answer.optimizer}"]
     title += [f"{answer.accumulate} batches a step"] if answer.accumulate > 1 else []
     parts: list[Part] = [strong(", ".join([*title, f"as on {answer.device}"])), strong(meaning(answer))]
@@ -191,7 +191,7 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
 
 
 def meaning(answer: FootprintAnswer) -> str:
-    """What the footprint says, in a sentence or two."""
+    """Return what the footprint says, in a sentence or two."""
     footprint, peak_at = answer.live, answer.live.peak_at
     where = (
         f"in {peak_at.operation}{f' of {peak_at.module}' if peak_at.module else ''} ({peak_at.phase})"
@@ -210,7 +210,7 @@ def meaning(answer: FootprintAnswer) -> str:
 
 
 def _filling(answer: FootprintAnswer) -> TextTable:
-    """What fills the peak, largest first; without shares where a part of it is not known."""
+    """Return what fills the peak, largest first; without shares where a part of it is not known."""
     footprint, partial = answer.live, answer.is_partial
     rows = []
     for name, nbytes in sorted(footprint.by_category.items(), key=lambda pair: -pair[1]):
@@ -226,14 +226,14 @@ def _filling(answer: FootprintAnswer) -> TextTable:
 
 
 def _bytes_table(*columns: TableColumn, rows: Sequence[Sequence[Cell]]) -> TextTable:
-    """The three tables of bytes begin their second column at one place where there is room."""
+    """Return the three tables of bytes begin their second column at one place where there is room."""
     first, *others = columns
     wide = [[f"{row[0]:<{_FIRST}}", *row[1:]] for row in rows]
     return TextTable([TableColumn(f"{first.name:<{_FIRST}}", right=False, wraps=True), *others], wide, rule=False)
 
 
 def _estimates(answer: FootprintAnswer) -> TextTable:
-    """The peak beside what an allocator and libraries make of it."""
+    """Return the peak beside what an allocator and libraries make of it."""
     peak_bytes, blocks = answer.live.at_least_bytes, answer.reserved
     rows: list[tuple[str, int | None, str]] = [
         ("live bytes at the peak", peak_bytes, "in the order of the program (eager)"),
@@ -269,7 +269,7 @@ def _largest(held: Sequence[LiveStorage]) -> TextTable:
 
 
 def fit_text(answer: FootprintAnswer, fitted: MemoryFit) -> str:
-    """Which batch fits, and how that is known."""
+    """Return which batch fits, and how that is known."""
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
     doubt = ", not looked up" if memory.verification == "memory" else ""

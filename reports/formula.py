@@ -58,7 +58,7 @@ class FormulaAnswer:
 
 
 def document(answer: FormulaAnswer) -> dict[str, Any]:
-    """The answer as JSON has it: every formula as text that sympy parses, unknown as null."""
+    """Return the answer as JSON has it: every formula as text that sympy parses, unknown as null."""
     formulas = {name: _plain(answer.totals[name]) for name in QUANTITIES}
     return {
         "model": answer.model,
@@ -103,7 +103,7 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
 
 
 def to_csv(answer: FormulaAnswer) -> str:
-    """The sweep where one is asked for; else a row a quantity, or a part and quantity."""
+    """Return the sweep where one is asked for; else a row a quantity, or a part and quantity."""
     if answer.swept:
         return csv_text(list(answer.swept[0]), (map(_number, row.values()) for row in answer.swept))
     rows = [("", name, answer.totals[name]) for name in QUANTITIES]
@@ -114,7 +114,7 @@ def to_csv(answer: FormulaAnswer) -> str:
 
 
 def _number(number: int | Fraction | None) -> int | float | None:
-    """A whole number as such, a fraction as the nearest float."""
+    """Return a whole number as such, a fraction as the nearest float."""
     return number if number is None or isinstance(number, int) else float(number)
 
 
@@ -130,7 +130,7 @@ def _at(formula: Expr | None, point: Point) -> int | Fraction | None:
 
 
 def parts(answer: FormulaAnswer) -> Iterator[Part]:
-    """The page."""
+    """Yield the page."""
     rules = "" if answer.rules == "flopledger" else f", by the rules of {answer.rules.capitalize()}"
     yield strong(
         f"{answer.model}: a training step with {answer.optimizer} in {answer.precision}{rules}, as formulas in "
@@ -158,7 +158,7 @@ def parts(answer: FormulaAnswer) -> Iterator[Part]:
 
 
 def _formula(label: str, formula: Expr, point: Point, name: str) -> Iterator[Part]:
-    """A quantity, its value at the point, and its formula below it."""
+    """Yield a quantity, its value at the point, and its formula below it."""
     columns = (TableColumn("", right=False, wraps=True), TableColumn("", right=True))
     yield TextTable(columns, [[f"{label:24}", f"{_amount(_at(formula, point), name):>24}"]], heads=False)
     if getattr(formula, "free_symbols", None):
@@ -170,7 +170,7 @@ _MEASURES = {"operational_intensity": "FLOP/B", "parameters": "", "calls": ""}
 
 
 def measure(name: str) -> str:
-    """What a quantity is in: B, FLOP, FLOP/B, s or nothing."""
+    """Return what a quantity is in: B, FLOP, FLOP/B, s or nothing."""
     if name in _MEASURES:
         return _MEASURES[name]
     return "B" if "bytes" in name or name == "made_bytes" else "FLOP"
@@ -195,7 +195,7 @@ def _solutions(answer: FormulaAnswer) -> Iterator[Part]:
 
 
 def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
-    """The swept points with the quantities that a page has room for."""
+    """Yield the swept points with the quantities that a page has room for."""
     shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
     rows = [[_amount(row[name], "") if name in row else "–" for name in shown] for row in answer.swept]
     first = len(answer.symbols)
@@ -204,7 +204,7 @@ def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
 
 
 def _validity_text(answer: FormulaAnswer) -> str:
-    """Where the formulas hold and how that is known."""
+    """Return where the formulas hold and how that is known."""
     holds = ", ".join(map(_domain, answer.axes))
     checked_at = "; ".join(point_text(point) for point in answer.checked[-3:])
     sentences = [

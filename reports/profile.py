@@ -29,15 +29,15 @@ TOLERANCE = 1e-6
 
 
 def headline(roof: StepRoof) -> tuple[str, Against]:
-    """(denominator, ratios) that the step is reported with: of the measured peak, of the datasheet where there is
-    none."""
+    """Return (denominator, ratios) that the step is reported with: of the measured peak, of the datasheet where there
+    is none."""
     if roof.ceiling.utilization_ratio is None and roof.datasheet.utilization_ratio is not None:
         return "datasheet", roof.datasheet
     return "ceiling", roof.ceiling
 
 
 def verdict(profile: StepProfile) -> str:
-    """One sentence: what was used and what was possible."""
+    """Return one sentence: what was used and what was possible."""
     _, against = headline(step_roof(profile))
     used = against.utilization_ratio
     if used is None:
@@ -51,7 +51,7 @@ def verdict(profile: StepProfile) -> str:
 
 
 def document(profile: StepProfile) -> dict[str, Any]:
-    """The JSON document of one profile."""
+    """Return the JSON document of one profile."""
     nodes = tree(profile)
     return {
         "step": _step(profile, nodes),
@@ -67,7 +67,7 @@ def document(profile: StepProfile) -> dict[str, Any]:
 
 
 def module_row(node: ModuleNode) -> dict[str, Any]:
-    """One module with all below it: every figure has a key."""
+    """Describe one module with all below it: every figure has a key."""
     return {
         "module": node.module,
         "type": node.type,
@@ -91,7 +91,7 @@ def module_row(node: ModuleNode) -> dict[str, Any]:
 
 
 def _flop(node: ModuleNode) -> dict[str, int | None]:
-    """Model FLOP by pass; None where an operation of the pass has no rule."""
+    """Return model FLOP by pass; None where an operation of the pass has no rule."""
     return {
         "model_flop": None if node.unknowns() else node.model_flop,
         "forward_flop": None if node.unknowns("forward") else node.forward_flop,
@@ -101,13 +101,14 @@ def _flop(node: ModuleNode) -> dict[str, int | None]:
 
 
 def _times(node: ModuleNode) -> dict[str, float | None]:
-    """Seconds by pass; None where an operation of the pass has no time."""
+    """Return seconds by pass; None where an operation of the pass has no time."""
     times = {"forward": node.forward_time_s, "backward": node.backward_time_s, OPTIMIZER: node.optimizer_time_s}
     return {f"{side}_time_s": None if node.untimed_calls.get(side) else time_s for side, time_s in times.items()}
 
 
 def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
-    """What is known beside: FLOP of the operations that have a rule, how many have none, their share of the time."""
+    """Return what is known beside: FLOP of the operations that have a rule, how many have none, their share of the
+    time."""
     return {
         "at_least_flop": node.model_flop,
         "unknown_calls": node.unknowns(),
@@ -116,12 +117,12 @@ def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
 
 
 def module_rows(profile: StepProfile) -> list[dict[str, Any]]:
-    """One dict a module, in the order of the model."""
+    """Return one dict a module, in the order of the model."""
     return [module_row(node) for node in tree(profile).values()]
 
 
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
-    """One dict an operation: its record and its place under the roof."""
+    """Return one dict an operation: its record and its place under the roof."""
     return [
         {
             **vars(operation),
@@ -174,7 +175,7 @@ def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, An
 
 
 def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
-    """Median of the steps, and the 95 % interval of their mean, which takes two."""
+    """Return median of the steps, and the 95 % interval of their mean, which takes two."""
     if not times_s:
         return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
     spread = summarise(times_s)
@@ -191,7 +192,7 @@ Line = tuple[str, str]
 
 
 def latencies(profile: StepProfile, root: ModuleNode) -> dict[str, float | None]:
-    """Pass → seconds, waits included; None where nothing of it was timed."""
+    """Return pass → seconds, waits included; None where nothing of it was timed."""
     between: dict[str, float] = dict.fromkeys(SIDE_NAMES, 0.0)
     for phase, waited_s in profile.between_s.items():
         between[SIDES.get(phase, OPTIMIZER)] += waited_s
@@ -200,7 +201,7 @@ def latencies(profile: StepProfile, root: ModuleNode) -> dict[str, float | None]
 
 
 def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
-    """The summary."""
+    """Return the summary."""
     flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
     return [
         *_size_lines(profile),
@@ -221,8 +222,8 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 
 def conservation(profile: StepProfile, root: ModuleNode) -> dict[str, bool]:
-    """What adds up, as sums that a reader can check → whether it does; the step's operations are added up anew, without
-    the tree."""
+    """Return what adds up, as sums that a reader can check → whether it does; the step's operations are added up anew,
+    without the tree."""
     times_s = [operation.time_s for operation in profile.operations if operation.time_s is not None]
     step_flop = sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE)
     parameters = sum(module.own_parameters for module in profile.modules) if profile.modules else profile.parameters
@@ -257,7 +258,7 @@ def _size_lines(profile: StepProfile) -> list[Line]:
 
 
 def _of_model(name: str, text: str, together: int) -> list[Line]:
-    """What a whole model has, where several devices hold it together."""
+    """Return what a whole model has, where several devices hold it together."""
     return [(f"{name} of the model (× {together})", text)] if together > 1 else []
 
 
@@ -280,7 +281,7 @@ def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
 
 
 def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
-    """A step's FLOP by the other conventions of attention, where there is any."""
+    """Return a step's FLOP by the other conventions of attention, where there is any."""
     counted = profile.attention
     if not counted.get("calls") or not root.model_flop:
         return []
@@ -298,7 +299,8 @@ def _multiple(part: int, whole: int) -> str:
 
 
 def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
-    """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
+    """Return rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to
+    be."""
     factor, back_s = profile.recompute_fwd_factor, latencies(profile, root)["backward"]
     if root.unknowns() or root.unknowns("recompute") or not back_s:
         return []
@@ -326,7 +328,7 @@ def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 
 def ratio_lines(roof: StepRoof) -> list[Line]:
-    """Utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
+    """Return utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
     lines = []
     for label, against in (("the measured peak", roof.ceiling), ("the datasheet", roof.datasheet)):
         if against.utilization_ratio is not None:
@@ -353,7 +355,7 @@ def _ratios(against: Against) -> str:
 
 
 def time(value: float | None) -> str:
-    """Seconds in words, or a dash."""
+    """Return seconds in words, or a dash."""
     return DASH if value is None else si_time(value)
 
 
@@ -366,7 +368,7 @@ def _mean(times_s: Sequence[float]) -> float | None:
 
 
 def _steps(times_s: Sequence[float]) -> str:
-    """Mean, the median where there is a middle one, and the range of several."""
+    """Return mean, the median where there is a middle one, and the range of several."""
     if not times_s:
         return DASH
     if len(times_s) == 1:

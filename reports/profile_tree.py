@@ -57,8 +57,8 @@ OPERATIONS = (
 
 
 def _operation_row(alike: Sequence[tuple[StepOperation, RoofPlace]], step_s: float) -> list[Cell]:
-    """Operations of one name, phase and sizes. attained: least time ÷ time, over those of which both are known; bound:
-    that of most of their time."""
+    """Describe operations of one name, phase and sizes. attained: least time ÷ time, over those of which both are
+    known; bound: that of most of their time."""
     operations, roof_points = [operation for operation, _ in alike], [roof_point for _, roof_point in alike]
     first, times_s = operations[0], [operation.time_s for operation in operations if operation.time_s is not None]
     flop = [roof_point.flop for roof_point in roof_points if roof_point.flop is not None]
@@ -80,7 +80,7 @@ def _operation_row(alike: Sequence[tuple[StepOperation, RoofPlace]], step_s: flo
 
 
 def sizes(shapes: Sequence[Sequence[object]]) -> str:
-    """Sizes of the first two tensors: "32×3×224×224, 64×3×7×7"."""
+    """Return sizes of the first two tensors: "32×3×224×224, 64×3×7×7"."""
     return ", ".join("×".join(map(str, shape)) or "1" for shape in shapes[:2])
 
 
@@ -115,8 +115,8 @@ def tree_text(
     width: int = FILE_WIDTH,
     colour: bool = False,
 ) -> str:
-    """The whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking names.
-    detailed: the tree as well. operations: the longest of them, too."""
+    """Return the whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking
+    names. detailed: the tree as well. operations: the longest of them, too."""
     nodes = tree(profile)
     root = nodes[""]
     parts: list[Part] = [strong(verdict(profile))]
@@ -134,7 +134,7 @@ def tree_text(
 
 
 def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
-    """The kinds of operation that take longest, under a title."""
+    """Return the kinds of operation that take longest, under a title."""
     groups: dict[object, list[tuple[StepOperation, RoofPlace]]] = defaultdict(list)
     for operation, roof_points in zip(profile.operations, places(profile), strict=True):
         if operation.time_s or moved_bytes(operation):
@@ -148,7 +148,7 @@ def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
 
 
 def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> TextTable:
-    """The tree, a line a module."""
+    """Return the tree, a line a module."""
     root, rows, styles = nodes[""], list[list[Cell]](), []
     letters, of_settings = max(LEAST_NAME, width // 4), max(LEAST_SETTINGS, width // 6)
     for guide, node in guided(nodes, depth):
@@ -186,12 +186,13 @@ def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
 
 
 def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
-    """The classes with the most parameters, MACs, FLOP and time at each depth down to `depth`; -1: to the innermost."""
+    """Return the classes with the most parameters, MACs, FLOP and time at each depth down to `depth`; -1: to the
+    innermost."""
     return page(_ranking_parts(tree(profile), depth, top), FILE_WIDTH)
 
 
 def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[Part]:
-    """By depth and measure the `top` classes with the most; modules of unknown amount are left out."""
+    """List, by depth and measure, the `top` classes with the most; modules of unknown amount are left out."""
     levels: dict[int, list[ModuleNode]] = defaultdict(list)
     for node in nodes.values():
         if depth < 0 or node.depth <= depth:
@@ -216,7 +217,7 @@ def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> lis
 
 
 def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
-    """Modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
+    """Yield modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
     waiting = [("", "", "")]
     while waiting:
         path, guide, prefix = waiting.pop()
@@ -230,14 +231,14 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
 
 
 def _time_of_pass(node: ModuleNode, root: ModuleNode, side: str) -> str:
-    """The time of a module's pass, with its share of the model's where all of that is known."""
+    """Return the time of a module's pass, with its share of the model's where all of that is known."""
     time_s, whole_s = (getattr(module, f"{side}_time_s") for module in (node, root))
     text = f"{node.at_least_time(side)}{time(time_s)}" if time_s is not None else DASH
     return text if whole_s is None or root.untimed_calls.get(side) else f"{text} {_share(time_s, whole_s)}"
 
 
 def _share(part: float | None, whole: float | None) -> str:
-    """In four letters: " 41%", "<1%"."""
+    """Write in four letters: " 41%", "<1%"."""
     if part is None or not whole:
         return "".rjust(4)
     return ("<1%" if 0 < part / whole < 0.005 else f"{100 * part / whole:.0f}%").rjust(4)
@@ -252,7 +253,8 @@ RULE = (
 
 
 def profile_page(profile: StepProfile) -> str:
-    """profile.html: the summary, the tree of modules and the longest operations, in one file that needs no network.
+    """Return profile.html: the summary, the tree of modules and the longest operations, in one file that needs no
+    network.
 
     Modules are foldable and both tables sortable, by a script of its own that the page's policy admits; without it
     everything is there, unfolded. The same profile gives the same bytes, and all text comes through jinja2 with

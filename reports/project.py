@@ -33,7 +33,7 @@ class ReachedUtilization:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """Three significant digits: "6.78e19 FLOP", "1,234 kWh", "0.201"."""
+    """Return three significant digits: "6.78e19 FLOP", "1,234 kWh", "0.201"."""
     small = f"{value:.2e}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
     if value and not 1e-3 <= abs(value) < 1e6:
         return f"{small} {unit}".rstrip()
@@ -42,12 +42,12 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 def ends(low: float, high: float) -> str:
-    """An interval."""
+    """Return an interval."""
     return "exact" if low == high else f"{quantity(low)} to {quantity(high)}"
 
 
 def reached_document(reached: ReachedUtilization, confidence: float) -> dict[str, Any]:
-    """Device, peak and utilization as JSON has them."""
+    """Return device, peak and utilization as JSON has them."""
     low, high = reached.utilization.interval(confidence)
     ratio = {"ratio": reached.utilization.median, "low_ratio": low, "high_ratio": high}
     return {
@@ -108,7 +108,8 @@ class ProjectionAnswer:
 
 
 def sides(answer: ProjectionAnswer) -> dict[str, str]:
-    """Field of the projection → "at least" or "at most", of those that hang on bytes of which a part is not known."""
+    """Return field of the projection → "at least" or "at most", of those that hang on bytes of which a part is not
+    known."""
     if not answer.partial_bytes:
         return {}
     hanging = {} if answer.measured else {"step_s": LEAST, "epoch_s": LEAST, "utilization_ratio": MOST}
@@ -116,7 +117,7 @@ def sides(answer: ProjectionAnswer) -> dict[str, str]:
 
 
 def quantities(answer: ProjectionAnswer) -> dict[str, tuple[str, str]]:
-    """Field of the projection → (what it is called, its unit)."""
+    """Return field of the projection → (what it is called, its unit)."""
     draws = answer.draws
     return {
         "data_scale": ("data, times today's", ""),
@@ -137,7 +138,7 @@ def quantities(answer: ProjectionAnswer) -> dict[str, tuple[str, str]]:
 
 
 def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """What the target takes in a sentence, then as a table; sub-batches, laws."""
+    """Return what the target takes in a sentence, then as a table; sub-batches, laws."""
     domain = answer.domain
     grown = f"{domain.grows} {answer.middle['grown']:,}, sub-batch {domain.sub_batch:,}"
     meant, *others = _sentences(answer)
@@ -160,7 +161,7 @@ def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) 
 
 
 def to_csv(answer: ProjectionAnswer) -> str:
-    """A row a quantity: name, value, low, high, unit. Unknown is empty."""
+    """Return a row a quantity: name, value, low, high, unit. Unknown is empty."""
     rows = [
         (f"{side.replace(' ', '_')}_{name}" if side else name, *values, unit)
         for name, _, unit, side, values in _numbers(answer)
@@ -169,7 +170,7 @@ def to_csv(answer: ProjectionAnswer) -> str:
 
 
 def document(answer: ProjectionAnswer) -> dict[str, Any]:
-    """The projection as JSON has it."""
+    """Return the projection as JSON has it."""
     projection: dict[str, Any] = {}
     for name, _, unit, side, values in _numbers(answer):
         ends_of = dict(zip(("value", "low", "high"), values, strict=True))
@@ -210,7 +211,7 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
 
 
 def _numbers(answer: ProjectionAnswer) -> Iterator[tuple[str, str, str, str, Sequence[float | None]]]:
-    """(name, what it is called, its unit, at least or at most, (value, low, high)) of each quantity."""
+    """Yield (name, what it is called, its unit, at least or at most, (value, low, high)) of each quantity."""
     for name, (label, unit) in quantities(answer).items():
         estimate = answer.estimates.get(name)
         values = (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3
@@ -268,7 +269,8 @@ def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
 
 
 def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
-    """Where the time is from, and what the interval is of. roofline_s: what a step takes by the assumed shares."""
+    """Yield where the time is from, and what the interval is of. roofline_s: what a step takes by the assumed
+    shares."""
     if timed.reached is not None:
         used = timed.reached.utilization
         yield (
@@ -294,7 +296,7 @@ def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
 
 
 def _meaning(answer: ProjectionAnswer) -> str:
-    """What reaching the target takes, in one sentence."""
+    """Return what reaching the target takes, in one sentence."""
     bound = "" if answer.measured else f", bound by {answer.middle['bound']}"
     epoch, step = answer.estimates["epoch_s"], answer.estimates["step_s"]
     ends = "" if epoch.low == epoch.high else f" ({_amount(epoch.low, 's')} to {_amount(epoch.high, 's')})"
@@ -302,7 +304,7 @@ def _meaning(answer: ProjectionAnswer) -> str:
 
 
 def _memory(answer: ProjectionAnswer) -> str:
-    """What one accelerator holds, and that it does not hold the sub-batch where that is so."""
+    """Return what one accelerator holds, and that it does not hold the sub-batch where that is so."""
     largest, batch = answer.largest_batch or 0, answer.domain.sub_batch
     fits = f"it holds a sub-batch of up to {largest:,}"
     if largest < batch:
@@ -335,7 +337,7 @@ class GpuHoursAnswer:
 
 
 def compute_document(answer: GpuHoursAnswer) -> dict[str, Any]:
-    """The answer as JSON has it."""
+    """Return the answer as JSON has it."""
     return {
         "question": "compute",
         "asked": dict(answer.given),
@@ -347,7 +349,7 @@ def compute_document(answer: GpuHoursAnswer) -> dict[str, Any]:
 
 
 def compute_csv(answer: GpuHoursAnswer) -> str:
-    """A row a quantity."""
+    """Return a row a quantity."""
     reached = answer.reached
     numbers = {name: (e.value, e.low, e.high, LABELS[name][1]) for name, e in answer.answers.items()}
     low, high = reached.utilization.interval(answer.confidence)
@@ -358,7 +360,7 @@ def compute_csv(answer: GpuHoursAnswer) -> str:
 
 
 def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
-    """The page."""
+    """Return the page."""
     reached, amount_given, estimate = answer.reached, next(iter(answer.given.values())), answer.answers[answer.answer]
     what, unit = LABELS[answer.answer]
     given = quantity(amount_given, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")

@@ -34,14 +34,14 @@ HEAD = ("", "result", "paper", "ours", "off by", "", "note")
 
 
 def deviation(value: float | None) -> str:
-    """In percent, or as a multiple where it is large."""
+    """Write in percent, or as a multiple where it is large."""
     if value is None:
         return "-"
     return f"× {value + 1:.1f}" if value >= 9.995 else f"{100 * value:+.1f} %".replace("-0.0", "+0.0")
 
 
 def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: bool = False) -> str:
-    """The verdicts, the tables, their notes below."""
+    """Return the verdicts, the tables, their notes below."""
     numbers: dict[str, int] = {}
     parts: list[Part] = [strong(f"{PAPERS[paper]}: what it prints, and what follows from its inputs")]
     counted = count(cells)
@@ -79,12 +79,12 @@ _COLUMNS = tuple(
 
 
 def paper_csv(cells: Iterable[PaperCell]) -> str:
-    """A row a cell; unknown is empty."""
+    """Return a row a cell; unknown is empty."""
     return csv_text([field.name for field in fields(PaperCell)], (asdict(cell).values() for cell in cells))
 
 
 def paper_document(paper: str, cells: Sequence[PaperCell]) -> dict[str, Any]:
-    """One document: the paper, how many cells have which verdict, the cells."""
+    """Return one document: the paper, how many cells have which verdict, the cells."""
     return {"paper": paper, "verdicts": count(cells), "cells": [asdict(cell) for cell in cells]}
 
 
@@ -101,7 +101,7 @@ Subjects = Sequence[tuple[Domain, Formulas]]
 
 
 def paper_pictures() -> dict[str, bytes]:
-    """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
+    """Return file name → picture: all figures of the five domains on the paper's target, and of its case study."""
     target = ppopp2019.target_of(ppopp2019.inputs())
     subjects = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.ORDER)]
     return figure_style.render_all(
@@ -114,7 +114,7 @@ def paper_pictures() -> dict[str, bytes]:
 
 
 def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[str, bytes]:
-    """Name → picture of one domain, without the case study."""
+    """Return name → picture of one domain, without the case study."""
     return figure_style.render_all(
         lambda: {
             "growth": growth([(domain, formulas)], target),
@@ -124,7 +124,7 @@ def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[s
 
 
 def growth(subjects: Subjects, target: Accelerator) -> Figure:
-    """FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
+    """Return FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
     figure, panels, _ = figure_panels.grid(4, 2, 2.7, share_x=False, share_y=False)
     for index, (domain, formulas) in enumerate(subjects):
         colour, label = figure_style.colour(index), f"{domain.name}, {domain.sub_batch} a step"
@@ -151,7 +151,8 @@ def growth(subjects: Subjects, target: Accelerator) -> Figure:
 def _width_sweep(
     domain: Domain, formulas: Formulas, target: Accelerator
 ) -> tuple[list[float], list[list[float]], list[list[float]]]:
-    """Parameters of widths up to the projected one; what each of `GROWN` is there, exactly and by the fitted laws."""
+    """Return parameters of widths up to the projected one; what each of `GROWN` is there, exactly and by the fitted
+    laws."""
     top, batch = frontier.project(domain, formulas, target)["grown"], domain.sub_batch
     widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
     costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
@@ -167,7 +168,7 @@ def _width_sweep(
 
 
 def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: bool = False) -> Figure:
-    """Intensity and time a sample over the sub-batch, as figure 11 of the paper.
+    """Draw intensity and time a sample over the sub-batch, as figure 11 of the paper.
 
     word_lm: the domain is the paper's word model, whose operations have a roofline each, too.
     """
@@ -195,7 +196,7 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
 
 
 def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most: int) -> None:
-    """Sub-batches of interest as lines through both panels, named in the upper one."""
+    """Mark sub-batches of interest as lines through both panels, named in the upper one."""
     marks = (
         ("ridge", sub_batches.ridge, "C2"),
         ("95 % of the limit", sub_batches.saturated, "C4"),
@@ -217,7 +218,7 @@ def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most
 
 
 def data_parallel(target: Accelerator) -> Figure:
-    """Days of an epoch and utilization over workers, as figure 12 of the paper."""
+    """Draw days of an epoch and utilization over workers, as figure 12 of the paper."""
     given, assumed = ppopp2019.inputs(), ppopp2019.assumptions()
     model = ppopp2019_case_study.model_of(given, assumed, shipped_formulas())
     samples = ppopp2019.samples_of(ppopp2019.ROWS[0], given, assumed) or math.nan
@@ -242,7 +243,7 @@ def data_parallel(target: Accelerator) -> Figure:
 
 
 def _numbers(axes: Axes) -> None:
-    """Numbers up the side without powers of ten."""
+    """Write numbers up the side without powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -251,5 +252,5 @@ def _numbers(axes: Axes) -> None:
 
 
 def _small_text(align: str) -> dict[str, Any]:
-    """How small words stand."""
+    """Return how small words stand."""
     return {"fontsize": 6.5, "ha": align, "textcoords": "offset points"}

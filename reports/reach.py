@@ -66,7 +66,7 @@ class ReachAnswer:
     notes: Sequence[str] = ()
 
     def utilization(self, time_s: float) -> float:
-        """Share of the peak that a step would use if it took so long."""
+        """Return share of the peak that a step would use if it took so long."""
         return self.bound.model_flop / self.bound.peak_flop_per_s / time_s
 
     @property
@@ -76,7 +76,7 @@ class ReachAnswer:
 
 
 def document(answer: ReachAnswer) -> dict[str, Any]:
-    """The answer as a JSON document: SI units, unknown is None."""
+    """Return the answer as a JSON document: SI units, unknown is None."""
     bound, partial, bounded = answer.bound, answer.is_partial, answer.is_bounded
     return {
         "model": answer.model,
@@ -108,7 +108,7 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
 
 
 def _prediction(answer: ReachAnswer) -> dict[str, Any]:
-    """The keys of the prediction: all None where there is none."""
+    """Return the keys of the prediction: all None where there is none."""
     prediction = answer.prediction
     energy = {"step_energy_j": None, "no_step_energy": NO_ENERGY}
     if prediction is None:
@@ -135,7 +135,7 @@ PREDICTED = (
 
 
 def to_csv(answer: ReachAnswer) -> str:
-    """The numbers of the document as one row: shares of the bound in columns of their own, no lists."""
+    """Return the numbers of the document as one row: shares of the bound in columns of their own, no lists."""
     values = document(answer)
     row = {name: value for name, value in values.items() if not isinstance(value, list | dict)}
     row |= {f"bound_by_{what}_ratio": values["bound_by"].get(what) for what in answer.bound.bound_by}
@@ -143,7 +143,7 @@ def to_csv(answer: ReachAnswer) -> str:
 
 
 def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """The answer as a page: what bounds the step and how long it will probably take first."""
+    """Return the answer as a page: what bounds the step and how long it will probably take first."""
     run = "compiled" if answer.compiled else "eager"
     title = (
         f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.layout}, {answer.mode}, {run}, "
@@ -159,7 +159,7 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
 
 
 def _rows(answer: ReachAnswer) -> dict[str, str]:
-    """What could be at best, what will probably be, and memory, by their labels."""
+    """Return what could be at best, what will probably be, and memory, by their labels."""
     bound, prediction, least = answer.bound, answer.prediction, "at least " if answer.is_partial else ""
     peak, rows = si(bound.peak_flop_per_s, "FLOP/s"), dict[str, str]()
     if answer.is_bounded:
@@ -216,7 +216,7 @@ def _parts(parts: Sequence[TimePart]) -> TextTable:
 
 
 def _rate(part: TimePart) -> str:
-    """What the factor says: a share of the datasheet's rate, or s a launch."""
+    """Return what the factor says: a share of the datasheet's rate, or s a launch."""
     rate = si_time(part.factor * LAUNCH_S) if part.what == LAUNCHES else percent(1 / part.factor)
     return f"{rate} {RATES[part.what]}"
 
@@ -232,7 +232,7 @@ def _published(answer: ReachAnswer) -> TextTable:
 
 
 def _ground(answer: ReachAnswer) -> list[str]:
-    """What the prediction stands on."""
+    """Return what the prediction stands on."""
     if (prediction := answer.prediction) is None:
         return []
     lines = [f"fitted on: {prediction.fitted_on.replace(' | ', ', ')} ({prediction.ground})."]

@@ -52,14 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, arguments: list[str]) -> int:
-    """The command as if its own module had been started. Ends the process where that ends it."""
+    """Run the command as if its own module had been started. Ends the process where that ends it."""
     sys.argv = [sys.argv[0], *arguments]
     runpy.run_module(f"{__package__}.{name}", run_name="__main__")
     return 0
 
 
 def console() -> None:
-    """`flopledger`, as an installed program."""
+    """Run `flopledger`, as an installed program."""
     completing = os.environ.get("COMP_LINE", "").split()
     if "_ARGCOMPLETE" in os.environ and len(completing) > 1 and completing[1] in COMMANDS:
         os.environ["_ARGCOMPLETE"] = "2"  # how many words stand before the command's own: `flopledger NAME`

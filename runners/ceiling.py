@@ -70,13 +70,13 @@ DESCRIPTION = "What can this device really do: products, convolutions, copies, l
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     options = parser_of("ceiling", DESCRIPTION, {"": OPTIONS}, EPILOG).parse_args(arguments)
     return guarded(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    """Do everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     if options.collectives:
         return run_collectives(options)
     devices.check_name(options.device)
@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def show(answer: CeilingAnswer, form: str) -> None:
-    """Data on stdout."""
+    """Print data on stdout."""
     from reports.ceiling import document, to_text
 
     show_answer(
@@ -110,7 +110,8 @@ def show(answer: CeilingAnswer, form: str) -> None:
 
 
 def failed(seen: CeilingAnswer) -> int:
-    """0, or 1 where a worker died or a unit but fp8, memory or launches have no number, or one that cannot be."""
+    """Return 0, or 1 where a worker died or a unit but fp8, memory or launches have no number, or one that cannot
+    be."""
     from analysis.roofline import bandwidth, launch_cost
 
     for threads in seen.threads:
@@ -122,7 +123,7 @@ def failed(seen: CeilingAnswer) -> int:
 
 
 def _search(worker: Any, options: argparse.Namespace) -> tuple[CeilingAnswer, bool]:
-    """What was found, and whether Ctrl-C ended it."""
+    """Return what was found, and whether Ctrl-C ended it."""
     from reports.ceiling import CeilingAnswer
 
     probed = devices.probed_device(worker, options.device)
@@ -152,7 +153,7 @@ def _search(worker: Any, options: argparse.Namespace) -> tuple[CeilingAnswer, bo
 
 
 def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, ...]:
-    """Those asked for, or all that the device has. Raises Mistake for one that it lacks."""
+    """Return those asked for, or all that the device has. Raises Mistake for one that it lacks."""
     usable = tuple(name for name in PRECISIONS if name not in probed.refused)
     for name in options.precisions or ():
         if name in probed.refused:
@@ -161,7 +162,7 @@ def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, 
 
 
 def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | None, ...]:
-    """Numbers of torch's threads: those of the option, or its own; None on a device that has no such number."""
+    """Return numbers of torch's threads: those of the option, or its own; None on a device that has no such number."""
     if probed.device.startswith("cpu"):
         return options.threads or (probed.properties.get("threads"),)
     if options.threads:
@@ -175,8 +176,8 @@ PLAN_TIMEOUT_S = 300.0
 def search(
     worker: Any, blank: Ceiling, precisions: Sequence[str], threads: Sequence[int | None], budget_s: float
 ) -> Iterator[Ceiling]:
-    """Rows in the order tried; of what the worker could not give, with the reason. blank: what all have in common.
-    budget_s: from when plans are made."""
+    """Yield rows in the order tried; of what the worker could not give, with the reason. blank: what all have in
+    common. budget_s: from when plans are made."""
     jobs: list[tuple[int, Ceiling, Trial | Move | str]] = []
     for count in threads:
         base = replace(blank, threads=count)
@@ -223,7 +224,7 @@ COLLECTIVES_S, COLLECTIVE_S = 600.0, 120.0
 
 
 def run_collectives(options: argparse.Namespace) -> int:
-    """Everything after parsing; the rows of this rank's worker are those of all. Raises Mistake, StoreFault."""
+    """Do everything after parsing; the rows of this rank's worker are those of all. Raises Mistake, StoreFault."""
     process = rank_process(os.environ)
     if process is None:
         raise Mistake(
@@ -271,7 +272,7 @@ def run_collectives(options: argparse.Namespace) -> int:
 
 
 def read_ceilings(path: Path) -> list[Ceiling]:
-    """The rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for a file that is none."""
+    """Return the rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for a file that is none."""
     try:
         return read_rows(Ceiling, *csv_table(read_text(path)))
     except OSError as fault:

@@ -129,7 +129,7 @@ def reserve_new(out: Path) -> None:
 
 
 def write_rows(data: Characterization, out: Path) -> None:
-    """The files of rows. Raises StoreFault."""
+    """Write the files of rows. Raises StoreFault."""
     from reports.shared.layout import to_csv
 
     for name, rows in reversed(data.rows().items()):
@@ -138,7 +138,7 @@ def write_rows(data: Characterization, out: Path) -> None:
 
 
 def read_rows(directory: Path) -> Characterization:
-    """The rows that are there. Raises Mistake for a directory that holds no characterization, or a torn one."""
+    """Return the rows that are there. Raises Mistake for a directory that holds no characterization, or a torn one."""
     if not (directory / FIRST).is_file():
         has = "has none" if directory.is_dir() else "is none"
         raise Mistake(f"expected a directory with {FIRST}, got {directory}, which {has}")
@@ -154,7 +154,7 @@ def read_rows(directory: Path) -> Characterization:
 
 
 def models_of(options: Namespace) -> tuple[str, ...]:
-    """The names that were asked for, in their variant and scale. Raises Mistake for one that is unknown."""
+    """Return the names that were asked for, in their variant and scale. Raises Mistake for one that is unknown."""
     if sum(name is not None for name in (options.models, options.suite, options.reproduce)) != 1:
         raise Mistake("expected one of --models, --suite, --reproduce, or a directory to report")
     suite = options.suite or options.reproduce
@@ -169,7 +169,7 @@ def models_of(options: Namespace) -> tuple[str, ...]:
 
 
 def _named(name: str, variant: str | None, small: bool) -> str:
-    """The entry of a variant and scale, where the workload has it; else the name as it is."""
+    """Return the entry of a variant and scale, where the workload has it; else the name as it is."""
     scale = SMALL if small or name.endswith(SMALL) else ""
     base = name.removesuffix(SMALL)
     if variant == AS_PAPER and f"{base}@{AS_PAPER}" in ENTRIES:
@@ -178,7 +178,8 @@ def _named(name: str, variant: str | None, small: bool) -> str:
 
 
 def recordings(options: Namespace, devices: Sequence[str]) -> list[WorkloadRecording]:
-    """All recordings, a workload's together. devices: as they were found. Raises Mistake for a batch it cannot take."""
+    """Return all recordings, a workload's together. devices: as they were found. Raises Mistake for a batch it cannot
+    take."""
     firsts = [_first(model, options, devices[0]) for model in models_of(options)]
     wanted = [recording for first in firsts for recording in _recordings(first, options, devices)]
     return [replace(recording, recording=index) for index, recording in enumerate(wanted)]
@@ -221,19 +222,19 @@ def _recordings(first: WorkloadRecording, options: Namespace, devices: Sequence[
 
 
 def _hyper(model: str, options: Namespace) -> dict[str, Any]:
-    """The sizes of --size that the workload has; a model of another form than the catalogue's takes all."""
+    """Return the sizes of --size that the workload has; a model of another form than the catalogue's takes all."""
     sizes = dict(options.hyper or {})
     return {name: value for name, value in sizes.items() if model not in ENTRIES or name in entry(model).hyper}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
-    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    """Do everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     peaks = _peaks(options)
     notes: tuple[str, ...] = ()
     if options.directories:
@@ -253,7 +254,8 @@ def _run(options: Namespace) -> int:
 
 
 def _peaks(options: Namespace) -> dict[str, float]:
-    """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
+    """Return unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a
+    file."""
     if options.ceilings is None:
         return {}
     from analysis.devices import peaks
@@ -291,13 +293,13 @@ def _read(options: Namespace) -> Characterization:
 
 
 def _way(recording: WorkloadRecording) -> tuple[str, ...]:
-    """What a recording is of, as text; its workload first."""
+    """Return what a recording is of, as text; its workload first."""
     names = "workload mode batch_size hyper device threads precision layout execution optimizer seed"
     return tuple(str(getattr(recording, name)) for name in names.split())
 
 
 def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
-    """What was recorded, notes on all of it, and whether Ctrl-C ended it."""
+    """Return what was recorded, notes on all of it, and whether Ctrl-C ended it."""
     from runners.workers.pool import Worker, prepare
 
     prepare()
@@ -334,7 +336,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
 
 
 def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, only: bool) -> Characterization:
-    """The rows of one recording; of one that failed its own row, which says why.
+    """Return the rows of one recording; of one that failed its own row, which says why.
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """

@@ -94,13 +94,14 @@ parser = partial(parser_of, "count", DESCRIPTION, OPTIONS, EPILOG)
 
 
 def changes(options: Namespace, names: Iterable[str]) -> list[str]:
-    """Those of these options that do not have their default, as they are typed."""
+    """Return those of these options that do not have their default, as they are typed."""
     defaults = parser()
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults.get_default(name)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: counted; 1: a model could not be; 2: the caller's mistake; 3: a file could not be written."""
+    """Run the command. 0: counted; 1: a model could not be; 2: the caller's mistake; 3: a file could not be
+    written."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 
@@ -132,8 +133,8 @@ def _run(options: Namespace) -> int:
 
 
 def _checked(options: Namespace) -> tuple[str, ...]:
-    """The counters that are asked for. Fills in the batch size and the numbers that are to be explained. Raises Mistake
-    for options that do not go together, and for a device or a counter that there is none of."""
+    """Return the counters that are asked for. Fills in the batch size and the numbers that are to be explained. Raises
+    Mistake for options that do not go together, and for a device or a counter that there is none of."""
     if given := changes(options, PARALLEL):
         raise Mistake(f"{given[0]}: goes with --parallel only")
     options.batch_size = options.batch_size or 1
@@ -158,8 +159,8 @@ def _checked(options: Namespace) -> tuple[str, ...]:
 
 
 def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
-    """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none, which
-    begins with the option that it came from."""
+    """Return the counters in the registry's order; our own for the exact count. Raises Mistake for a name of none,
+    which begins with the option that it came from."""
     for name in names:
         if name not in (*COUNTERS, EXACT, "all"):
             raise Mistake(f"--{option}: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")

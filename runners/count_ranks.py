@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def run(options: Namespace) -> int:
-    """The ledger of every model, printed. 0: everything is explained; 1: a model could not be counted, or a FLOP is not
-    explained. Raises Mistake, before torch is imported, for a grid or a plan that is none."""
+    """Return the ledger of every model, printed. 0: everything is explained; 1: a model could not be counted, or a FLOP
+    is not explained. Raises Mistake, before torch is imported, for a grid or a plan that is none."""
     from reports.count.parallel import document, parts, rows
     from reports.shared.layout import csv_of, page
 
@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
 
 
 def read_plan(file: Path) -> dict[str, str]:
-    """Patterns of modules → styles, from a TOML or JSON file, or from its table `plan`. Raises Mistake."""
+    """Read patterns of modules → styles, from a TOML or JSON file, or from its table `plan`. Raises Mistake."""
     with as_mistake(OSError, ValueError, about=f"--plan: expected a TOML or JSON file, got {file}: "):
         content = read_text(file)
         tables = json_value(content) if file.suffix == ".json" else toml_tables(content)
@@ -69,8 +69,8 @@ def read_plan(file: Path) -> dict[str, str]:
 
 
 def ledger_of_model(model: str, options: Namespace, grid: RankGrid, styles: dict[str, str] | None) -> Ledger:
-    """One model's ledger. styles: of the file of `--plan`. Raises ValueError for a plan that does not fit, Unavailable
-    for a model that cannot run."""
+    """Return one model's ledger. styles: of the file of `--plan`. Raises ValueError for a plan that does not fit,
+    Unavailable for a model that cannot run."""
     import torch
 
     from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_single
@@ -93,7 +93,7 @@ def ledger_of_model(model: str, options: Namespace, grid: RankGrid, styles: dict
 
 
 def _single_flop(step: RankStep) -> int:
-    """Model FLOP of forward and backward on one device. Raises Unavailable where a call has no rule."""
+    """Return model FLOP of forward and backward on one device. Raises Unavailable where a call has no rule."""
     import torch
 
     from measure.step import count_of, step_trace
@@ -107,7 +107,7 @@ def _single_flop(step: RankStep) -> int:
 
 
 def _planned(step: RankStep, grid: RankGrid, styles: dict[str, str] | None) -> RankStep:
-    """The step with the plans of the tensor and the expert axis: the file's, or the model's own.
+    """Return the step with the plans of the tensor and the expert axis: the file's, or the model's own.
 
     Raises ValueError for an axis without a plan.
     """
@@ -123,8 +123,8 @@ def _planned(step: RankStep, grid: RankGrid, styles: dict[str, str] | None) -> R
 
 
 def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
-    """The traces of the tensor axis of one replica and stage: of its ends alone where those do the same, because shards
-    of a dimension never grow with the rank (torch.chunk)."""
+    """Return the traces of the tensor axis of one replica and stage: of its ends alone where those do the same, because
+    shards of a dimension never grow with the rank (torch.chunk)."""
     from measure.parallel.rank_trace import trace_rank
 
     first = trace_rank(step, grid.sizes, 0)

@@ -184,7 +184,8 @@ def _put(paths: list[Path], document: Any) -> StoreFault | None:
 
 
 def _device(name: str) -> str:
-    """The device that is meant; "auto" is the first GPU, else the CPU. Raises Mistake where there is none such."""
+    """Return the device that is meant; "auto" is the first GPU, else the CPU. Raises Mistake where there is none
+    such."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -198,7 +199,7 @@ def _device(name: str) -> str:
 
 
 def peaks_answer(device: peaks.Device, name: str) -> dict[str, Any]:
-    """The JSON document of `--peaks`: FLOP/s by unit, None where the sheet gives no figure."""
+    """Return the JSON document of `--peaks`: FLOP/s by unit, None where the sheet gives no figure."""
     units = (*UNITS, *peaks.EXTRA_UNITS)
     return {
         "device": peaks.spelling(device, name),
@@ -220,7 +221,7 @@ def peaks_answer(device: peaks.Device, name: str) -> dict[str, Any]:
 
 
 def peaks_table(answer: Mapping[str, Any]) -> list[Part]:
-    """The peaks for a reader: TFLOP/s and MHz, then source, evidence and note."""
+    """Return the peaks for a reader: TFLOP/s and MHz, then source, evidence and note."""
     cells = []
     for unit, peak in answer["peaks"].items():
         if peak is None and unit in peaks.SMALL_UNITS:
@@ -244,7 +245,7 @@ def peaks_table(answer: Mapping[str, Any]) -> list[Part]:
 
 
 def verdict(lines: list[Check]) -> str:
-    """One sentence: fit or not, and how much is lost."""
+    """Return one sentence: fit or not, and how much is lost."""
     lacking = [line.topic for line in lines if line.needed and line.state == "missing"]
     if lacking:
         return f"Not fit to measure: {', '.join(lacking)} missing."
@@ -255,7 +256,7 @@ def verdict(lines: list[Check]) -> str:
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
-    """A table; nothing in it is said by colour alone."""
+    """Return a table; nothing in it is said by colour alone."""
     wrapping = ("fact", "cost", "expected", "reason", "what runs it")
     columns = [
         TableColumn(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in wrapping, rank=int(name == "verification"))

@@ -93,13 +93,13 @@ _STACK = "Exception raised from "
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
-    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    """Do everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     check_models([options.model], options)
     memory = None if options.fit is None else memory_of(options.fit)
     if options.out is not None:
@@ -154,7 +154,7 @@ class Steps:
 
 
 def memory_of(name: str) -> Memory:
-    """The memory that is to be fitted into. Raises Mistake for a device of unknown memory."""
+    """Return the memory that is to be fitted into. Raises Mistake for a device of unknown memory."""
     from analysis.devices import memory as devices_memory
 
     known = devices_memory.lookup(name)
@@ -206,7 +206,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
 
 
 def too_large(model: str, fitted: MemoryFit) -> str:
-    """That not even the smallest batch fits, in one line."""
+    """Say that not even the smallest batch fits, in one line."""
     from analysis.formula.requests import amount
 
     least, available = fitted.least_batch, fitted.fit.available_bytes
@@ -218,7 +218,7 @@ def too_large(model: str, fitted: MemoryFit) -> str:
 
 
 def _show(answer: FootprintAnswer, options: Namespace) -> None:
-    """The answer on stdout, and the files of --out. Raises StoreFault."""
+    """Print the answer on stdout, and the files of --out. Raises StoreFault."""
     from reports.footprint import document, parts, timeline_csv, to_csv
     from reports.shared.layout import page
 

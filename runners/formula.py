@@ -95,7 +95,8 @@ parser = partial(parser_of, "formula", DESCRIPTION, OPTIONS, EPILOG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: formulas printed; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
+    """Run the command. 0: formulas printed; 1: there are none; 2: the caller's mistake; 3: a file was not
+    written."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 
@@ -145,7 +146,7 @@ class StepFormulas:
     notes: tuple[str, ...]
 
     def at(self, **sizes: int) -> dict[str, int | Fraction]:
-        """Quantity → its exact value; symbols that are not given have the model's own sizes.
+        """Return quantity → its exact value; symbols that are not given have the model's own sizes.
 
         Raises ValueError for a name that is no symbol of the formulas, or a size below 1.
         """
@@ -158,7 +159,7 @@ class StepFormulas:
 def formula(
     model: str, symbols: Sequence[str] = (), *, batch_size: int | None = None, optimizer: str = "sgd", **sizes: int
 ) -> StepFormulas:
-    """The cost of one training step of `model`, as formulas.
+    """Return the cost of one training step of `model`, as formulas.
 
     model: any form that `runners.count` takes: a name of the catalogue, "timm:NAME", "hf:CONFIG" or
     "file.py:function". symbols: the sizes that the formulas keep as symbols (empty: all that the model has); the others
@@ -183,8 +184,8 @@ def formula(
 
 
 def formula_answer(model: str, symbols: Sequence[str], sizes: Mapping[str, int], **settings: object) -> FormulaAnswer:
-    """What the command answers without questions. settings: options by name. Raises Unavailable for a step that follows
-    no formula, Mistake for what cannot be."""
+    """Return what the command answers without questions. settings: options by name. Raises Unavailable for a step that
+    follows no formula, Mistake for what cannot be."""
     from runners.formula_questions import answer
 
     options = parser().parse_args(["--", model])

@@ -83,14 +83,14 @@ class SizedModel:
         return {BATCH: BATCH, **{short.get(size, size): size for size in self.sizes}}
 
     def value(self, symbol: str) -> int:
-        """What a symbol's size is where it is no symbol."""
+        """Return what a symbol's size is where it is no symbol."""
         return self.batch_size if symbol == BATCH else self.sizes[self.symbols[symbol]]
 
 
 def sampler(
     subject: SizedModel, on_point: Callable[[int], None] = lambda _count: None
 ) -> Callable[[Point], SizeSample]:
-    """What gives the table at a point, which is made once.
+    """Return what gives the table at a point, which is made once.
 
     on_point: how many points there are so far. Raises NotBuilt.
     """
@@ -109,7 +109,7 @@ def sampler(
 
 
 def why(fault: Exception) -> str:
-    """What kept a step from being had, with the line of the model's own code."""
+    """Return what kept a step from being had, with the line of the model's own code."""
     cause = " ".join(str(fault).split())[:MOST_CHARACTERS]
     if not (cause and isinstance(fault, (Unavailable, ValueError))):
         cause = f"{type(fault).__name__}: {cause}"
@@ -118,7 +118,8 @@ def why(fault: Exception) -> str:
 
 
 def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:
-    """The operations, storages and parameters of a step at a point, on fake tensors. Raises what the model does."""
+    """Return the operations, storages and parameters of a step at a point, on fake tensors. Raises what the model
+    does."""
     from measure.operations.fake_mode import fake_mode, quiet
     from runners.workers.traced_step import StepOptions, traced
 
@@ -140,7 +141,7 @@ def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:
 
 
 def axes(subject: SizedModel, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> tuple[Axis, ...]:
-    """Where each symbol is looked at. Raises NotBuilt where the model cannot be had even at its own sizes."""
+    """Return where each symbol is looked at. Raises NotBuilt where the model cannot be had even at its own sizes."""
     planned = tuple(_planned(subject, symbols))
     own = {symbol: max(2, subject.value(symbol)) for symbol in symbols}
     small = {axis.symbol: axis.base for axis in planned}
@@ -156,7 +157,8 @@ def axes(subject: SizedModel, symbols: Sequence[str], sample_at: Callable[[Point
 
 
 def _planned(subject: SizedModel, symbols: Sequence[str]) -> Iterator[Axis]:
-    """Where symbols would be looked at, from what is known of the model alone: small, in steps that its limits name."""
+    """Yield where symbols would be looked at, from what is known of the model alone: small, in steps that its limits
+    name."""
     entry = ENTRIES.get(subject.model)
     limits = (*(entry.limits if entry else ()), *PERIODS.get(subject.model, ()))
     names = {size: symbol for symbol, size in subject.symbols.items()}
@@ -182,7 +184,7 @@ def _planned(subject: SizedModel, symbols: Sequence[str]) -> Iterator[Axis]:
 
 
 def _axis(planned: Axis, base: Mapping[str, int], own: int, sample_at: Callable[[Point], SizeSample]) -> Axis:
-    """The smallest step that the model takes twice, the planned one first."""
+    """Return the smallest step that the model takes twice, the planned one first."""
     fault = None
     for step in (planned.step, *STEPS, own):
         axis = Axis(planned.symbol, base[planned.symbol], step)
@@ -205,7 +207,7 @@ def _there(point: Point, sample_at: Callable[[Point], SizeSample]) -> bool:
 
 
 def fixed_symbol(fault: NotBuilt, axes: Sequence[Axis], sample_at: Callable[[Point], SizeSample]) -> NotBuilt:
-    """The symbol that keeps the model from taking a point, if it is one; else the fault."""
+    """Return the symbol that keeps the model from taking a point, if it is one; else the fault."""
     for axis in axes:
         if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):
             return FixedSymbol(axis.symbol, axis.base, fault)

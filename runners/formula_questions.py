@@ -68,8 +68,8 @@ FOOTPRINT_NAMES = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
 
 
 def answer(options: Namespace) -> FormulaAnswer:
-    """Everything that is asked of the model's formulas. Raises Mistake, or Unavailable for a step
-    that follows no formula."""
+    """Return everything that is asked of the model's formulas. Raises Mistake, or Unavailable for a step that follows
+    no formula."""
     is_catamount = options.rules == CATAMOUNT
     if options.fused and is_catamount:
         raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
@@ -140,7 +140,7 @@ def answer(options: Namespace) -> FormulaAnswer:
 
 
 def _subject(options: Namespace) -> SizedModel:
-    """The model with its sizes. Raises Mistake where it cannot be what it says."""
+    """Return the model with its sizes. Raises Mistake where it cannot be what it says."""
     given = hyper_of(options)
     with as_mistake(ValueError):
         hyper = get(options.model, **given).hyper
@@ -158,7 +158,8 @@ def _subject(options: Namespace) -> SizedModel:
 
 
 def _symbols(options: Namespace, subject: SizedModel) -> list[str]:
-    """The symbols that are asked for, all where none are. Raises Mistake for one that the model does not have."""
+    """Return the symbols that are asked for, all where none are. Raises Mistake for one that the model does not
+    have."""
     fixed = FIXED.get(options.model, {}) if options.rules == CATAMOUNT else {}
     for name in options.symbols:
         if name not in subject.symbols:
@@ -174,7 +175,7 @@ def _symbols(options: Namespace, subject: SizedModel) -> list[str]:
 def _sizes(
     option: str, read: Callable[[str], dict[str, Size]], text: str, symbols: Collection[str], subject: SizedModel
 ) -> dict[str, Size]:
-    """Symbol → what an option gives for it. Raises Mistake."""
+    """Return symbol → what an option gives for it. Raises Mistake."""
     with as_mistake(ValueError, about=f"{option}: "):
         given = read(text) if text else {}
     for name in given:
@@ -191,7 +192,7 @@ def _requests(
     device: Rates | None,
     unknown: Mapping[str, str],
 ) -> list[Constraint]:
-    """The requests. unknown: quantity without a formula → why. Raises Mistake for one that cannot be read."""
+    """Return the requests. unknown: quantity without a formula → why. Raises Mistake for one that cannot be read."""
     quantities = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
     if device is not None:
         quantities["ridge"] = rational(device.ridge)
@@ -215,7 +216,7 @@ def _requests(
 
 
 def _terms(subject: SizedModel, symbols: Collection[str]) -> list[Term]:
-    """What Catamount's graph of this model has beside its operations."""
+    """Return what Catamount's graph of this model has beside its operations."""
     meanings = {
         symbol(size): symbol(name) if name in symbols else sympy.Integer(subject.value(name))
         for name, size in subject.symbols.items()
@@ -229,7 +230,7 @@ def _terms(subject: SizedModel, symbols: Collection[str]) -> list[Term]:
 def _derived(
     options: Namespace, subject: SizedModel, symbols: Sequence[str], looked_at: Sampler, convention: Convention
 ) -> tuple[Derived, dict[str, str]]:
-    """The formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
+    """Return the formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
 
     Raises NotBuilt or Unfitted.
     """
@@ -252,8 +253,8 @@ def _derived(
 def _inspected(
     looked_at: Sampler, derived: Derived, point: Point, convention: Convention
 ) -> tuple[list[SizeSample | None], list[str]]:
-    """The steps at the point that was asked for and at a batch of one of the smallest model, whose counts are the
-    formulas'; None where there is none. Notes say why. Raises Unfitted where the point that was asked for has other
+    """Return the steps at the point that was asked for and at a batch of one of the smallest model, whose counts are
+    the formulas'; None where there is none. Notes say why. Raises Unfitted where the point that was asked for has other
     counts."""
     samples: list[SizeSample | None] = [None, None]
     notes = []
@@ -272,7 +273,7 @@ def _inspected(
 
 
 def _agreeing(looked_at: Sampler, derived: Derived, point: Point, convention: Convention) -> SizeSample | None:
-    """The step at a point, whose counts are those of the formulas; None where none is made as it is large.
+    """Return the step at a point, whose counts are those of the formulas; None where none is made as it is large.
     Raises Unfitted for other counts, NotBuilt where the model does not take the sizes."""
     calls = value_of(derived.total("calls"), point)
     if calls > CHECKED_CALLS or calls.denominator != 1:
@@ -300,7 +301,7 @@ class FootprintFormulas(NamedTuple):
 def _footprints(
     derived: Derived, point: Point, at_point: SizeSample | None, single: SizeSample | None
 ) -> FootprintFormulas:
-    """The footprints' formulas, each compared with the steps that could be looked at."""
+    """Return the footprints' formulas, each compared with the steps that could be looked at."""
     footprints = peaks.footprints(derived, point)
     exact = {EAGER: peaks.eager_peak(at_point)} if at_point else {}
     if at_point and derived.structural:  # else its order was found at this very point

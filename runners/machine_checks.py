@@ -63,12 +63,12 @@ class Check:
 
 
 def _line(topic: str, fact: str, cost: str = "", needed: bool = False) -> Check:
-    """A line that is ok where nothing is lost, else a warning."""
+    """Return a line that is ok where nothing is lost, else a warning."""
     return Check(topic, "warn" if cost else "ok", fact, cost, needed)
 
 
 def all_checks(runs: Path) -> list[Check]:
-    """Every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
+    """Return every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
     host, torch = environment.host_facts(), environment.torch_facts()
     gpus = [f"cuda:{index}" for index in range(torch["cuda_devices"] or 0)]
     states = [line for device in gpus or ["cuda"] for line in telemetry_checks(device)]  # before our context
@@ -91,12 +91,12 @@ def all_checks(runs: Path) -> list[Check]:
 
 
 def is_fit(lines: list[Check]) -> bool:
-    """Whether everything that a sweep cannot do without is there."""
+    """Return whether everything that a sweep cannot do without is there."""
     return not any(line.needed and line.state == "missing" for line in lines)
 
 
 def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
-    """torch: can it be imported, is its version supported, was it built for a GPU."""
+    """Check torch: can it be imported, is its version supported, was it built for a GPU."""
     if facts["torch_error"]:
         cost = "nothing can be measured: python -m pip install -r requirements.txt"
         yield Check("torch", "missing", facts["torch_error"], cost, needed=True)
@@ -113,7 +113,7 @@ def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> Check:
-    """torchvision beside this torch: a build for another torch fails at import."""
+    """Check torchvision beside this torch: a build for another torch fails at import."""
     try:
         version = load("torchvision").__version__
     except Exception as fault:  # noqa: BLE001 - a build for another torch raises anything; it becomes a line
@@ -123,7 +123,7 @@ def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> C
 
 
 def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
-    """The device that a sweep would use, and whether the table knows its peaks."""
+    """Yield the device that a sweep would use, and whether the table knows its peaks."""
     name = facts["name"]
     if name is None:
         yield Check("device", "missing", facts["error"] or "no name", "the manifest cannot say what was measured")
@@ -147,7 +147,7 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
-    """NVIDIA's kernel driver; one without a GPU that torch can use is worth a line."""
+    """Check NVIDIA's kernel driver; one without a GPU that torch can use is worth a line."""
     if version is None and not usable:
         yield Check("driver", "missing", "no NVIDIA driver in /proc, none in NVML", "no NVIDIA GPU can be measured")
     elif version is None:
@@ -173,7 +173,7 @@ def host_checks(host: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def counter_checks(counters: Mapping[str, CounterEntry] = COUNTERS) -> Iterator[Check]:
-    """Each counter of the registry (by name), and what to install where it is absent."""
+    """Yield each counter of the registry (by name), and what to install where it is absent."""
     for counter, entry in counters.items():
         names = [re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in entry.requires.split()]  # without versions
         versions = [environment.package_version(name) for name in names]
@@ -185,7 +185,7 @@ def counter_checks(counters: Mapping[str, CounterEntry] = COUNTERS) -> Iterator[
 
 
 def tool_checks() -> Iterator[Check]:
-    """NVTX, and NVIDIA's profiler that is driven from here."""
+    """Check NVTX, and NVIDIA's profiler that is driven from here."""
     if _is_installed("nvtx"):
         yield _line("nvtx", f"nvtx {environment.package_version('nvtx') or ''}".strip())
     else:
@@ -196,7 +196,7 @@ def tool_checks() -> Iterator[Check]:
 
 
 def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> Check:
-    """Whether this user may read the GPU's performance counters."""
+    """Return whether this user may read the GPU's performance counters."""
     try:
         text = parameters.read_text(encoding="utf-8")
     except OSError:
@@ -207,7 +207,7 @@ def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> C
 
 
 def folder_checks(runs: Path) -> Iterator[Check]:
-    """Can a sweep write its rows, and is there space for them."""
+    """Check whether a sweep can write its rows, and has space for them."""
     folder = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
     try:
         with tempfile.NamedTemporaryFile(dir=folder):
@@ -222,7 +222,7 @@ def folder_checks(runs: Path) -> Iterator[Check]:
 
 
 def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTelemetry] = open_device) -> Iterator[Check]:
-    """Which adapter tells of a GPU and what, and the state that it is in."""
+    """Yield which adapter tells of a GPU and what, and the state that it is in."""
     try:
         with opens(device) as opened:
             adapter, state, reasons = opened.adapter, opened.preflight(), opened.reasons
@@ -239,8 +239,8 @@ def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTeleme
 
 
 def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
-    """The GPU's state before a run, by the keys of `measure.device.telemetry.state_before`; what is not known has no
-    line."""
+    """Yield the GPU's state before a run, by the keys of `measure.device.telemetry.state_before`; what is not known has
+    no line."""
     others = state["other_processes"]
     if others is None:
         yield _line("other users", "unknown", "work of others on this GPU cannot be seen")

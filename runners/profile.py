@@ -164,14 +164,14 @@ parser = partial(
 
 
 def merged(options: Namespace) -> Namespace:
-    """The options, with what a file says where the command line does not, and defaults elsewhere."""
+    """Return the options, with what a file says where the command line does not, and defaults elsewhere."""
     file = read(options.config) if options.config is not None else {}
     given = {name: value for name, value in vars(options).items() if value is not None}
     return Namespace(**{**vars(options), **DEFAULTS, **file, **given})
 
 
 def read(path: Path) -> dict[str, Setting]:
-    """Options by our names. `enabled` says nothing here: who runs the command wants a profile."""
+    """Read options by our names. `enabled` says nothing here: who runs the command wants a profile."""
     section = _section(path)
     for key, value in section.items():
         if key not in TYPES:
@@ -192,7 +192,7 @@ def read(path: Path) -> dict[str, Setting]:
 
 
 def _steps(path: Path, known: dict[str, Any]) -> dict[str, int]:
-    """Steps to warm up and to profile. DeepSpeed numbers from 0 and profiles one step."""
+    """Return steps to warm up and to profile. DeepSpeed numbers from 0 and profiles one step."""
     start = known.get("start_step", known.get("profile_step"))
     end = known.get("end_step")
     if start is None and end is None:
@@ -220,7 +220,8 @@ def _section(path: Path) -> dict[str, Any]:
 
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
-    """The report as text, CSV or JSON. width: of the terminal that it is for, colour: if it has any; None: none."""
+    """Return the report as text, CSV or JSON. width: of the terminal that it is for, colour: if it has any; None:
+    none."""
     from reports import profile as data
 
     if options.format == "json":
@@ -242,13 +243,13 @@ class Unprofiled(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
-    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    """Do everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     options = merged(options)
     _check(options)
     rows = _read_ceilings(options)
@@ -295,7 +296,7 @@ def show(profile: StepProfile, options: Namespace) -> None:
 
 
 def _conserved(profile: StepProfile) -> int:
-    """0; 1 with a line where the parts are not the whole, which no profile should show."""
+    """Return 0; 1 with a line where the parts are not the whole, which no profile should show."""
     from analysis.module_tree import tree
     from reports.profile import conservation
 
@@ -318,7 +319,7 @@ def _check(options: Namespace) -> None:
 
 
 def _read_ceilings(options: Namespace) -> list[Ceiling] | None:
-    """The rows of --ceilings; None where no file is given."""
+    """Return the rows of --ceilings; None where no file is given."""
     if options.ceilings is None:
         return None
     from runners.ceiling import read_ceilings
@@ -328,7 +329,8 @@ def _read_ceilings(options: Namespace) -> list[Ceiling] | None:
 
 
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
-    """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
+    """Return the limits that the step is compared with. A ceiling that is missing is said, and costs only its own
+    figures."""
     from analysis.roofline import machine_of
     from runners.workers.pool import WorkerFault
 

@@ -38,7 +38,8 @@ def profile_model(
     ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
     as_string: bool | None = None,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate. None: not known.
+    """Return (FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate. None: not
+    known.
 
     input_shape: of a tensor of ones, before args; input_constructor makes the inputs of it. as_string: as_strings."""
     as_text = as_strings if as_string is None else as_string
@@ -182,7 +183,7 @@ class Profiler:
         self, profile_step: int = 1, module_depth: int = -1, top_modules: int = 1, detailed: bool = True,
         output_file: str | Path | None = None,
     ) -> None:  # fmt: skip
-        """The whole report. profile_step: which step of the loop this is."""
+        """Print the whole report. profile_step: which step of the loop this is."""
         text = tree_text(self._finished_profile(), depth=module_depth, top=top_modules, detailed=detailed)
         _print(f"Profile at step {profile_step}\n\n{text}", output_file)
 
@@ -196,7 +197,7 @@ class Profiler:
 
 
 def _count_in(profile: StepProfile, unit: str, as_string: bool) -> Number:
-    """FLOP or MACs of all of it; of a part None, in words "at least"."""
+    """Return FLOP or MACs of all of it; of a part None, in words "at least"."""
     root = tree(profile)[""]
     mac = root.forward_mac, not root.unknowns("forward")
     flop = root.model_flop + root.other_flop, root.knows_all

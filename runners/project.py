@@ -97,7 +97,7 @@ def _computed(options: Namespace) -> int:
 
 
 def _utilization(options: Namespace) -> ReachedUtilization:
-    """The device, its peak and what of it is reached. Raises Mistake."""
+    """Return the device, its peak and what of it is reached. Raises Mistake."""
     from analysis.devices import peaks
     from reports.project import ReachedUtilization
 
@@ -122,7 +122,8 @@ def _utilization(options: Namespace) -> ReachedUtilization:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: printed; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
+    """Run the command. 0: printed; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not
+    written."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     modes = [mode for mode in MODES if any(word == mode or word.startswith(f"{mode}=") for word in given)]
     if len(modes) > 1:
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reproduce(arguments: Sequence[str]) -> int:
-    """The command. 0: printed; 2: the caller's mistake; 3: a file was not written."""
+    """Run the command. 0: printed; 2: the caller's mistake; 3: a file was not written."""
     from analysis.project.ppopp2019 import PAPERS
 
     options: Options = {

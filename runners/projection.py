@@ -34,7 +34,7 @@ LEAST, MOST = 1e-9, 1e60
 
 
 def positive(text: str) -> float:
-    """A `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
+    """Return a `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
     value = float(number(float)(text))
     if not LEAST <= value <= MOST:  # `not` refuses nan
         raise argparse.ArgumentTypeError(f"expected a number above 0, from {LEAST:g} to {MOST:g}, got {text!r}")
@@ -42,7 +42,7 @@ def positive(text: str) -> float:
 
 
 def interval(text: str) -> tuple[float, float]:
-    """A `type=` for VALUE or LOW..HIGH, both finite and above 0."""
+    """Return a `type=` for VALUE or LOW..HIGH, both finite and above 0."""
     low, dots, high = text.partition("..")
     try:
         ends = positive(low), positive(high if dots else low)
@@ -70,7 +70,7 @@ UTILIZATION: Options = {
 
 
 def utilization_of(options: Namespace, unit: str) -> Uncertain:
-    """The utilization that the options give. Only IEEE units go beyond 1: fast algorithms save their products.
+    """Return the utilization that the options give. Only IEEE units go beyond 1: fast algorithms save their products.
 
     Raises Mistake.
     """
@@ -86,7 +86,7 @@ def utilization_of(options: Namespace, unit: str) -> Uncertain:
 def _drawn(
     options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas
 ) -> tuple[Draws, Mapping[str, Estimate]] | None:
-    """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
+    """Return the answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
     from analysis.project import frontier
     from analysis.project.accelerator import all_reduce_s
     from analysis.stats.intervals import Uncertain, answers
@@ -121,7 +121,7 @@ def _drawn(
 
 
 def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization | None:
-    """The utilization that the options give, None where they leave it to the roofline. Raises Mistake."""
+    """Return the utilization that the options give, None where they leave it to the roofline. Raises Mistake."""
     if options.utilization is None:
         return None
     for name, ratio in (("--compute-ratio", options.compute_ratio), ("--memory-ratio", options.memory_ratio)):
@@ -140,7 +140,7 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
 
 
 def _group(options: Namespace) -> DeviceGroup | None:
-    """The devices and their links, None for one device. Raises Mistake."""
+    """Return the devices and their links, None for one device. Raises Mistake."""
     from analysis.devices import peaks
     from analysis.devices.memory import ACHIEVED, NODE_DEVICES, between, within
     from analysis.project.accelerator import DeviceGroup
@@ -210,7 +210,8 @@ DESCRIPTION = "What will training at the accuracy frontier take, and on which ma
 
 
 def project(arguments: Sequence[str]) -> int:
-    """The command. 0: printed; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
+    """Run the command. 0: printed; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not
+    written."""
     modes = "; ".join(f"{option} ({question})" for option, question in MODES.items())
     options = parser_of("project", DESCRIPTION, OPTIONS, EPILOG + modes).parse_args(arguments)
     return guarded(lambda: _run(options))
@@ -247,8 +248,8 @@ def _run(options: Namespace) -> int:
 
 
 def _answer(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> ProjectionAnswer:
-    """The whole projection. Raises Mistake or ValueError for what cannot be, and for a sub-batch that does not fit into
-    the memory that is given."""
+    """Return the whole projection. Raises Mistake or ValueError for what cannot be, and for a sub-batch that does not
+    fit into the memory that is given."""
     from analysis.project import frontier
     from reports.project import ProjectionAnswer
 
@@ -283,7 +284,7 @@ def _answer(options: Namespace, domain: Domain, target: Accelerator, formulas: F
 
 
 def target_of(options: Namespace) -> Accelerator:
-    """The accelerator that the options say. Raises ValueError for one that cannot be."""
+    """Return the accelerator that the options say. Raises ValueError for one that cannot be."""
     from analysis.project import accelerator, ppopp2019
 
     target = ppopp2019.target_of(ppopp2019.inputs())
@@ -307,7 +308,7 @@ def target_of(options: Namespace) -> Accelerator:
 
 
 def _domain(options: Namespace) -> Domain:
-    """The file's domain, with what the options change. Raises ValueError or Mistake."""
+    """Return the file's domain, with what the options change. Raises ValueError or Mistake."""
     from analysis.project import domain as domains
     from workloads.catalogue.model_names import CODE, parse
 
@@ -339,8 +340,8 @@ def _domain(options: Namespace) -> Domain:
 
 
 def _formulas(domain: Domain, rules: str | None) -> Formulas:
-    """Those that are shipped, else the model's own, in the size that grows, the sizes that follow it and the batch.
-    rules: None for Catamount's where these are shipped, else ours.
+    """Return those that are shipped, else the model's own, in the size that grows, the sizes that follow it and the
+    batch. rules: None for Catamount's where these are shipped, else ours.
 
     Raises Unavailable where the model has none, Mistake for a model or size that cannot be.
     """

@@ -77,13 +77,13 @@ parser = partial(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 
 
 def _run(options: Namespace) -> int:
-    """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    """Do everything after parsing; return the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
     from results.process import collector_off
 
     check_models([options.model], options)
@@ -146,7 +146,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 
 
 def operations_of(step_options: StepOptions, step: Trace) -> Operations:
-    """The operations of a traced step, in the groups of ideal fusion."""
+    """Return the operations of a traced step, in the groups of ideal fusion."""
     from analysis.operators.fusion import fused
     from measure.profile.step_profile import operation_rows
 
@@ -155,7 +155,7 @@ def operations_of(step_options: StepOptions, step: Trace) -> Operations:
 
 
 def trace_forward(step_options: StepOptions, batch_size: int) -> Trace:
-    """The forward pass of a model in evaluation mode, without gradients, on fake tensors."""
+    """Return the forward pass of a model in evaluation mode, without gradients, on fake tensors."""
     from analysis.devices.precisions import PRECISIONS
     from measure.operations.fake_mode import fake_mode, quiet
     from measure.operations.tracer import trace_step
@@ -175,7 +175,7 @@ def trace_forward(step_options: StepOptions, batch_size: int) -> Trace:
 def prediction_of(
     steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
-    """The predicted time of the step, or why there is none."""
+    """Return the predicted time of the step, or why there is none."""
     from analysis.reach.prediction import predict
     from analysis.reach.step_time import Setting, amounts, fitted_model, machine_of
 
@@ -193,7 +193,7 @@ def prediction_of(
 
 
 def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[str]:
-    """What a prediction does not know of."""
+    """Return what a prediction does not know of."""
     from analysis.reach.prediction import is_power_limited
 
     notes = []
@@ -207,7 +207,7 @@ def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[s
 
 
 def _published_row(row: Any) -> dict[str, Any]:
-    """A row as the document has it: what is not known, NaN in the table, is None."""
+    """Return a row as the document has it: what is not known, NaN in the table, is None."""
     return {
         "model": row.counted_model,
         "device": row.device,
@@ -222,7 +222,7 @@ def _published_row(row: Any) -> dict[str, Any]:
 
 
 def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:
-    """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
+    """Return memory of the eager step, and the largest batch in the device's; what is not known is a note."""
     from analysis.devices import memory
 
     peak = max(moments(steps.trace_of(options.batch_size), "cuda", device.compute_capability))
@@ -240,7 +240,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 
 
 def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
-    """The largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
+    """Return the largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
     arguments = (steps.trace_of, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):
         largest = fit(*arguments, least=SMALL_BATCHES[0])
@@ -250,7 +250,7 @@ def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
 
 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
-    """The answer in the form of --format, on stdout and in the file of --out."""
+    """Show the answer in the form of --format, on stdout and in the file of --out."""
     from reports.reach import document, to_csv, to_text
 
     show_answer(

@@ -72,7 +72,7 @@ CONDITIONS = ("slower", "flop", "bytes", "launches", "memory")
 
 
 def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
-    """A `type=`: "slower:2%,flop:0" as names with their limits, as ratios."""
+    """Return a `type=`: "slower:2%,flop:0" as names with their limits, as ratios."""
     limits: dict[str, float] = {}
     for part in text.split(","):
         name, colon, limit = (word.strip() for word in part.partition(":"))
@@ -133,14 +133,14 @@ OPTIONS: Options = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made; 5: a
-    condition of --fail-if is met."""
+    """Run the command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made;
+    5: a condition of --fail-if is met."""
     options = parser_of("report", DESCRIPTION, {"": OPTIONS}).parse_args(arguments)
     return guarded(lambda: _dispatch(options))
 
 
 def _dispatch(options: Namespace) -> int:
-    """What the options ask for; the exit code."""
+    """Do what the options ask for; return the exit code."""
     count, several = len(options.runs), len(options.runs) > 1
     compares, decides = options.across or options.margin is not None, options.undecided or options.format == "markdown"
     mistakes = (
@@ -169,7 +169,7 @@ def _dispatch(options: Namespace) -> int:
 
 
 def _rebuild(options: Namespace) -> int:
-    """Rebuilds and prints; the exit code."""
+    """Rebuild and print; return the exit code."""
     (directory,) = options.runs
     with as_mistake(ValueError, Inconsistent, OSError):
         built, faults = _rebuilt(directory, options.out)
@@ -200,7 +200,7 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 
 
 def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
-    """What was derived, with its faults among the problems; the faults."""
+    """Return what was derived, with its faults among the problems; the faults."""
     data = _read(path)
     if data.unchecked:
         say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")
@@ -214,7 +214,7 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
 
 
 def _read(path: Path) -> RunData:
-    """A run with a committed cell. Raises ValueError for any other."""
+    """Return a run with a committed cell. Raises ValueError for any other."""
     data = read_run(path)
     if not data.runs:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
@@ -223,7 +223,7 @@ def _read(path: Path) -> RunData:
 
 
 def _built(data: RunData) -> Built:
-    """Everything that is derived of a run."""
+    """Return everything that is derived of a run."""
     from cleaning.reconcile.run import build
 
     path = data.path
@@ -245,8 +245,8 @@ def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
 def _put_page(
     out: Path, draw: Callable[[], Mapping[str, bytes]], page: Callable[[dict[str, str]], str], other_files: str = ""
 ) -> list[str]:
-    """Figures, then the page that shows them; a line for each that could not be made; files of an earlier report in its
-    place stay. Raises StoreFault."""
+    """Write figures, then the page that shows them; a line for each that could not be made; files of an earlier report
+    in its place stay. Raises StoreFault."""
     faults: list[str] = []
     pictures = put_figures(out / FIGURES, draw, faults, other_files)
     text = attempt(PAGE, lambda: page(pictures), faults)
@@ -256,7 +256,7 @@ def _put_page(
 
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
-    """(file, content) of every derived table; one without rows is its header alone."""
+    """Return (file, content) of every derived table; one without rows is its header alone."""
     from reports.sweep.headline import headline_rows
 
     tables: dict[str, tuple[Sequence[Record], type[Record]]] = {
@@ -280,7 +280,7 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
 
 
 def _pictures(built: Built) -> dict[str, bytes]:
-    """File name → content of every figure."""
+    """Return file name → content of every figure."""
     from reports.shared import figure_style
     from reports.sweep import figures
 
@@ -294,7 +294,7 @@ def _page(built: Built, pictures: dict[str, str], manifest: Manifest | None) -> 
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
-    """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
+    """Print data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.sweep.table import to_text
 
     rows = built.utilization if convention == "flop" else built.post2021
@@ -325,8 +325,8 @@ def _check(path: Path, form: str) -> int:
 
 
 def evidence_of(path: Path) -> Evidence:
-    """Everything that the gates ask of the run directory `path`. Raises ValueError if it holds no run, or none with a
-    committed cell."""
+    """Return everything that the gates ask of the run directory `path`. Raises ValueError if it holds no run, or none
+    with a committed cell."""
     from cleaning.gates.evidence import Evidence, facts_or_fault
 
     data = read_run(path)
@@ -346,7 +346,7 @@ def evidence_of(path: Path) -> Evidence:
 
 
 def self_test_of(path: Path) -> SelfTest | str | None:
-    """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
+    """Return the self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
     from cleaning.gates.evidence import SELF_TEST_FILE, parsed
 
     if not (path / SELF_TEST_FILE).is_file():
@@ -409,7 +409,8 @@ def _compare(options: Namespace) -> int:
 def _write_comparison(
     rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path
 ) -> list[str]:
-    """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
+    """Return the table, then what is drawn of it, then the page; a line for each that could not be made. Raises
+    StoreFault."""
     from reports.compare import page
     from reports.shared import figure_style
 

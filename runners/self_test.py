@@ -78,7 +78,7 @@ Check = Callable[[DeviceUnderTest], CheckResult]
 
 
 def within(measured: float, low: float, high: float, expected: str, reason: str) -> CheckResult:
-    """ok where low ≤ measured ≤ high; the reason is given where it is not."""
+    """Return ok where low ≤ measured ≤ high; the reason is given where it is not."""
     fits = low <= measured <= high
     return CheckResult("", OK if fits else FAILED, measured, expected, "" if fits else reason)
 
@@ -87,7 +87,7 @@ MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
 
 
 def count(tested: DeviceUnderTest) -> CheckResult:
-    """The exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
+    """Return the exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
     from analysis.operators.registry import model_flop
     from measure.profile.recording import profile_step
 
@@ -104,8 +104,8 @@ def count(tested: DeviceUnderTest) -> CheckResult:
 
 
 def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
-    """Bytes of tensors at the highest in a step, seen ÷ predicted; reported and not judged where they differ, until a
-    real GPU has confirmed the limit."""
+    """Return bytes of tensors at the highest in a step, seen ÷ predicted; reported and not judged where they differ,
+    until a real GPU has confirmed the limit."""
 
     def check(tested: DeviceUnderTest) -> CheckResult:
         step = training.StepOptions(model, "fp32", "sgd", tested.kind, hyper={"image_size": image_size})
@@ -118,7 +118,8 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
 
 
 def executed_flop(operations: Sequence[ProfiledOperation], cuda: bool) -> tuple[int, int]:
-    """(FLOP of the products that ran, products that ran nothing on the device). On a CPU a call that was made has run.
+    """Return (FLOP of the products that ran, products that ran nothing on the device). On a CPU a call that was made
+    has run.
 
     Raises Unavailable where no kernel was recorded at all, or no product.
     """
@@ -137,7 +138,7 @@ TERMS = 512
 
 
 def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
-    """How many flags disagree with what a cell of each precision sets, and variables that overrule them."""
+    """Return how many flags disagree with what a cell of each precision sets, and variables that overrule them."""
     from measure.device import apply_precision
 
     wrong = []
@@ -152,7 +153,7 @@ def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
 
 
 def ieee(tested: DeviceUnderTest) -> CheckResult:
-    """The larger error of an fp32 product and of a convolution against fp64, with the flags of an fp32 cell."""
+    """Return the larger error of an fp32 product and of a convolution against fp64, with the flags of an fp32 cell."""
     import torch
 
     from measure.device import apply_precision
@@ -181,8 +182,8 @@ moved in bf16, so that memory does not hold them down."""
 
 
 def rate(kind: str, precision: str) -> Check:
-    """FLOP/s of the best matrix product in this precision, or of the better of two 1 × 1 convolutions, channels first
-    and last, against the datasheet."""
+    """Return FLOP/s of the best matrix product in this precision, or of the better of two 1 × 1 convolutions, channels
+    first and last, against the datasheet."""
 
     def check(tested: DeviceUnderTest) -> CheckResult:
         from measure.ceiling.ceilings import bench_of
@@ -213,7 +214,7 @@ def rate(kind: str, precision: str) -> Check:
 
 
 def rate_bounds(known: peaks.Device, unit: str) -> tuple[float, float]:
-    """Lowest and highest believable FLOP/s of a kernel in this unit of a device, which has a peak in it."""
+    """Return lowest and highest believable FLOP/s of a kernel in this unit of a device, which has a peak in it."""
     peak, (least, most) = known.peaks[unit], RATE_RATIOS
     vector = 0.0 if unit == "fp32" else known.peaks.get("fp32", 0.0)
     return max(least * peak, min(most * vector, TENSOR_RATIO * peak)), most * peak
@@ -230,7 +231,7 @@ short enough to see an offset of a tenth of that), or seconds of the host."""
 
 
 def long_product(tested: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
-    """A product that is long against its launch, and how many of them take LONG_S."""
+    """Return a product that is long against its launch, and how many of them take LONG_S."""
     import torch
 
     side = 4096 if tested.is_cuda else 512
@@ -246,7 +247,7 @@ def long_product(tested: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
 
 
 def events(tested: DeviceUnderTest) -> CheckResult:
-    """Device time of a long block ÷ its wall time."""
+    """Compare the device time of a long block ÷ its wall time."""
     if not tested.is_cuda:
         raise Unavailable("a CPU has no time of its own beside the wall's")
     product, times = long_product(tested)
@@ -261,7 +262,7 @@ def events(tested: DeviceUnderTest) -> CheckResult:
 
 
 def sleep(tested: DeviceUnderTest) -> CheckResult:
-    """A sleep twice as long ÷ a sleep, as this program's clock sees them."""
+    """Return a sleep twice as long ÷ a sleep, as this program's clock sees them."""
     import torch
 
     spin: Any = getattr(torch.cuda, "_sleep", None)
@@ -280,7 +281,8 @@ def sleep(tested: DeviceUnderTest) -> CheckResult:
 
 
 def intervals(tested: DeviceUnderTest) -> CheckResult:
-    """How many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device says its clock.
+    """Return how many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device says its
+    clock.
 
     A card that lowers its clock in the middle is honest. A clock that moves is only known to a step of it.
     """
@@ -310,7 +312,7 @@ def intervals(tested: DeviceUnderTest) -> CheckResult:
 def _time_of(
     tested: DeviceUnderTest, call: Callable[[], Any], times: int, board: DeviceTelemetry | None = None
 ) -> tuple[float | None, float, int | None]:
-    """Device time (None on a CPU) and wall time of so many calls, and the board's clock while it works."""
+    """Measure device time (None on a CPU) and wall time of so many calls, and the board's clock while it works."""
     clock = clock_for(tested.device)
     begun_s, first = clock.wall_s(), clock.event()
     for _ in range(times):
@@ -347,7 +349,8 @@ def self_test(
     keep: Callable[[dict[str, Any]], object] = lambda document: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """The document of `--self-test`: the device, each check, the verdict over all, and where and with what it was made.
+    """Return the document of `--self-test`: the device, each check, the verdict over all, and where and with what it
+    was made.
 
     say: called with each check's name when it starts. only: checks or GROUPS; none: all. budget_s: no check is begun
     after so many seconds. keep: called with the document after each check but the last.
@@ -389,7 +392,7 @@ def self_test(
 
 
 def guarded(name: str, check: Check, tested: DeviceUnderTest) -> CheckResult:
-    """The check's answer under its name; whatever it meets is an answer, too."""
+    """Return the check's answer under its name; whatever it meets is an answer, too."""
     try:
         return replace(check(tested), check=name)
     except Unavailable as fault:

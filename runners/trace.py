@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def cleaned(recording: Recording) -> TraceView:
-    """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
+    """Return an attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
     import pandas as pd
 
     from cleaning.trace.clean import clean
@@ -64,7 +64,8 @@ PASSES = ("forward", "backward")
 
 
 def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
-    """What the recordings in a folder say together. counting: also the FLOP of each, which takes most of the time.
+    """Return what the recordings in a folder say together. counting: also the FLOP of each, which takes most of the
+    time.
 
     Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
     """
@@ -79,7 +80,8 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 
 
 def _flop(timeline: RankTimeline, device: Device | None) -> StepFlop:
-    """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
+    """Return a rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not
+    known."""
     from analysis.rank_report import StepFlop
     from measure.trace.recording import of_process
     from reports.trace.rates import rates
@@ -108,7 +110,7 @@ def _flop(timeline: RankTimeline, device: Device | None) -> StepFlop:
 
 
 def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
-    """Data on stdout; with `out`, document and page there as well; page: where the page alone is put. Raises
+    """Print data on stdout; with `out`, document and page there as well; page: where the page alone is put. Raises
     StoreFault."""
     from reports.trace.ranks import ranks_document, ranks_html, ranks_text
 
@@ -156,7 +158,8 @@ OPTIONS: Options = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: read and printed; 1: it cannot be true; 2: the caller's mistake; 3: a file was not written."""
+    """Run the command. 0: read and printed; 1: it cannot be true; 2: the caller's mistake; 3: a file was not
+    written."""
     options = parser_of("trace", DESCRIPTION, {"": OPTIONS}, EPILOG).parse_args(arguments)
     return guarded(lambda: _run(options), f"{options.file}: ")
 
@@ -241,7 +244,7 @@ def write(trace: TraceView, out: Path, device: Device | None = None) -> None:
 
 
 def _device(name: str | None, peak_tflops: float | None) -> Device | None:
-    """The peaks of a device that the caller names, which must be known, or one peak for all units."""
+    """Return the peaks of a device that the caller names, which must be known, or one peak for all units."""
     from analysis.devices.precisions import UNITS
 
     if peak_tflops is not None:

@@ -76,7 +76,7 @@ class Group:
 def compare_runs(
     a: RunData, b: RunData, across: Collection[str] = (), margin_ratio: float | None = None
 ) -> list[Comparison]:
-    """One row for each cell of either run, matched ones first, in A's order.
+    """Return one row for each cell of either run, matched ones first, in A's order.
 
     margin_ratio: None takes that of the device. Raises ValueError for runs that may not be compared, that have no cell
     in common, or where a cell has several counterparts.
@@ -109,7 +109,7 @@ def compare_runs(
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
-    """What decides a step, but for what may differ → its repeats."""
+    """Return what decides a step, but for what may differ → its repeats."""
     repeats: dict[Key, list[Run]] = {}
     for run in data.runs:
         texts = dict(zip(OF_A_STEP, conditions(run), strict=True))
@@ -121,7 +121,7 @@ def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
 def _group(
     runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sample]], same_kernels: bool = True
 ) -> Group:
-    """same_kernels: whether the ceilings of both runs are of one machine and precision."""
+    """Group a cell. same_kernels: whether the ceilings of both runs are of one machine and precision."""
     times, kernels = [], set[str]()
     sessions: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
@@ -140,7 +140,8 @@ def _group(
 
 
 def _relative(run: Run, paired: PairedCeiling) -> tuple[float, float] | None:
-    """(logarithm of the step time ÷ that of as many FLOP of the kernels, its variance); None where that is unknown."""
+    """Return (logarithm of the step time ÷ that of as many FLOP of the kernels, its variance); None where that is
+    unknown."""
     units: dict[str, float] = {}
     policy = PRECISIONS.get(run.precision)
     if policy is None:  # of a run whose file names another
@@ -162,7 +163,7 @@ def _differing(first: Key, others: Sequence[Key]) -> list[str]:
 
 
 def _row(a: Group, b: Group, pooled: tuple[float, int], margin_ratio: float | None) -> Comparison:
-    """One matched cell, with its p-values by itself. pooled: `scatter` of all of them."""
+    """Compare one matched cell, with its p-values by itself. pooled: `scatter` of all of them."""
     blank = replace(_blank(b, UNKNOWN), cells_a=a.cells, cells_b=b.cells)
     lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
     if lacking:
@@ -197,7 +198,8 @@ def _row(a: Group, b: Group, pooled: tuple[float, int], margin_ratio: float | No
 
 
 def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with p-values over all of them, what they allow to be said, and the least difference that can be."""
+    """Return the rows with p-values over all of them, what they allow to be said, and the least difference that can
+    be."""
     different, same = holm([row.p_different for row in rows]), holm([row.p_same for row in rows])
     adjusted = []
     for row, p, q in zip(rows, different, same, strict=True):
@@ -269,7 +271,7 @@ def comparison_text(
     width: int = WIDTH,
     colour: bool = False,
 ) -> str:
-    """The table, cells of one run alone, and what the columns mean, in lines of at most `width` letters.
+    """Return the table, cells of one run alone, and what the columns mean, in lines of at most `width` letters.
 
     a, b: what the runs are called.
     """
@@ -288,12 +290,12 @@ def comparison_text(
 
 
 def interval_text(low: float, high: float, count: int = 3) -> str:
-    """From one ratio to the other; the ends of a few scattered pairs may be millions, which is "> 100"."""
+    """Write "from one ratio to the other"; the ends of a few scattered pairs may be millions, which is "> 100"."""
     return f"{'< 0.01' if low < 0.01 else digits(low, count)} to {'> 100' if high > 100 else digits(high, count)}"
 
 
 def row_cells(row: Comparison) -> list[str]:
-    """The texts of a row under HEADS."""
+    """Return the texts of a row under HEADS."""
     interval = DASH
     if row.low_ratio is not None and row.high_ratio is not None:
         interval = interval_text(row.low_ratio, row.high_ratio, 4)
@@ -304,18 +306,18 @@ def row_cells(row: Comparison) -> list[str]:
 
 
 def cell_name(row: Comparison | GateCheck) -> str:
-    """A cell in a few words, without its variant."""
+    """Return a cell in a few words, without its variant."""
     return f"{row.model} b{row.batch_size} {row.precision}"
 
 
 def cell_names(rows: Sequence[Comparison]) -> list[str]:
-    """Cells in a few words, each with its variant unless all have the same."""
+    """Return cells in a few words, each with its variant unless all have the same."""
     several = len({row.variant for row in rows}) > 1
     return [cell_name(row) + (f" ({row.variant})" if several and row.variant else "") for row in rows]
 
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:
-    """What became of the matched cells, and what the words mean here."""
+    """Return what became of the matched cells, and what the words mean here."""
     count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in (FASTER, SLOWER, SAME, UNKNOWN)}
     counts = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
     margins = sorted({row.margin_ratio for row in rows if row.margin_ratio is not None})

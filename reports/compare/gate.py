@@ -62,7 +62,7 @@ class Condition:
 def judge(
     a: RunData, b: RunData, rows: Sequence[Comparison], conditions: Sequence[Condition], across: Collection[str] = ()
 ) -> list[GateCheck]:
-    """A row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
+    """Return a row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
     groups_a, groups_b = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
     alarm_ratio = ALARM_RATIO / max(1, sum(row.verdict not in ALONE for row in rows))
     checks: list[GateCheck] = []
@@ -92,7 +92,7 @@ def _check(row: Comparison, condition: Condition, outcome: str, **more: object) 
 
 
 def _slower(row: Comparison, condition: Condition, a: Group, b: Group, alarm_ratio: float) -> GateCheck:
-    """Whether B's step is slower by more than the limit."""
+    """Return whether B's step is slower by more than the limit."""
     if row.ratio is None:
         return _check(row, condition, NOT_COMPARED, reason=row.reason)
     sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
@@ -111,7 +111,7 @@ def _slower(row: Comparison, condition: Condition, a: Group, b: Group, alarm_rat
 
 
 def _more(row: Comparison, condition: Condition, a: Quantities, b: Quantities) -> GateCheck:
-    """Whether B has more of a quantity that is counted."""
+    """Return whether B has more of a quantity that is counted."""
     values = a[condition.name], b[condition.name]
     if lacking := [f"{side}: {value}" for side, value in zip("AB", values, strict=True) if isinstance(value, str)]:
         return _check(row, condition, NOT_COMPARED, reason="; ".join(lacking))
@@ -122,7 +122,7 @@ def _more(row: Comparison, condition: Condition, a: Quantities, b: Quantities) -
 
 
 def _quantities(data: RunData, group: Group) -> Quantities:
-    """What the traced step of a cell has; of its repeats the first that was traced, as all are equal."""
+    """Return what the traced step of a cell has; of its repeats the first that was traced, as all are equal."""
     loop = next((run for run in group.runs if run.data == LOOP), None)
     run = next((run for run in group.runs if run.trace_id), None)
     if run is not None:
@@ -140,8 +140,9 @@ def _quantities(data: RunData, group: Group) -> Quantities:
 
 
 def counted_step(data: RunData, trace_id: str) -> Quantities:
-    """What a traced step has of each condition, where all of its calls have it: one without a formula has no FLOP, and
-    one whose workspace has no known size no bytes. Raises ValueError or Inconsistent for a table that cannot be read.
+    """Return what a traced step has of each condition, where all of its calls have it: one without a formula has no
+    FLOP, and one whose workspace has no known size no bytes. Raises ValueError or Inconsistent for a table that cannot
+    be read.
     """
     operations, storages = read_operations(data.path, trace_id)
     costs = [registry.cost(operation) for operation in operations]
@@ -194,7 +195,7 @@ class Answer:
     undecided_fails: bool = False
 
     def cells(self, *outcomes: str) -> int:
-        """How many cells have a condition of these outcomes."""
+        """Return how many cells have a condition of these outcomes."""
         return len({_cell(check) for check in self.checks if check.outcome in outcomes})
 
     @property
@@ -249,7 +250,7 @@ def _is_equal(check: GateCheck) -> bool:
 
 
 def gate_text(answer: Answer, width: int = WIDTH, colour: bool = False) -> str:
-    """For a terminal, in lines of at most `width` letters."""
+    """Format for a terminal, in lines of at most `width` letters."""
     parts: list[Part] = [strong(answer.sentence), "", *(f"{side.letter}: {side.path}" for side in answer.sides)]
     if rows := answer.shown:
         styles = ["bold" if check.outcome == MET else "" for check in rows]
@@ -258,7 +259,8 @@ def gate_text(answer: Answer, width: int = WIDTH, colour: bool = False) -> str:
 
 
 def gate_markdown(answer: Answer) -> str:
-    """For a comment on a pull request. A gate that passes because nothing was decided is no success at first sight."""
+    """Format for a comment on a pull request. A gate that passes because nothing was decided is no success at first
+    sight."""
     mark = "❌" if answer.fails else "⚠️" if answer.cells(UNDECIDED, NOT_COMPARED) else "✅"
     lines = [f"### {mark} {markdown_text(answer.sentence)}", ""]
     if rows := answer.shown:
@@ -277,12 +279,12 @@ def gate_markdown(answer: Answer) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """A text that is shown as it is: no markup, link or mention comes of it, whatever the names hold."""
+    """Return a text that is shown as it is: no markup, link or mention comes of it, whatever the names hold."""
     return re.sub(r"([\\`*_\[\]|#~@])", r"\\\1", html.escape(" ".join(text.split()), quote=False)).removeprefix("\\")
 
 
 def document(answer: Answer) -> dict[str, object]:
-    """The answer as JSON has it."""
+    """Return the answer as JSON has it."""
     verdict = "fails" if answer.fails else "passes"
     return {"gate": verdict, "sentence": answer.sentence, "checks": documents(answer.checks)}
 
@@ -292,7 +294,7 @@ def _cell(check: GateCheck) -> str:
 
 
 def _texts(check: GateCheck) -> list[str]:
-    """The texts of a row of the table."""
+    """Return the texts of a row of the table."""
     name, interval = _NAMES.get(check.condition, check.condition), DASH
     if check.low_ratio is not None and check.high_ratio is not None:
         interval = f"{_end(check.low_ratio)} to {_end(check.high_ratio)}"
@@ -311,14 +313,14 @@ def _value(condition: str, value: float | None) -> str:
 
 
 def _end(ratio: float) -> str:
-    """An end of an interval: of a few scattered pairs it may be millions, which nobody reads."""
+    """Return an end of an interval: of a few scattered pairs it may be millions, which nobody reads."""
     if 0.01 <= ratio <= 100:
         return _change(ratio)
     return "< −99 %" if ratio < 1 else "> +9900 %"
 
 
 def _change(ratio: float) -> str:
-    """A ratio as a change: 1.034 → "+3.4 %"; small ones to a tenth of a per cent."""
+    """Return a ratio as a change: 1.034 → "+3.4 %"; small ones to a tenth of a per cent."""
     change = ratio - 1
     if abs(change) < 1e-12:
         return "0 %"

@@ -71,7 +71,8 @@ class Side:
 def page(
     rows: Sequence[Comparison], sides: tuple[Side, Side], figures: Mapping[str, str], across: Sequence[str] = ()
 ) -> str:
-    """The whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let differ."""
+    """Return the whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let
+    differ."""
     title = " · ".join(("flopledger", f"{sides[1].name} against {sides[0].name}"))
     pictures = [picture(name, svg, CAPTIONS) for name, svg in figures.items()]
     lines = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
@@ -86,7 +87,7 @@ def page(
 
 
 def sentence(rows: Sequence[Comparison]) -> str:
-    """What became of the cells that both runs have, in one sentence."""
+    """Return what became of the cells that both runs have, in one sentence."""
     matched = [row for row in rows if row.verdict not in ALONE]
     count = {verdict: sum(row.verdict == verdict for row in matched) for verdict in (SLOWER, FASTER, SAME, UNKNOWN)}
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
@@ -104,7 +105,7 @@ def sentence(rows: Sequence[Comparison]) -> str:
 
 
 def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> PageVerdict:
-    """The sentence; the cell furthest from 1 with its interval; what was compared."""
+    """Return the sentence; the cell furthest from 1 with its interval; what was compared."""
     matched = [row for row in rows if row.verdict not in ALONE]
     counts = [f"{len(matched)} in both"]
     counts += [f"{n} {verdict}" for verdict in ALONE if (n := sum(row.verdict == verdict for row in rows))]
@@ -118,7 +119,7 @@ def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Seque
 
 
 def _furthest(rows: Sequence[Comparison]) -> str:
-    """The cell with the largest difference, with its interval; "": of none."""
+    """Return the cell with the largest difference, with its interval; "": of none."""
     decided = [(name, row) for name, row in zip(cell_names(rows), rows, strict=True) if row.verdict in (FASTER, SLOWER)]
     if not decided:
         return ""
@@ -131,7 +132,7 @@ def _furthest(rows: Sequence[Comparison]) -> str:
 
 
 def _cells(rows: Sequence[Comparison]) -> PageTable:
-    """A row for each cell of either run; those that only one has stand back."""
+    """Return a row for each cell of either run; those that only one has stand back."""
     variants = len({row.variant for row in rows}) > 1
     rows = sorted(rows, key=lambda row: (row.verdict in ALONE, natural(row.model), row.batch_size, row.precision))
     reasons = any(map(_reason, rows))
@@ -149,13 +150,13 @@ def _cells(rows: Sequence[Comparison]) -> PageTable:
 
 
 def _reason(row: Comparison) -> str:
-    """Why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
+    """Return why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
     reason = row.reason.removeprefix(NO_COUNTERPART)
     return "" if row.verdict in ALONE and reason == "ok" else STATUS_TEXTS.get(reason, reason.replace("_", " "))
 
 
 def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
-    """What differs between the machines, then how they were measured."""
+    """Return what differs between the machines, then how they were measured."""
     a, b = map(_facts, sides)
     names = [name for name in {**a, **b} if a.get(name) != b.get(name) and name not in _ALWAYS]
     rows = tuple((name, a.get(name) or DASH, b.get(name) or DASH) for name in names)
@@ -167,7 +168,7 @@ def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
 
 
 def _facts(side: Side) -> dict[str, str]:
-    """What the sessions of a run say of their machine, by name: each text once."""
+    """Return what the sessions of a run say of their machine, by name: each text once."""
     texts: dict[str, dict[str, None]] = {}
     for session in side.data.sessions:
         own = {"device": session.device_name, "driver": session.driver, "torch": session.torch_version}
@@ -202,7 +203,8 @@ Dot = tuple[str, Comparison]
 
 
 def ratios(rows: Sequence[Comparison]) -> dict[str, Figure]:
-    """File name → figure, those that take longest in B on top; {} without any ratio. Draw inside `style.theme()`."""
+    """Return file name → figure, those that take longest in B on top; {} without any ratio. Draw inside
+    `style.theme()`."""
     shared = (
         [part for part in parts(rows[0].variant) if all(part in parts(row.variant) for row in rows)] if rows else []
     )

@@ -66,17 +66,17 @@ class ModelCounts:
         return list(dict.fromkeys(attribution.counter for attribution in self.attributions))
 
     def attribution(self, counter: str, phase: str) -> Account | None:
-        """What explains one counter's number of one pass; None if it has none."""
+        """Return what explains one counter's number of one pass; None if it has none."""
         return next((a for a in self.attributions if (a.counter, a.phase) == (counter, phase)), None)
 
     def attention_pass(self, convention: str, phase: str) -> int | None:
-        """FLOP of a pass by a convention of attention; None where it is not known."""
+        """Return FLOP of a pass by a convention of attention; None where it is not known."""
         dense = self.exact.get(phase)
         return None if self.attention is None else self.attention.flop(convention, phase, dense)
 
 
 def exactly(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCounts:
-    """The answer where the exact count alone was asked for. rows: its own at this batch, by phase."""
+    """Return the answer where the exact count alone was asked for. rows: its own at this batch, by phase."""
     exact = {row.phase: row.flop for row in rows} | {"optimizer": 0}
     return ModelCounts(
         model=model,
@@ -92,7 +92,7 @@ def exactly(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCoun
 def counted(
     model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount], device: str | None = None
 ) -> ModelCounts:
-    """The answer of counters. rows: theirs; device: whose peak is asked for."""
+    """Return the answer of counters. rows: theirs; device: whose peak is asked for."""
     table = recording.training or recording.operations
     attributions, causes = reconcile(model, batch_size, recording, rows)
     phases = {**PHASES, "optimizer": ("optimizer",), "recompute": ("recompute",)}
@@ -126,7 +126,7 @@ def counted(
 
 
 def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
-    """The peak of the products of forward and backward pass. is_whole: whether each call has a count."""
+    """Return the peak of the products of forward and backward pass. is_whole: whether each call has a count."""
     phases = {phase for members in PHASES.values() for phase in members}
     flop = Counter[str]()
     for operation in recording.training or recording.operations:
@@ -143,7 +143,7 @@ def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
 
 
 def unexplained(attributions: Iterable[Account | None]) -> int | float | None:
-    """What no cause explains in all the passes that a counter counted; None where one of them is not known."""
+    """Return what no cause explains in all the passes that a counter counted; None where one of them is not known."""
     left = [
         attribution.unexplained_flop
         for attribution in attributions
@@ -154,14 +154,14 @@ def unexplained(attributions: Iterable[Account | None]) -> int | float | None:
 
 
 def has_count(attribution: Account) -> bool:
-    """Whether a counter counted this pass, be it in part."""
+    """Return whether a counter counted this pass, be it in part."""
     return attribution.status == "ok" and (
         attribution.native_value is not None or attribution.at_least_flop is not None
     )
 
 
 def cause_sums(causes: Iterable[AccountCause], counter: str, phases: Sequence[str]) -> dict[str, Fraction]:
-    """Cause → what it adds to a counter's number of these passes, exactly."""
+    """Return cause → what it adds to a counter's number of these passes, exactly."""
     sums: dict[str, Fraction] = {}
     for cause in causes:
         if cause.counter == counter and cause.phase in phases:
@@ -170,7 +170,7 @@ def cause_sums(causes: Iterable[AccountCause], counter: str, phases: Sequence[st
 
 
 def document(answer: ModelCounts) -> dict[str, Any]:
-    """The answer as JSON: every documented key is there, unknown is null."""
+    """Return the answer as JSON: every documented key is there, unknown is null."""
     return {
         "model": answer.model,
         "batch_size": answer.batch_size,
@@ -191,7 +191,7 @@ def document(answer: ModelCounts) -> dict[str, Any]:
 
 
 def _peak_document(step: StepPeak) -> dict[str, Any]:
-    """Both peaks by name, null where there is none."""
+    """Return both peaks by name, null where there is none."""
     peak = step.peak
     return {
         "device": step.device,
@@ -208,7 +208,7 @@ def _peak_document(step: StepPeak) -> dict[str, Any]:
 
 
 def _attention(answer: ModelCounts) -> dict[str, Any]:
-    """Convention → FLOP of both passes, None where a convention is not known; and why not."""
+    """Return convention → FLOP of both passes, None where a convention is not known; and why not."""
     conventions: dict[str, Any] = {}
     for convention in CONVENTIONS:
         passes = {f"{phase}_flop": answer.attention_pass(convention, phase) for phase in PHASES}

@@ -58,7 +58,8 @@ class StepTerms:
 
 
 def formula_parts(name: str, step: StepTerms) -> dict[str, int]:
-    """Group → FLOP that a formula of `NAMED` has for it. Raises ValueError for a letter that the model has not."""
+    """Return group → FLOP that a formula of `NAMED` has for it. Raises ValueError for a letter that the model has
+    not."""
     if name == "3x_forward":
         return {group: 3 * flop for group, flop in step.forward.items()}
     if absent := sorted({*"HLQTV"} & {*NAMED[name]} - {*step.symbols}):
@@ -77,7 +78,7 @@ def formula_parts(name: str, step: StepTerms) -> dict[str, int]:
 
 
 def step_terms(recording: CallRecording, batch: int) -> StepTerms:
-    """Sorts the parameters and products of a recorded step."""
+    """Return sorts the parameters and products of a recorded step."""
     modules = {module.path: module for module in recording.modules}
     every = [(path, size) for path, module in modules.items() for size in module.parameters.values()]
     embedded = [(path, size) for path, size in every if modules[path].class_name.endswith("Embedding")]
@@ -150,7 +151,7 @@ class Explanation:
 
 
 def parse(text: str) -> list[PastedNumber]:
-    """The numbers of `--explain`. Raises ValueError, one line, for what is none."""
+    """Return the numbers of `--explain`. Raises ValueError, one line, for what is none."""
     numbers = [_number(part.strip()) for part in BETWEEN.split(text) if part.strip()]
     if not numbers:
         raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")
@@ -178,7 +179,7 @@ def _number(text: str) -> PastedNumber:
 
 
 def explain(answer: ModelCounts, pasted: PastedNumber) -> Explanation:
-    """Which number of its counter it is; of a number without a counter, the first counter's that it fits."""
+    """Return which number of its counter it is; of a number without a counter, the first counter's that it fits."""
     if not pasted.formula:
         names = [pasted.counter] if pasted.counter else answer.counters
         tried = [_of_counter(answer, name, pasted) for name in names]
@@ -223,7 +224,8 @@ def _of_counter(answer: ModelCounts, counter: str, pasted: PastedNumber) -> Expl
 
 
 def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[list[Account], str, Fraction]]:
-    """(attributions, how it is written, number) of all that a counter's number can be given as, the likeliest first."""
+    """Yield (attributions, how it is written, number) of all that a counter's number can be given as, the likeliest
+    first."""
     unit = known[0].native_unit
     factor, conversion = {
         "mac": (Fraction(2), "given with a multiply-add as 2"),
@@ -244,7 +246,8 @@ def _native(attributions: Sequence[Account]) -> Fraction:
 def _explained(
     answer: ModelCounts, pasted: PastedNumber, attributions: Sequence[Account], written: str, number: Fraction | None
 ) -> Explanation:
-    """number: what fits; None: nothing does, and what is between it and the counter's own number is unexplained."""
+    """Explain a number. number: what fits; None: nothing does, and what is between it and the counter's own number is
+    unexplained."""
     counter, phases = attributions[0].counter, tuple(attribution.phase for attribution in attributions)
     sums = cause_sums(answer.causes, counter, phases)
     ordered = sorted(sums.items(), key=lambda item: (item[0] != CONVENTION, -abs(item[1])))
@@ -262,7 +265,7 @@ def _explained(
 
 
 def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
-    """What a person reads of one number: what it is, and every step from it to the exact count."""
+    """Return what a person reads of one number: what it is, and every step from it to the exact count."""
     pasted = explanation.pasted
     if explanation.exact_flop is None or explanation.unexplained is None:
         return [f"{pasted.text}: {explanation.reason}"]
@@ -293,7 +296,7 @@ def _signed(change: Fraction) -> str:
 
 
 def document(explanation: Explanation) -> dict[str, Any]:
-    """As JSON: exact_flop + all causes + unexplained_flop = given, exactly where these are whole numbers."""
+    """Return as JSON: exact_flop + all causes + unexplained_flop = given, exactly where these are whole numbers."""
     return {
         "counter": explanation.counter or None,
         "text": explanation.pasted.text,

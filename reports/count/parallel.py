@@ -27,7 +27,7 @@ SHOWN_REPLICAS = 12
 
 
 def document(model: str, batch_size: int, ledger: Ledger) -> dict[str, Any]:
-    """One ledger, with every rank."""
+    """Return one ledger, with every rank."""
     grid = ledger.grid
     return {
         "model": model,
@@ -68,7 +68,7 @@ def _rank(ledger: Ledger, rank: int) -> dict[str, Any]:
 
 
 def rows(answers: Answers) -> list[dict[str, Any]]:
-    """A row a rank."""
+    """Return a row a rank."""
     return [
         {
             name: json.dumps(value) if isinstance(value, (list, dict)) else value
@@ -80,7 +80,7 @@ def rows(answers: Answers) -> list[dict[str, Any]]:
 
 
 def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
-    """The page of one ledger."""
+    """Return the page of one ledger."""
     grid = ledger.grid
     axes = " × ".join(f"{axis} {size}" for axis, size in grid.sizes.items())
     axes += f", experts over {grid.ep}" * (grid.ep > 1)
@@ -115,7 +115,7 @@ def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
 
 
 def _groups(ledger: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
-    """Distinct ranks' work, and where it is done."""
+    """Return distinct ranks' work, and where it is done."""
     groups: list[tuple[RankWork, list[Coordinates]]] = []
     for coordinates in ledger.grid.places():
         load = ledger.works[coordinates]
@@ -129,7 +129,7 @@ def _groups(ledger: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
 
 
 def _name(ledger: Ledger, ranks: Sequence[Coordinates]) -> str:
-    """Where on each axis they are, if they are not everywhere on it."""
+    """Return where on each axis they are, if they are not everywhere on it."""
     parts = []
     for axis, size in ledger.grid.sizes.items():
         values = {getattr(coordinates, axis) for coordinates in ranks}
@@ -174,7 +174,7 @@ def _collectives(ledger: Ledger) -> TextTable:
 
 
 def _replicas(ledger: Ledger) -> list[str]:
-    """The largest, by module."""
+    """Return the largest, by module."""
     ordered = sorted(ledger.replicas, key=lambda replica: -replica.flop)
     lines = [
         f"  {replica.module or '(the model itself)'}, {replica.kind}, {replica.phase}: "

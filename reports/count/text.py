@@ -26,7 +26,7 @@ SHOWN_IN_ROW = 2
 
 
 def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False) -> str:
-    """The table of one model; with `detail` every counter's causes."""
+    """Return the table of one model; with `detail` every counter's causes."""
     parts: list[Part] = [*map(strong, heading(answer))]
     if answer.attributions:
         numbers = (TableColumn("its own number", right=True), TableColumn("× exact", right=True))
@@ -43,7 +43,7 @@ def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detai
 
 
 def heading(answer: ModelCounts) -> list[str]:
-    """The model and its exact count."""
+    """Return the model and its exact count."""
     size = "" if answer.parameters is None else f", {si(answer.parameters, '').strip()} parameters"
     lines = [f"{answer.model}, batch {answer.batch_size}{size}", f"exact: {_totals(answer)}"]
     lines += [f"attention: {texts}"] if (texts := attention_text(answer)) else []
@@ -51,8 +51,8 @@ def heading(answer: ModelCounts) -> list[str]:
 
 
 def attention_text(answer: ModelCounts) -> str:
-    """The step by the other conventions of attention; "" where there is none, or all count the same. What a kernel
-    computes by its tiles (`hardware`) is said where it is known."""
+    """Return the step by the other conventions of attention; "" where there is none, or all count the same. What a
+    kernel computes by its tiles (`hardware`) is said where it is known."""
     if answer.attention is None or not answer.attention.calls:
         return ""
     steps: dict[str, int | None] = {}
@@ -85,7 +85,7 @@ def _peak_line(step: StepPeak) -> str:
 
 
 def _totals(answer: ModelCounts) -> str:
-    """Both passes in words: "at least" where a call of the pass has no rule, and nothing derived from it."""
+    """Return both passes in words: "at least" where a call of the pass has no rule, and nothing derived from it."""
     forward, backward = flops = [answer.exact.get(phase, 0) for phase in PHASES]
     totals = ", ".join(
         f"{'at least ' * (flop is None)}{si(answer.at_least_flop.get(phase) or 0, 'FLOP')} {phase}"
@@ -102,14 +102,14 @@ def _totals(answer: ModelCounts) -> str:
 
 
 def native_number(value: Fraction | int | float, unit: str) -> str:
-    """A counter's number as it gives it: every digit, and its unit."""
+    """Return a counter's number as it gives it: every digit, and its unit."""
     number = Fraction(value)
     digits_of = f"{int(number):,}" if number.denominator == 1 else f"{float(number):,.1f}"
     return f"{digits_of} {unit.upper()}".rstrip()
 
 
 def _rows_of(answer: ModelCounts, counter: str) -> list[list[Cell]]:
-    """A row for each pass that a counter counted; of one that failed a row with the reason."""
+    """Return a row for each pass that a counter counted; of one that failed a row with the reason."""
     passes = [attribution for phase in PHASES if (attribution := answer.attribution(counter, phase)) is not None]
     if passes[0].status != "ok":
         status = STATUS_TEXTS.get(passes[0].status, passes[0].status)
@@ -132,7 +132,7 @@ def _rows_of(answer: ModelCounts, counter: str) -> list[list[Cell]]:
 
 
 def _cause_text(answer: ModelCounts, attribution: Account) -> str:
-    """The conversion to FLOP first, then what else it adds or lacks, the largest first."""
+    """Return the conversion to FLOP first, then what else it adds or lacks, the largest first."""
     sums = cause_sums(answer.causes, attribution.counter, (attribution.phase,))
     texts = ["a multiply-add is 1: × 2"] if sums.pop(CONVENTION, 0) or attribution.native_unit == "mac" else []
     named = sorted((item for item in sums.items() if item[1]), key=lambda item: -abs(item[1]))
@@ -147,7 +147,7 @@ def _cause_text(answer: ModelCounts, attribution: Account) -> str:
 
 
 def closing(answer: ModelCounts) -> list[str]:
-    """What the table means, in a line or two."""
+    """Return what the table means, in a line or two."""
     ok = [
         attribution
         for attribution in answer.attributions
@@ -177,7 +177,7 @@ def closing(answer: ModelCounts) -> list[str]:
 
 
 def _detail(answer: ModelCounts, attribution: Account) -> list[Part]:
-    """Every cause of one counter's number of a pass by kind of operation, the largest first."""
+    """Return every cause of one counter's number of a pass by kind of operation, the largest first."""
     if attribution.status != "ok" or attribution.native_value is None or attribution.exact_flop is None:
         return []
     by_kind: dict[tuple[str, str], list[AccountCause]] = {}  # of each the largest part first

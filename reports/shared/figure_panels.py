@@ -74,7 +74,7 @@ def grid(
     share_y: bool = True,
     width_in: float | None = None,
 ) -> tuple[Figure, list[Axes], list[Axes]]:
-    """A figure, its panels in reading order, and those to spare; height_in: of one line of panels.
+    """Return a figure, its panels in reading order, and those to spare; height_in: of one line of panels.
 
     width_in: of the figure; None: a page for several columns, less for one.
     """
@@ -93,7 +93,7 @@ def grid(
 def batch_panels(
     labels: Sequence[str], sizes: Sequence[int], *, share_y: bool = False, less: int = 0
 ) -> tuple[Figure, list[Axes], list[Axes]]:
-    """A panel for each label, with batch sizes across it in powers of two: a figure as of `grid`.
+    """Return a panel for each label, with batch sizes across it in powers of two: a figure as of `grid`.
 
     sizes: in order; those have a number whose numbers do not cover one another. less: as of `title`.
     """
@@ -120,7 +120,7 @@ def batch_panels(
 
 
 def pages(things: Sequence[T], most: int) -> list[list[T]]:
-    """Things in order on as few pages as hold at most `most` each, about as many on each."""
+    """Return things in order on as few pages as hold at most `most` each, about as many on each."""
     count = max(1, math.ceil(len(things) / max(1, most)))
     share, more = divmod(len(things), count)
     ends = [i * share + min(i, more) for i in range(count + 1)]
@@ -128,7 +128,7 @@ def pages(things: Sequence[T], most: int) -> list[list[T]]:
 
 
 def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[str, Figure]:
-    """File name → figure: the first is `base`, each other `base` and what sets it apart, or its number.
+    """Return file name → figure: the first is `base`, each other `base` and what sets it apart, or its number.
 
     pages: what sets each apart, and what draws it. The first `MOST_PAGES` are drawn; how many are not is said below
     the first figure.
@@ -147,12 +147,12 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
 
 
 def paged(base: str, things: Sequence[T], most: int, draw: Callable[[list[T]], Figure]) -> dict[str, Figure]:
-    """`named` figures of so many things each, and none of nothing."""
+    """Return `named` figures of so many things each, none of nothing."""
     return named(base, [("", functools.partial(draw, page)) for page in (pages(things, most) if things else [])])
 
 
 def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
-    """No frame above and on the right, no empty panels."""
+    """Remove the frame above and on the right, no empty panels."""
     for axes in panels:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
@@ -161,7 +161,7 @@ def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
 
 
 def label_rows(axes: Axes, labels: Sequence[str], *, bars: bool = False, **look: Any) -> None:
-    """A row for each label, the first on top, and no grid through them; between rows of dots thin lines."""
+    """Label a row for each label, the first on top, and no grid through them; between rows of dots thin lines."""
     count = len(labels)
     axes.set_yticks(range(count), labels, **look)
     axes.set_ylim(*((count - 0.4, -0.6) if bars else (count - 0.5, -0.5)))
@@ -178,7 +178,7 @@ def finish(
     spare: Sequence[Axes] = (),
     upwards: str = "",
 ) -> Figure:
-    """What each figure ends with: no frame, a legend above, and what its axes are below it and up its side."""
+    """Return what each figure ends with: no frame, a legend above, and what its axes are below it and up its side."""
     plain(panels, spare)
     legend(figure, marks)
     if upwards:
@@ -189,7 +189,7 @@ def finish(
 
 
 def lanes(series: Iterable[str]) -> dict[str, float]:
-    """Series → its place above or below the middle of a row, the first on top."""
+    """Return series → its place above or below the middle of a row, the first on top."""
     names = list(series)
     step = 0.8 / max(1, len(names))
     return {name: (index - (len(names) - 1) / 2) * step for index, name in enumerate(names)}
@@ -212,12 +212,12 @@ def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
 
 
 def why(status: str, otherwise: str = "unknown") -> str:
-    """A status in the place of a point: why there is none."""
+    """Return a status in the place of a point: why there is none."""
     return STATUS_TEXTS.get(status, otherwise if status in MEASURED else status)
 
 
 def write_word(axes: Axes, text: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:
-    """A reason in the lane of a missing point, beginning at x."""
+    """Write a reason in the lane of a missing point, beginning at x."""
     style = {"va": "center_baseline", "color": colour, **REASON_STYLE, "fontsize": 5.5, **look}
     axes.annotate(text, (x, y), (3, 0), **style)
 
@@ -238,7 +238,7 @@ def write_reasons(axes: Axes, reasons: Sequence[tuple[float, str, Any]], series:
 
 
 def time_axis(axes: Axes, logarithmic: bool) -> None:
-    """Seconds upwards: from zero, or where times differ by far logarithmic with plain numbers."""
+    """Draw seconds upwards: from zero, or where times differ by far logarithmic with plain numbers."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     if not axes.lines:  # nothing is known
@@ -253,27 +253,27 @@ def time_axis(axes: Axes, logarithmic: bool) -> None:
 
 
 def mark(label: str, **look: Any) -> Any:
-    """One entry of a legend."""
+    """Return one entry of a legend."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **{"linewidth": 0, "markersize": 4, **look})
 
 
 def marks_of(looks: figure_style.Looks, names: Mapping[str, str] | None = None) -> list[Any]:
-    """An entry for each series. names: what a series is called where that is not its own name."""
+    """Return an entry for each series. names: what a series is called where that is not its own name."""
     called = {name: (names or {}).get(name, name) for name in looks}
     return [mark(called[name], color=colour, marker=marker) for name, (colour, marker) in looks.items()]
 
 
 def patch(label: str, **look: Any) -> Any:
-    """One entry of a legend for bars."""
+    """Return one entry of a legend for bars."""
     from matplotlib.patches import Patch
 
     return Patch(label=label, **look)
 
 
 def legend(figure: Figure, marks: Sequence[Any]) -> None:
-    """Above the panels, outside of the data, in as few lines as fit."""
+    """Draw a legend above the panels, outside of the data, in as few lines as fit."""
     if marks:
         letters = sum(len(str(entry.get_label())) + _MARK_LETTERS for entry in marks)
         lines = math.ceil(_UNEVEN * letters / (figure.get_size_inches()[0] * _LETTERS_PER_IN))
@@ -288,19 +288,19 @@ def say_below(figure: Figure, *lines: str) -> None:
 
 
 def worst(statuses: pd.Series[str]) -> str:
-    """The status that a point of several cells is shown with: the first that is not a result, if any is."""
+    """Return the status that a point of several cells is shown with: the first that is not a result, if any is."""
     failed = [status for status in statuses if status not in MEASURED]
     return str((failed or list(statuses))[0])
 
 
 def in_order(names: Iterable[str], order: Iterable[str] = PRECISIONS) -> list[str]:
-    """Names in the order of a literal table, unknown ones after them as they came."""
+    """Return names in the order of a literal table, unknown ones after them as they came."""
     known, unique = list(order), list(dict.fromkeys(str(name) for name in names))
     return sorted(unique, key=lambda name: known.index(name) if name in known else len(known))
 
 
 def labels(points: pd.DataFrame) -> pd.Series[str]:
-    """Model, and beneath it what sets the cell apart from others: a part that all cells have is not said."""
+    """Return model, and beneath it what sets the cell apart from others: a part that all cells have is not said."""
     parts = points["variant"].map(lambda text: [part for part in text.split(", ") if part])
     shared = set.intersection(*map(set, parts)) if len(points) else set()
     own = parts.map(lambda own: variant_lines(", ".join(part for part in own if part not in shared)))
@@ -308,7 +308,7 @@ def labels(points: pd.DataFrame) -> pd.Series[str]:
 
 
 def title(axes: Axes, label: str, panels: int, less: int = 0) -> None:
-    """A label over one of so many panels, each of its lines no wider than the panel.
+    """Write a label over one of so many panels, each of its lines no wider than the panel.
 
     less: letters that numbers on the left of each panel leave no room for.
     """
@@ -317,19 +317,19 @@ def title(axes: Axes, label: str, panels: int, less: int = 0) -> None:
 
 
 def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """(values, rows) in the order of the file."""
+    """Yield (values, rows) in the order of the file."""
     yield from frame.groupby(columns[0] if len(columns) == 1 else list(columns), sort=False)
 
 
 def one_source(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one recorder, never of several: torch.profiler's own numbers where there are any."""
+    """Return the rows of one recorder, never of several: torch.profiler's own numbers where there are any."""
     sources = list(dict.fromkeys(frame["source"]))
     chosen = PROFILER if PROFILER in sources else next(iter(sources), "")
     return frame[frame["source"] == chosen]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values, unknown being None."""
+    """Return rows as plain values, unknown being None."""
     import pandas as pd
 
     columns = [[None if pd.isna(value) else value for value in frame[name]] for name in frame]
@@ -337,18 +337,18 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def distinct(values: pd.Series[float]) -> list[float]:
-    """Ratios that are marks of their own, the smallest first: those of seven equal digits are one."""
+    """Return ratios that are marks of their own, the smallest first: those of seven equal digits are one."""
     return sorted({float(f"{value:.7g}") for value in values.dropna()})
 
 
 def drawable(rows: Sequence[Record], record: type[Record]) -> pd.DataFrame:
-    """Rows as a table in which names of models are drawn as they stand."""
+    """Return rows as a table in which names of models are drawn as they stand."""
     frame = table(record, rows)
     return frame.assign(model=frame["model"].map(figure_style.label)) if "model" in frame else frame
 
 
 def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """The frame with these columns as floats, unknown being NaN: for drawing only."""
+    """Return the frame with these columns as floats, unknown being NaN: for drawing only."""
     import pandas as pd
 
     return frame.assign(**{name: pd.to_numeric(frame[name], errors="coerce").astype("float64") for name in columns})

@@ -87,7 +87,8 @@ def theme() -> Iterator[None]:
 
 
 def looks(series: Iterable[str], kind: str = "precision") -> dict[str, tuple[Any, str]]:
-    """Series → (colour, marker or hatch); those of the kind that have none of their own get its spare ones in turn."""
+    """Return series → (colour, marker or hatch); those of the kind that have none of their own get its spare ones in
+    turn."""
     known, spare = _LOOKS[kind]
     own, others = {}, itertools.cycle(spare)
     for name in series:
@@ -97,7 +98,7 @@ def looks(series: Iterable[str], kind: str = "precision") -> dict[str, tuple[Any
 
 
 def label(name: str, letters: int = LABEL_LETTERS) -> str:
-    """A name as it can stand beside an axis: letter by letter, and a longer one shortened.
+    """Return a name as it can stand beside an axis: letter by letter, and a longer one shortened.
 
     Two dollars would else enclose a formula, and maybe a bad one. Two long names stay two: a sum of all of it follows
     what is shown of a name.
@@ -108,7 +109,7 @@ def label(name: str, letters: int = LABEL_LETTERS) -> str:
 
 
 def bar_look(colour: Any, hatch: str = "") -> dict[str, Any]:
-    """A bar that is filled with the colour, or hatched with it."""
+    """Return a bar that is filled with the colour, or hatched with it."""
     if not hatch:
         return {"facecolor": colour, "edgecolor": colour, "linewidth": 0}
     return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6, "hatch": hatch}
@@ -122,7 +123,7 @@ def colour(of: int | str) -> Any:
 
 
 def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
-    """File name → content of all the pictures that this makes, in the project's style."""
+    """Return file name → content of all the pictures that this makes, in the project's style."""
     with theme():
         return {
             f"{name}.{ending}": content
@@ -132,7 +133,7 @@ def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
 
 
 def render(figure: Figure) -> dict[str, bytes]:
-    """The figure as PNG and SVG, without a date in them. Needs no display and keeps no figure open."""
+    """Return the figure as PNG and SVG, without a date in them. Needs no display and keeps no figure open."""
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=PNG_DPI)
     figure.savefig(svg, format="svg", metadata={"Date": None})

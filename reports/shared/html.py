@@ -88,8 +88,8 @@ class PageTable:
 
 
 def page_table(table: TextTable, caption: str, anchor: str = "") -> PageTable | None:
-    """A table of the terminal as one of the page, None without rows. A column in which nothing is known is left out;
-    one in which something is no number is of text, unless it is aligned right."""
+    """Return a table of the terminal as one of the page, None without rows. A column in which nothing is known is left
+    out; one in which something is no number is of text, unless it is aligned right."""
     texts = ([str(row[index]) for row in table.rows] for index in range(len(table.columns)))
     named = ((column.name or NAMELESS, own) for column, own in zip(table.columns, texts, strict=True))
     known = [(name, own) for name, own in named if any(text != DASH for text in own)]
@@ -118,11 +118,11 @@ class Names:
         self.order = {view.run.cell_id: index for index, view in enumerate(in_order(views))}
 
     def short(self, cell_id: str) -> str:
-        """A cell in a few words."""
+        """Return a cell in a few words."""
         return cell_name(self._views[cell_id], self.shared) if cell_id in self._views else cell_id
 
     def listed(self, cell_ids: Iterable[str]) -> str:
-        """Cells in order, or all of them in a word."""
+        """Return cells in order, or all of them in a word."""
         cells = set(cell_ids)
         if len(cells) > 1 and cells == set(self._views):
             return f"all {len(cells)} cells"
@@ -132,12 +132,12 @@ class Names:
 
 
 def in_order(views: Iterable[View]) -> list[View]:
-    """By model (resnet18 before resnet101), batch, precision; then as they came, which in a sweep is random."""
+    """Sort by model (resnet18 before resnet101), batch, precision; then as they came, which in a sweep is random."""
     return sorted(views, key=lambda view: (natural(view.run.model), view.run.batch_size, view.run.precision))
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts numbers inside names by their size."""
+    """Return a key that sorts numbers inside names by their size."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -149,7 +149,7 @@ def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def sort_value(cell: str | TableCell) -> str:
-    """The number by which rows are sorted, "" for none: that of the cell, or that a text begins with, its prefix
+    """Return the number by which rows are sorted, "" for none: that of the cell, or that a text begins with, its prefix
     multiplied in. Of what is shown: two texts that are shown as equal are equal."""
     if isinstance(cell, TableCell):
         return "" if cell.value is None else str(cell.value)
@@ -162,7 +162,7 @@ def sort_value(cell: str | TableCell) -> str:
 
 
 def span(values: Iterable[float | None], write: Callable[[float], str]) -> str:
-    """One text, or from the smallest to the largest."""
+    """Return one text, or "from the smallest to the largest"."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return DASH
@@ -201,7 +201,7 @@ class Picture:
 
 
 def picture(name: str, svg: str, captions: Mapping[str, About]) -> Picture:
-    """A figure by its file's name. captions: by the names of figures' first pages.
+    """Return a figure by its file's name. captions: by the names of figures' first pages.
 
     Its URI is for single quotes, without the SVG's prologue, which names a DTD on the network.
     """
@@ -262,7 +262,7 @@ class PageVerdict:
 def document(
     title: str, verdict: PageVerdict, sections: Sequence[Section], *, dense: bool = False, more: Sequence[str] = ()
 ) -> str:
-    """A page; sections without anything are left out.
+    """Return a page; sections without anything are left out.
 
     dense: wide tables of numbers in small letters. more: scripts of ours after the one that sorts tables.
     """
@@ -291,7 +291,7 @@ def document(
 
 
 def _at_most(part: Part) -> Part:
-    """A table of `MOST_ROWS` rows; the caption of a longer one says how many are left out. A tree is whole."""
+    """Return a table of `MOST_ROWS` rows; the caption of a longer one says how many are left out. A tree is whole."""
     if not isinstance(part, PageTable) or part.branches or len(part.rows) <= MOST_ROWS:
         return part
     caption = f"{part.caption} (the first {MOST_ROWS:,} of {len(part.rows):,} rows)"
@@ -299,8 +299,8 @@ def _at_most(part: Part) -> Part:
 
 
 def visible_text(value: Any) -> Any:
-    """Text with what cannot be seen, or turns what follows, as its number: "\\u202e"; anything else as it is. Of a text
-    that is longer than `LONGEST_TEXT` the middle is left out, which it says."""
+    """Return text with what cannot be seen, or turns what follows, as its number: "\\u202e"; anything else as it is. Of
+    a text that is longer than `LONGEST_TEXT` the middle is left out, which it says."""
     from markupsafe import Markup
 
     if isinstance(value, Markup) or not isinstance(value, str):

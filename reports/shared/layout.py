@@ -18,17 +18,18 @@ from results.text_files import csv_written
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A line of names and a line for each row. Unknown is empty; text that begins like a formula has an apostrophe."""
+    """Return a line of names and a line for each row. Unknown is empty; text that begins like a formula has an
+    apostrophe."""
     return csv_written([names, *([cell_text(value) for value in row] for row in rows)])
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """`csv_text` of rows that all have the names of the first; "" without rows."""
+    """Return `csv_text` of rows that all have the names of the first; "" without rows."""
     return csv_text(list(rows[0]), (row.values() for row in rows)) if rows else ""
 
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
-    """`csv_text` of records, the header being their fields."""
+    """Return `csv_text` of records, the header being their fields."""
     return csv_written([header(record), *map(to_values, rows)])
 
 
@@ -88,7 +89,7 @@ class TextTable:
     styles: Sequence[str] = ()
 
     def lines(self, width: int) -> list[Spans]:
-        """The table in at most so many letters."""
+        """Return the table in at most so many letters."""
         if not self.rows:
             return []
         columns, texts = self.columns, [list(map(_text, row)) for row in self.rows]
@@ -136,7 +137,7 @@ class Hanging:
     column: int = 0
 
     def lines(self, width: int) -> list[Spans]:
-        """The text beside the label, or below it where the label leaves it too little room."""
+        """Return the text beside the label, or below it where the label leaves it too little room."""
         width, label = min(width, MOST_PROSE), printable(self.label)
         start = max(self.column, letters(label) + ((1 if self.column else 2) if label.strip() else 0))
         if start > width // 2:
@@ -159,7 +160,7 @@ class Prose:
     whole: str = ""
 
     def lines(self, width: int) -> list[Spans]:
-        """The paragraph in lines no wider than prose may be."""
+        """Return the paragraph in lines no wider than prose may be."""
         lines = wrap(self.text, min(width, MOST_PROSE), self.first, self.rest)
         if self.most and (more := len(lines) - self.most) > 0:
             lines[self.most :] = wrap(f"… ({more} more lines{self.whole})", width, self.rest, self.rest)
@@ -169,9 +170,9 @@ class Prose:
 def table_of(
     rows: Sequence[Sequence[Cell]], text_columns: Collection[int] = (), wraps: Collection[int] = ()
 ) -> TextTable:
-    """A table whose first row is its headings, without a rule. text_columns: those that are aligned left; the others
-    are aligned right. wraps: those whose texts may go on below. The first two columns stay; of the others the last is
-    left out first."""
+    """Return a table whose first row is its headings, without a rule. text_columns: those that are aligned left; the
+    others are aligned right. wraps: those whose texts may go on below. The first two columns stay; of the others the
+    last is left out first."""
     heads, *rest = rows
     columns = [
         TableColumn(
@@ -187,12 +188,12 @@ Part = str | Prose | Hanging | TextTable
 
 
 def strong(text: str) -> Prose:
-    """A paragraph in bold."""
+    """Return a paragraph in bold."""
     return Prose(text, "bold")
 
 
 def page(parts: Iterable[Part], width: int = WIDTH, colour: bool = False) -> str:
-    """The parts as text of lines that are at most `width` letters long, each with its end."""
+    """Return the parts as text of lines that are at most `width` letters long, each with its end."""
     lines: list[Spans] = []
     for part in parts:
         if isinstance(part, str):  # lines begin below the first, two letters further in
@@ -210,7 +211,7 @@ def page(parts: Iterable[Part], width: int = WIDTH, colour: bool = False) -> str
 
 
 def _coloured(lines: Iterable[Spans]) -> str:
-    """With the escapes of what colours this terminal knows."""
+    """Colour with the escapes of what colours this terminal knows."""
     from rich.console import Console
     from rich.text import Text
 
@@ -231,19 +232,20 @@ def _text(cell: Cell) -> str:
 
 
 def _longest(text: str) -> int:
-    """Letters of its longest line."""
+    """Return letters of its longest line."""
     return max(map(letters, text.splitlines()), default=0)
 
 
 def _least(column: TableColumn, head: str, texts: Sequence[str], widest: int) -> int:
-    """Letters that a column needs: for the words of its heading, and for its texts, or their words where they wrap."""
+    """Return letters that a column needs: for the words of its heading, and for its texts, or their words where they
+    wrap."""
     whole = max(map(_longest, texts))
     own = [min(whole, column.least), *map(least_width, texts)] if column.wraps else [whole]
     return min(widest, max(least_width(head), *own))
 
 
 def _cell_lines(text: str, width: int) -> list[str]:
-    """A text as it is where it fits, with the spaces that it begins with; else at most so wide."""
+    """Return a text as it is where it fits, with the spaces that it begins with; else at most so wide."""
     lines: list[str] = []
     for line in text.splitlines() or [""]:
         if letters(line) <= width:
@@ -257,7 +259,8 @@ def _cell_lines(text: str, width: int) -> list[str]:
 def _row_lines(
     aligned: Mapping[int, tuple[int, bool]], gap: int, cells: Sequence[Sequence[str]], styles: Sequence[str]
 ) -> Iterator[Spans]:
-    """The lines of one row. aligned: column → its width, and whether it is aligned right; cells: lines of each."""
+    """Yield the lines of one row. aligned: column → its width, and whether it is aligned right; cells: lines of
+    each."""
     for number in range(max(map(len, cells))):
         line: Spans = []
         for (width, right), lines, style in zip(aligned.values(), cells, styles, strict=True):

@@ -79,19 +79,20 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
 
 def scaled(value: float, count: int = 3) -> tuple[float, str]:
-    """The power of ten in which a value of `count` digits has some before its point, and its prefix: 1.53e11 →
+    """Return the power of ten in which a value of `count` digits has some before its point, and its prefix: 1.53e11 →
     (1e9, "G")."""
     return next((pair for pair in PREFIXES if abs(value) >= pair[0] * (1 - 0.5 * 10.0**-count)), PREFIXES[-1])
 
 
 def si(value: float, unit: str, count: int = 3) -> str:
-    """`count` significant digits with a prefix: 1.53e11, "FLOP/s" → "153 GFLOP/s"."""
+    """Write `count` significant digits with a prefix: 1.53e11, "FLOP/s" → "153 GFLOP/s"."""
     scale, prefix = scaled(value, count)
     return f"{digits(value / scale, count)} {prefix}{unit}".rstrip()
 
 
 def digits(value: float, count: int = 3) -> str:
-    """A number with `count` significant digits, never in exponents: 1234.5 → "1234" or "1235", 0.07234 → "0.0723"."""
+    """Return a number with `count` significant digits, never in exponents: 1234.5 → "1234" or "1235", 0.07234 →
+    "0.0723"."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = float(f"{value:.{count - 1}e}")  # first, because 9.996 has one digit before the point and 10.0 has two
@@ -104,14 +105,14 @@ LEAST_SHOWN_RATIO = 1e-6
 
 
 def percent(ratio: float) -> str:
-    """0.4123 → "41 %", 0.0723 → "7.2 %", 0.0004 → "0.040 %", 2e-16 → "< 0.0001 %"."""
+    """Write 0.4123 → "41 %", 0.0723 → "7.2 %", 0.0004 → "0.040 %", 2e-16 → "< 0.0001 %"."""
     if 0 < ratio < LEAST_SHOWN_RATIO:
         return f"< {digits(100 * LEAST_SHOWN_RATIO, 1)} %"
     return f"{digits(100 * ratio, 2)} %"
 
 
 def merged(texts: Sequence[str]) -> str:
-    """Texts that differ in their numbers alone as one, each number from its smallest to its largest.
+    """Merge texts that differ in their numbers alone as one, each number from its smallest to its largest.
 
     Raises ValueError for texts that differ in their words (`skeleton`).
     """
@@ -124,18 +125,18 @@ def merged(texts: Sequence[str]) -> str:
 
 
 def session_words(text: str) -> str:
-    """A stored warning or reason with "session" where the rows, which keep their words, have "sitting"."""
+    """Return a stored warning or reason with "session" where the rows, which keep their words, have "sitting"."""
     return _SITTING.sub(r"session\1", text)
 
 
 @functools.lru_cache(1 << 12)
 def skeleton(text: str) -> str:
-    """A text without its numbers; digits inside words, as in conv2d, are no numbers."""
+    """Return a text without its numbers; digits inside words, as in conv2d, are no numbers."""
     return _NUMBER.sub("#", text)
 
 
 def fitting(name: str, letters: int) -> str:
-    """A name as it is, or its beginning and its end around an ellipsis: names differ in either."""
+    """Return a name as it is, or its beginning and its end around an ellipsis: names differ in either."""
     if len(name) <= letters:
         return name
     head = (letters - 1) // 3
@@ -143,22 +144,22 @@ def fitting(name: str, letters: int) -> str:
 
 
 def half_width(row: Utilization) -> float | None:
-    """Half of the 95 % interval of the step time ÷ its mean; None without an interval."""
+    """Return half of the 95 % interval of the step time ÷ its mean; None without an interval."""
     if row.time_s is None or row.time_low_s is None or row.time_high_s is None:
         return None
     return (row.time_high_s - row.time_low_s) / (2 * row.time_s)
 
 
 def shown_interval(row: Utilization) -> tuple[float | None, float | None]:
-    """The 95 % interval of a utilization that is shown: where cells were repeated, that of any window of the run, else
-    that of its own window. An end that is not known is None."""
+    """Return the 95 % interval of a utilization that is shown: where cells were repeated, that of any window of the
+    run, else that of its own window. An end that is not known is None."""
     if row.windows_low_ratio is not None:
         return row.windows_low_ratio, row.windows_high_ratio
     return row.utilization_low_ratio, row.utilization_high_ratio
 
 
 def used_half_width(view: View) -> float | None:
-    """Half of the 95 % interval of the shown utilization ÷ it; None without one.
+    """Return half of the 95 % interval of the shown utilization ÷ it; None without one.
 
     Over a ceiling timed beside the steps, and where cells were repeated, it is the ratio's own, elsewhere that of the
     step time.
@@ -173,7 +174,8 @@ def used_half_width(view: View) -> float | None:
 
 
 def used_interval(view: View) -> str:
-    """The 95 % interval of the shown utilization: half of it ÷ the utilization, or its ends where that is WIDE."""
+    """Return the 95 % interval of the shown utilization: half of it ÷ the utilization, or its ends where that is
+    WIDE."""
     width = used_half_width(view)
     low, high = (None, None) if view.headline is None else shown_interval(view.headline)
     if width is None or width < WIDE or low is None or high is None:
@@ -182,7 +184,8 @@ def used_interval(view: View) -> str:
 
 
 def verdict(view: View) -> str:
-    """Why the utilization of one cell is not higher, in a few words; for a cell with a problem, the worst problem."""
+    """Return why the utilization of one cell is not higher, in a few words; for a cell with a problem, the worst
+    problem."""
     run, shown = view.run, view.headline or view.timed_row
     if not view.measured:
         return STATUS_TEXTS.get(run.status, run.status)
@@ -207,12 +210,13 @@ def verdict(view: View) -> str:
 
 
 def source_name(source: str) -> str:
-    """A peak's source without how often it was timed beside the steps, which is each cell's own."""
+    """Return a peak's source without how often it was timed beside the steps, which is each cell's own."""
     return _PAIRS.sub("", source)
 
 
 def _cause(view: View) -> str:
-    """What holds a cell without problems back: by its utilization, its batch, and FLOP per byte of its operations."""
+    """Return what holds a cell without problems back: by its utilization, its batch, and FLOP per byte of its
+    operations."""
     headline, intensity = view.headline, view.counted.flop_per_byte if view.counted else None
     if headline is None or headline.peak_flop_per_s is None:
         unknown = "no whole count" if view.partial else "no peak known"
@@ -231,7 +235,7 @@ def _cause(view: View) -> str:
 
 
 def si_time(seconds: float) -> str:
-    """A duration with three digits: "1.24 s", "38.1 ms", "412 µs"."""
+    """Return a duration with three digits: "1.24 s", "38.1 ms", "412 µs"."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= scale * 0.9995:
             return f"{digits(seconds / scale)} {unit}"
@@ -243,7 +247,7 @@ _OF_IMAGES = ("layout=", "image_size=", "num_classes=")
 
 
 def shared_variant(views: Sequence[View]) -> str:
-    """The parts of a variant that all cells have, and those of images that all cells of images have."""
+    """Return the parts of a variant that all cells have, and those of images that all cells of images have."""
     variants = {parts(view.variant) for view in views}
     of_images = {parts(view.variant) for view in views if view.run.items_per_step in (None, view.run.batch_size)}
     return ", ".join(
@@ -254,17 +258,17 @@ def shared_variant(views: Sequence[View]) -> str:
 
 
 def own_lines(view: View, shared: str) -> list[str]:
-    """The lines of a cell's variant, without the parts that all cells share."""
+    """Return the lines of a cell's variant, without the parts that all cells share."""
     return variant_lines(_own(view, shared))
 
 
 def run_name(run: Run) -> str:
-    """A cell in a few words, without its variant."""
+    """Return a cell in a few words, without its variant."""
     return f"{run.model} b{run.batch_size} {run.precision}{repeat_text(run)}"
 
 
 def cell_name(view: View, shared: str = "") -> str:
-    """A cell in a few words, without the parts of its variant that all cells share."""
+    """Return a cell in a few words, without the parts of its variant that all cells share."""
     return ", ".join(filter(None, (run_name(view.run), _own(view, shared))))
 
 
@@ -279,7 +283,7 @@ def parts(variant: str) -> tuple[str, ...]:
 
 
 def repeat_text(run: Run) -> str:
-    """Which of several repeats it is."""
+    """Return which of several repeats it is."""
     return f" #{run.repeat + 1}" if run.repeat else ""
 
 
@@ -288,7 +292,8 @@ _NAMED = ("malloc",)
 
 
 def variant_lines(variant: str) -> list[str]:
-    """A variant without names where values say enough: layout=channels_last, compile=true → channels_last, compile."""
+    """Return a variant without names where values say enough: layout=channels_last, compile=true → channels_last,
+    compile."""
     lines = []
     for part in parts(variant):
         name, _, value = part.partition("=")
@@ -298,7 +303,7 @@ def variant_lines(variant: str) -> list[str]:
 
 
 def ceiling_name(denominator: str, peak_flop_per_s: float | None, source: str) -> str:
-    """Which measured ceiling a ratio is divided by; "" for any other denominator, and for no peak.
+    """Return which measured ceiling a ratio is divided by; "" for any other denominator, and for no peak.
 
     A ceiling of one unit is known by its value. One of several units depends on how much of a cell runs on each: it is
     known by its sources.

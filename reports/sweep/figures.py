@@ -22,7 +22,7 @@ CAPTIONS = utilization_figures.CAPTIONS | profile_figures.CAPTIONS
 
 
 def figures(built: Built) -> dict[str, Figure]:
-    """File name → figure, for whatever tables have rows. Draw and render inside `figure_style.theme()`."""
+    """Return file name → figure, for whatever tables have rows. Draw and render inside `figure_style.theme()`."""
     drawn = utilization_figures.figures(built) | profile_figures.figures(built)
     drawn |= utilization_figures.epoch_times(built.work_times)
     if any(mark.startswith(f"{STAND_IN_MARK}:") for row in built.utilization for mark in row.warnings):

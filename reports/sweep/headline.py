@@ -56,7 +56,7 @@ class Closing:
 
 
 def closing(views: Sequence[View]) -> Closing:
-    """The best and the worst model, else the cell with the highest utilization.
+    """Return the best and the worst model, else the cell with the highest utilization.
 
     Only cells that converged are in it, and ratios are compared only where they are over the same ceiling.
     """
@@ -76,7 +76,8 @@ def closing(views: Sequence[View]) -> Closing:
 
 
 def basis(conclusion: Closing, views: Sequence[View]) -> str:
-    """The 95 % interval of each number in the sentence, and the peaks it divides by with their sources; "": no number.
+    """Return the 95 % interval of each number in the sentence, and the peaks it divides by with their sources; "": no
+    number.
 
     views: of the whole run, so that a cell is called as in its tables.
     """
@@ -86,7 +87,7 @@ def basis(conclusion: Closing, views: Sequence[View]) -> str:
 
 
 def intervals(conclusion: Closing, views: Sequence[View]) -> str:
-    """The 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
+    """Return the 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
     shared, together = shared_variant(views), repeats_by_cell(conclusion.cells, views)
     texts = {}
     for view in conclusion.cells:
@@ -98,7 +99,7 @@ def intervals(conclusion: Closing, views: Sequence[View]) -> str:
 
 
 def _ends(low: float, high: float | None) -> str:
-    """Without an upper end where the interval of the time reaches zero."""
+    """Write the ends, without an upper end where the interval of the time reaches zero."""
     return f"{digits(100 * low)} {'% or more' if high is None else f'to {digits(100 * high)} %'}"
 
 
@@ -120,8 +121,8 @@ def _nothing(views: Sequence[View]) -> str:
 
 
 def _wide(divided: Sequence[View]) -> str:
-    """Where no cell is narrow enough to be shown first: how wide they are, whether others had the processors, and what
-    can be done."""
+    """Say, where no cell is narrow enough to be shown first, how wide they are, whether others had the processors, and
+    what can be done."""
     shared, widths = shared_variant(divided), [used_half_width(view) for view in divided]
     names = [fitting(cell_name(view, shared), _NAME_LETTERS) for view in divided[:_SHOWN]]
     ends = ["unknown" if width is None else f"±{percent(width)}" for width in widths]
@@ -137,7 +138,8 @@ def _wide(divided: Sequence[View]) -> str:
 
 
 def _models(views: Sequence[View]) -> Closing | None:
-    """Best and worst model at the same precision, batch size and denominator, and what their bytes say about it."""
+    """Name the best and worst model at the same precision, batch size and denominator, and what their bytes say about
+    it."""
     groups: dict[tuple[str, int, str, str, str, str], dict[str, list[View]]] = {}
     for view in views:
         run = view.run
@@ -168,8 +170,8 @@ def _models(views: Sequence[View]) -> Closing | None:
 
 
 def _because(best: View, worst: View, views: Sequence[View]) -> str:
-    """What stands beside the difference: a waiting GPU, or fewer FLOP per byte, unless another cell of the model uses
-    more with as few."""
+    """Return what stands beside the difference: a waiting GPU, or fewer FLOP per byte, unless another cell of the model
+    uses more with as few."""
     name = _model(worst)
     if worst.run.host_bound and not best.run.host_bound:
         return f": with {name} the GPU waits for the host"
@@ -200,7 +202,7 @@ def _model(view: View) -> str:
 
 
 def _row(view: View) -> Utilization:
-    """The headline of a cell that has one."""
+    """Return the headline of a cell that has one."""
     if view.headline is None:
         raise ValueError(f"expected a cell with a utilization, got {view.run.cell_id} ({view.run.status})")
     return view.headline
@@ -211,7 +213,8 @@ def _ratio(view: View) -> float:
 
 
 def _ratios(view: View) -> tuple[float, float]:
-    """The interval of the headline's ratio; everything from 0 up where there is none, which is never distinguished."""
+    """Return the interval of the headline's ratio; everything from 0 up where there is none, which is never
+    distinguished."""
     row = _row(view)
     low, high = shown_interval(row)
     return (0.0 if low is None else low, math.inf if high is None else high)
@@ -230,7 +233,7 @@ def _single(view: View) -> str:
 
 @collector_off()
 def headline_rows(built: Built) -> list[Headline]:
-    """A row for each cell, repeats pooled, in the order of the table: by model, batch and precision."""
+    """Return a row for each cell, repeats pooled, in the order of the table: by model, batch and precision."""
     devices = {session.session: session.device_name for session in built.sessions}
     views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
     together = repeats_by_cell(views, views)

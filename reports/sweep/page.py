@@ -62,7 +62,7 @@ CLEANED = "{} changes, each a row of cleaned/cleaning_log.csv with its cell, bef
 
 @collector_off()
 def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = None) -> str:
-    """The whole document. figures: name → SVG text, in the order in which they are shown.
+    """Return the whole document. figures: name → SVG text, in the order in which they are shown.
 
     manifest: adds the run's name and the commands that measured it.
     """
@@ -99,7 +99,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
 
 
 def _verdict(built: Built) -> PageVerdict:
-    """One sentence, its intervals and peaks, and what it rests on; peaks of other cells beside them."""
+    """Return one sentence, its intervals and peaks, and what it rests on; peaks of other cells beside them."""
     measured = [view for view in built.views if view.measured]
     short = sum(view.run.status == "not_converged" for view in measured)
     failed = len(built.views) - len(measured)
@@ -151,8 +151,8 @@ _MOST_CALLS = 4
 
 
 def measured_cells(views: Sequence[View]) -> PageTable:
-    """The table of the end of a sweep with each cell's peak and FLOP per byte, `used` beside the model: a telephone
-    shows two columns."""
+    """Return the table of the end of a sweep with each cell's peak and FLOP per byte, `used` beside the model: a
+    telephone shows two columns."""
     ordered = in_order(views)
     scale, unit = rate_unit(ordered)
     table = cells_table(ordered, scale, unit)
@@ -173,13 +173,13 @@ def measured_cells(views: Sequence[View]) -> PageTable:
 
 
 def reasons(built: Built, names: Names) -> PageTable | None:
-    """Why a number is not there, or why a counter's is not ours."""
+    """Return why a number is not there, or why a counter's is not ours."""
     texts = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
     return merged_reasons("Numbers that are missing, and counters that differ", ("what", "reason"), texts, names)
 
 
 def warnings(views: Sequence[View], names: Names) -> PageTable | None:
-    """Every warning, by its code."""
+    """Return every warning, by its code."""
     texts = []
     for view in in_order(views):
         marks = (*view.run.warnings, *(mark for row in view.fractions for mark in row.warnings))
@@ -193,7 +193,7 @@ def warnings(views: Sequence[View], names: Names) -> PageTable | None:
 
 
 def merged_reasons(caption: str, heads: Cells, texts: Iterable[CellReason], names: Names) -> PageTable | None:
-    """A row for each text with its cells at the end; texts that differ in their numbers alone are one."""
+    """Return a row for each text with its cells at the end; texts that differ in their numbers alone are one."""
     rows_of = grouped(dict.fromkeys(texts), lambda text: (text[0], skeleton(text[1])))
     rows = tuple(
         (what, session_words(merged([text for _, text, _ in same])), names.listed(cell for *_, cell in same))
@@ -204,7 +204,7 @@ def merged_reasons(caption: str, heads: Cells, texts: Iterable[CellReason], name
 
 
 def failures(views: Iterable[View]) -> Iterator[CellReason]:
-    """Cells that were not measured."""
+    """Yield cells that were not measured."""
     for view in in_order(views):
         if not view.measured:
             status = STATUS_TEXTS.get(view.run.status, view.run.status)
@@ -212,7 +212,7 @@ def failures(views: Iterable[View]) -> Iterator[CellReason]:
 
 
 def _without_number(built: Built) -> Iterator[CellReason]:
-    """Methods, peaks, profiles and times of measured cells that have no number."""
+    """Yield methods, peaks, profiles and times of measured cells that have no number."""
     measured = [view for view in in_order(built.views) if view.measured]
     for view in measured:
         if not view.fractions:
@@ -235,7 +235,8 @@ def _without_number(built: Built) -> Iterator[CellReason]:
 
 
 def _counters(rows: Iterable[Agreement]) -> Iterator[CellReason]:
-    """What a counter says of itself; where its products are not ours also what it has no rule for, if it names any."""
+    """Yield what a counter says of itself; where its products are not ours also what it has no rule for, if it names
+    any."""
     for row in rows:
         parts = [row.reason] if row.reason else []
         if row.difference_flop:

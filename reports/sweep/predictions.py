@@ -31,7 +31,7 @@ Predictions = Mapping[Sequence[str], Mapping[str, Any]]
 
 
 def read_predictions(path: Path) -> Predictions:
-    """The table of a file. Raises ValueError for one that is no such table, OSError."""
+    """Return the table of a file. Raises ValueError for one that is no such table, OSError."""
     try:
         names, lines = csv_table(read_text(path))
         if missing := [name for name in _WANTED if name not in names]:
@@ -50,7 +50,8 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def compared(built: Built, predictions: Predictions) -> list[dict[str, Any]]:
-    """A row for each measured cell that has a prediction, in the order of the run. Raises ValueError for none."""
+    """Return a row for each measured cell that has a prediction, in the order of the run. Raises ValueError for
+    none."""
     devices = {session.session: session.device_name for session in built.sessions}
     rows = []
     for view in built.views:
@@ -65,7 +66,8 @@ def compared(built: Built, predictions: Predictions) -> list[dict[str, Any]]:
 
 
 def _row(view: View, time_s: float | None, predicted: Mapping[str, Any]) -> dict[str, Any]:
-    """One cell. A cell with other FLOP than predicted has other sizes: it is not compared, and the reason says so."""
+    """Compare one cell. A cell with other FLOP than predicted has other sizes: it is not compared, and the reason says
+    so."""
     row = {**predicted, "batch_size": view.run.batch_size, "compile": view.run.compile}
     counted = {fraction.model_flop for fraction in view.fractions if fraction.method == "exact"} - {
         None,
@@ -84,7 +86,7 @@ def _row(view: View, time_s: float | None, predicted: Mapping[str, Any]) -> dict
 
 
 def predictions_text(rows: Sequence[Mapping[str, Any]], width: int, colour: bool) -> str:
-    """How many predictions held, the cells, and why some have no predicted time."""
+    """Return how many predictions held, the cells, and why some have no predicted time."""
     summary = []
     for name, label in (("held_90", "within the 90 % interval"), ("is_above_bound", "not under the least time")):
         known = [row[name] for row in rows if row[name] is not None]

@@ -72,7 +72,7 @@ _AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersi
 
 
 def figures(built: Built) -> dict[str, Figure]:
-    """File name → figure, for whatever profiles there are."""
+    """Return file name → figure, for whatever profiles there are."""
     variants = {row.cell_id: row.variant for row in built.utilization}
     models = {row.cell_id: figure_style.label(row.model) for row in (*built.profile_counts, *built.utilization)}
     return (
@@ -86,7 +86,8 @@ def figures(built: Built) -> dict[str, Figure]:
 
 
 def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figure]:
-    """File name → figure: one panel a model. frame: rows of cleaned/profile_counts.csv; variants: of each cell."""
+    """Return file name → figure: one panel a model. frame: rows of cleaned/profile_counts.csv; variants: of each
+    cell."""
     rows = figure_panels.one_source(frame[frame["work"].isin(PASSES) & frame["phase"].isin(PHASES)])
     if rows.empty:
         return {}
@@ -98,7 +99,8 @@ def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figu
 
 
 def _labels(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.Series[str]:
-    """The model; with its variant where that changes its counts (another image size does, another layout does not)."""
+    """Return the model; with its variant where that changes its counts (another image size does, another layout does
+    not)."""
     rows = rows.assign(variant=[variants.get(cell, "") for cell in rows["cell_id"]])
     counted = rows.dropna(subset=["cleaned_flop"]).assign(image=_per_image(rows, "cleaned"))
     several = counted.groupby(["model", "items", "phase"])["image"].nunique().groupby("model").max()
@@ -177,7 +179,7 @@ def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
 
 
 def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Figure]:
-    """File name → figure: for each of up to three models, else for the one with the most wrong numbers.
+    """Return file name → figure: for each of up to three models, else for the one with the most wrong numbers.
 
     frame: rows of cleaned/profiled_operations.csv.gz; models: cell id → model.
     """
@@ -192,7 +194,7 @@ def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Fi
 
 
 def profile_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one profile of a model: of one sample where there is one, of the first cell that has it."""
+    """Return the rows of one profile of a model: of one sample where there is one, of the first cell that has it."""
     pass_name = next(name for name in (*PASSES, *rows["work"]) if (rows["work"] == name).any())
     rows = rows[rows["work"] == pass_name]
     first: pd.DataFrame = rows[rows["cell_id"] == rows["cell_id"].iloc[0]]
@@ -200,7 +202,7 @@ def profile_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def bars_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """(name of the forward operation, phase) → FLOP by verdict, names in the order of execution.
+    """Return (name of the forward operation, phase) → FLOP by verdict, names in the order of execution.
 
     Verdicts: what profiler and cleaning agree on (right), what cleaning added (under) and took out (over), and what the
     profiler counted where shapes give no count (unknown); uncounted: products of the last kind, which may have 0 FLOP.
@@ -227,7 +229,8 @@ def bars_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def fitting_bars(bars: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
-    """The names that fit on a page, in their order: of more than that the largest; and the bars left for words."""
+    """Return the names that fit on a page, in their order: of more than that the largest; and the bars left for
+    words."""
     size = bars[[*VERDICTS]].sum(axis="columns").groupby("operation", sort=False).sum()
     most = _MOST_BARS - (len(size) > _MOST_BARS)
     largest = set(size.sort_values(ascending=False, kind="stable").index[:most])
@@ -271,7 +274,8 @@ VERDICTS = {
 
 
 def _bars(axes: Axes, bars: pd.DataFrame, scale: float) -> None:
-    """The parts of the bars from left to right; words where there is nothing to compare the profiler's number with."""
+    """Draw the parts of the bars from left to right; words where there is nothing to compare the profiler's number
+    with."""
     y, left = np.arange(len(bars)), np.zeros(len(bars))
     for verdict, look in figure_style.looks(VERDICTS, "verdict").items():
         width = bars[verdict].fillna(0.0).to_numpy() / scale
@@ -299,7 +303,7 @@ _CLOSE = 0.5
 
 
 def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
-    """File name → figure: by model and by kind, as far as there are rows. frame: rows of cleaned/ratios.csv."""
+    """Return file name → figure: by model and by kind, as far as there are rows. frame: rows of cleaned/ratios.csv."""
     rows = figure_panels.floats(frame, ("ratio", "exact_ratio", "forward_flop"))
     profiled = figure_panels.one_source(rows[rows["work"].isin(PROFILED)])
     models = profiled[profiled["level"] == "model"]
@@ -313,7 +317,7 @@ def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
 
 
 def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figure:
-    """A row for each name, and in it a lane for each profile; a mark for each value among the batch sizes."""
+    """Return a row for each name, and in it a lane for each profile; a mark for each value among the batch sizes."""
     rows = rows[rows[column].isin(names)]
     passes = figure_panels.in_order(rows["work"], (*PROFILED, "exact"))
     height_in = 0.6 + max(0.8, len(names) * max(0.3, (len(passes) + 1) * figure_panels.LANE_IN))
@@ -340,7 +344,7 @@ def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figu
 
 
 def _lane(axes: Axes, rows: pd.DataFrame, y: float, end: float, pass_name: str) -> None:
-    """The ratios of one profile; why it has none as it was found."""
+    """Draw the ratios of one profile; why it has none as it was found."""
     colour, marker = figure_style.looks([pass_name], "method")[pass_name]
     for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 2.8})):
         known = figure_panels.distinct(rows.loc[rows["state"] == state, "ratio"])
@@ -355,7 +359,7 @@ def _lane(axes: Axes, rows: pd.DataFrame, y: float, end: float, pass_name: str) 
 
 
 def _marked(axes: Axes, ratios: Sequence[float], y: float, end: float, **look: Any) -> None:
-    """Marks inside the axis; far beyond it on the right their number at the edge."""
+    """Draw marks inside the axis; far beyond it on the right their number at the edge."""
     inside = [ratio for ratio in ratios if ratio <= end]
     if inside:
         axes.plot(inside, [y] * len(inside), linestyle="none", clip_on=False, zorder=3, **look)
@@ -372,7 +376,7 @@ def _marked(axes: Axes, ratios: Sequence[float], y: float, end: float, **look: A
 
 
 def _ratio_marks(passes: Sequence[str], *, exact: bool) -> list[Any]:
-    """The passes, what hollow and filled mean, and the lines."""
+    """Return the passes, what hollow and filled mean, and the lines."""
     marks = figure_panels.marks_of(figure_style.looks(passes, "method"), {"exact": "our own count"})
     marks.append(figure_panels.mark("hollow: as found", color=figure_panels.GREY, marker="o", **_HOLLOW))
     marks.append(figure_panels.mark("filled: cleaned", color=figure_panels.GREY, marker="o"))

@@ -37,9 +37,9 @@ class Repeats:
 
 
 def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
-    """The repeats of each cell, in the order of the first of each: cells over the same kind of peak (of measured
-    ceilings: the same one), by the same numerator, on one device. of_run: all
-    cells of the run, whose scatter is pooled."""
+    """Return the repeats of each cell, in the order of the first of each: cells over the same kind of peak (of measured
+    ceilings: the same one), by the same numerator, on one device. of_run: all cells of the run, whose scatter is
+    pooled."""
     pooled, groups = _pools(of_run), dict[tuple[windows.Pool, tuple[object, ...]], list[tuple[View, float]]]()
     for view in views:
         row = view.headline
@@ -54,13 +54,13 @@ def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
 
 
 def repeats_by_cell(views: Iterable[View], of_run: Iterable[View]) -> dict[tuple[str, int], Repeats]:
-    """Each cell that was repeated → all of its repeats together. of_run: all cells of the run."""
+    """Return each cell that was repeated → all of its repeats together. of_run: all cells of the run."""
     return {key_of(view.run): repeats for repeats in repeats_of(views, of_run) for view in repeats.views}
 
 
 def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
-    """A view of each cell, in the order of the first of each: its repeats with a ratio as one, of a cell without a
-    ratio the first. Repeats over different peaks stay apart. of_run: as in `repeats_of`."""
+    """Return a view of each cell, in the order of the first of each: its repeats with a ratio as one, of a cell without
+    a ratio the first. Repeats over different peaks stay apart. of_run: as in `repeats_of`."""
     repeats, cells = repeats_by_cell(views, of_run), dict[str, list[View]]()
     for view in views:
         cells.setdefault(changed(view.run.cell, {"repeat": 0}).cell_id, []).append(view)
@@ -72,7 +72,8 @@ def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
 
 
 def _pooled(repeats: Repeats) -> View:
-    """The first of the repeats with the geometric means of all in each fraction, and the interval of the mean."""
+    """Return the first of the repeats with the geometric means of all in each fraction, and the interval of the
+    mean."""
     first, rows_of = repeats.views[0], dict[tuple[str, ...], list[Utilization]]()
     for row in (row for view in repeats.views for row in view.fractions):
         rows_of.setdefault((row.method, row.numerator_source, row.denominator), []).append(row)
@@ -97,7 +98,8 @@ _MEANS = ("time_s", "achieved_flop_per_s", "peak_flop_per_s", "utilization_ratio
 
 
 def repeat_lines(views: Sequence[View]) -> list[str]:
-    """What the intervals of the table are of: of any window, with how much repeats differ, or of one window each."""
+    """Return what the intervals of the table are of: of any window, with how much repeats differ, or of one window
+    each."""
     pooled = _pools(views)
     known = {pool: between for pool, between in pooled.items() if between is not None}
     if not known:
@@ -119,7 +121,7 @@ def _pools(views: Iterable[View]) -> Mapping[windows.Pool, windows.BetweenWindow
 
 
 def name_of(repeats: Repeats, shared: str = "") -> str:
-    """The cell and how many repeats. shared: parts of the variant that all cells of the run have."""
+    """Return the cell and how many repeats. shared: parts of the variant that all cells of the run have."""
     view = repeats.views[0]
     return f"{cell_name(View(changed(view.run, {'repeat': 0}), view.fractions), shared)} × {len(repeats.views)}"
 
@@ -134,7 +136,7 @@ TEXT_COLUMNS = ("model", "variant")
 
 
 def variant_parts(variants: Sequence[Variant]) -> list[Part]:
-    """The table for a terminal; nothing for a run without variants."""
+    """Return the table for a terminal; nothing for a run without variants."""
     if not variants:
         return []
     rest = len(variants) - MOST_ROWS
@@ -143,7 +145,7 @@ def variant_parts(variants: Sequence[Variant]) -> list[Part]:
 
 
 def variant_table(variants: Sequence[Variant]) -> TextTable:
-    """A row for each variant."""
+    """Return a row for each variant."""
     rows = []
     for row in variants:
         low, high = row.low_ratio, row.high_ratio
@@ -160,7 +162,8 @@ RANKS_HEADING = "On several ranks: shares of a recorded step, and each rank's it
 
 
 def parallel_parts(steps: Sequence[ParallelStep], views: Sequence[View]) -> list[Part]:
-    """The table of such cells and a line for each late rank; nothing for a run without any. views: in their order."""
+    """Return the table of such cells and a line for each late rank; nothing for a run without any. views: in their
+    order."""
     rows = {key_of(step): step for step in steps}
     shown = [rows[key_of(view.run)] for view in views if key_of(view.run) in rows and view.measured]
     if not shown:
@@ -196,7 +199,8 @@ def _scaling(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def pipeline_line(step: ParallelStep) -> str:
-    """What a pipeline's stages wait by their schedule, and what they compute; "" for a step without a pipeline."""
+    """Return what a pipeline's stages wait by their schedule, and what they compute; "" for a step without a
+    pipeline."""
     if step.bubble_ratio is None:
         return ""
     name, seen = f"{step.model} b{step.batch_size} {step.parallel}", ""
@@ -206,7 +210,7 @@ def pipeline_line(step: ParallelStep) -> str:
 
 
 def late_line(step: ParallelStep) -> str:
-    """Who is waited for, how long, and since when; "" where nobody is worth a name."""
+    """Say who is waited for, how long, and since when; "" where nobody is worth a name."""
     if step.late_rank is None or step.late_ratio is None:
         return ""
     since = "" if step.late_since_step is None else f", in each recorded step from {step.late_since_step} on"

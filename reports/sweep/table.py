@@ -72,7 +72,7 @@ _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for thos
 
 @collector_off()
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
-    """Everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
+    """Write everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
     shown = built
     if convention != "flop":  # the run's cells with the fractions of the 2021 post's arithmetic
         rows = by_cell(built.post2021)
@@ -99,7 +99,8 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
 
 
 def heading(built: Built) -> str:
-    """What was measured on: each device name, driver and torch version once; and what all cells have in common."""
+    """Return what was measured on: each device name, driver and torch version once; and what all cells have in
+    common."""
     sessions = built.sessions
     names = dict.fromkeys(session.device_name or session.device for session in sessions)
     torch = dict.fromkeys(f"torch {session.torch_version}" for session in sessions if session.torch_version)
@@ -109,7 +110,7 @@ def heading(built: Built) -> str:
 
 
 def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
-    """(scale, unit) in which a table tells all of its rates and peaks: that of the largest."""
+    """Return (scale, unit) in which a table tells all of its rates and peaks: that of the largest."""
     rows = [row for view in views if (row := view.headline or view.timed_row) is not None]
     top = max((rate or 0.0 for row in rows for rate in (row.achieved_flop_per_s, row.peak_flop_per_s)), default=0.0)
     scale, prefix = next((pair for pair in _UNITS if top >= pair[0] * 0.9995), _UNITS[-1] if top else _UNITS[0])
@@ -117,8 +118,8 @@ def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
 
 
 def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s") -> TextTable:
-    """One row a cell: model, batch, precision, utilization ± its interval, step time, FLOP/s, items/s, and in words why
-    the utilization is not higher (`verdict`).
+    """Return one row a cell: model, batch, precision, utilization ± its interval, step time, FLOP/s, items/s, and in
+    words why the utilization is not higher (`verdict`).
 
     scale: what a rate is divided by to be shown in `unit`.
     """
@@ -137,14 +138,14 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
 
 
 def methods_text(views: Iterable[View]) -> str:
-    """What stands above the table of methods."""
+    """Return what stands above the table of methods."""
     differs = any(view.headline and view.headline.denominator != view.methods_denominator for view in views)
     of = ", relative to the ceiling measured in the session" if differs else ""
     return f"Used, by method{of}; and an epoch: its images, how long it takes, under the profiler, and run whole."
 
 
 def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:
-    """One row a cell: its utilization by each method, over its peak; an epoch's time, profiled and real.
+    """Return one row a cell: its utilization by each method, over its peak; an epoch's time, profiled and real.
 
     Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
     """
@@ -164,13 +165,13 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
 
 
 def _start_columns() -> list[TableColumn]:
-    """Columns of the model's name, the batch and the precision."""
+    """Return columns of the model's name, the batch and the precision."""
     name = TableColumn("model", right=False, wraps=True, least=_NAME_LETTERS)
     return [name, TableColumn("batch", right=True), TableColumn("precision", right=False, rank=2)]
 
 
 def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:
-    """Images of an epoch, and its three times."""
+    """Return images of an epoch, and its three times."""
     row = epochs.get(key_of(view.run))
     if row is None:
         return [DASH] * 4
@@ -180,13 +181,13 @@ def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:
 
 
 def _start(view: View, below: Sequence[str]) -> list[str]:
-    """Model, batch and precision; below: lines under the model's name."""
+    """Return model, batch and precision; below: lines under the model's name."""
     run = view.run
     return ["\n".join((f"{run.model}{repeat_text(run)}", *below)), str(run.batch_size), run.precision]
 
 
 def peak_lines(views: Sequence[View]) -> list[str]:
-    """Each peak that the table divides by, in the table's unit, with its source, once."""
+    """Return each peak that the table divides by, in the table's unit, with its source, once."""
     rows: dict[tuple[str, str], list[Utilization]] = {}
     for row in (view.headline for view in views):
         if row is not None and row.peak_flop_per_s is not None:
@@ -202,7 +203,7 @@ def peak_lines(views: Sequence[View]) -> list[str]:
 
 
 def attention_lines(views: Sequence[View]) -> list[str]:
-    """What other conventions of attention count of each cell, where they count less."""
+    """Return what other conventions of attention count of each cell, where they count less."""
     lines, shared = dict[str, None](), shared_variant(views)
     for view in views:
         row = view.headline or view.timed_row
@@ -220,7 +221,7 @@ def attention_lines(views: Sequence[View]) -> list[str]:
 
 
 def failed_lines(views: Sequence[View]) -> list[str]:
-    """Each cell that was not measured, with its status and reason; each that was, but has no ratio, with why."""
+    """Return each cell that was not measured, with its status and reason; each that was, but has no ratio, with why."""
     lines = []
     shared = shared_variant(views)
     for view in views:
@@ -237,7 +238,8 @@ def failed_lines(views: Sequence[View]) -> list[str]:
 
 
 def warning_lines(built: Built) -> list[str]:
-    """A line for each problem of the run's files, then one for each kind of warning and for works without a time.
+    """Return a line for each problem of the run's files, then one for each kind of warning and for works without a
+    time.
 
     A line has the first warning of its kind, with the numbers of all that differ in their numbers only, and the cells
     that have one. The worst come first, at most MOST_NOTES; the page has all.
@@ -269,7 +271,7 @@ def warning_lines(built: Built) -> list[str]:
 
 
 def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
-    """What a measured cell's works lack, and why; a failed cell's reason is reported once, for all of it."""
+    """Return what a measured cell's works lack, and why; a failed cell's reason is reported once, for all of it."""
     measured = {key_of(view.run) for view in built.views if view.measured}
     lacks: dict[tuple[str, int], list[str]] = {}
     for row in built.work_times:
@@ -279,7 +281,7 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
 
 
 def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]:
-    """The texts of one row of the table; below: lines under the model's name."""
+    """Return the texts of one row of the table; below: lines under the model's name."""
     row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
     if row is None or row.time_s is None:
         return [*start, *[DASH] * 5, verdict(view)]
@@ -297,7 +299,7 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]
 
 
 def _narrow(value: float) -> str:
-    """Three digits; in exponents where they take more room than a column has."""
+    """Write three digits; in exponents where they take more room than a column has."""
     text = digits(value)
     return text if len(text) <= _NARROW else f"{value:.1e}"
 
@@ -309,7 +311,7 @@ _MARKS = {PASS: "pass", FAIL: "FAIL", OPEN: "open"}
 
 
 def gates_text(gates: Sequence[Verdict], names: Mapping[str, str], width: int = WIDTH, colour: bool = False) -> str:
-    """A sentence, then a line a gate, below a failing one its cells. names: cell id → what a person calls it."""
+    """Return a sentence, then a line a gate, below a failing one its cells. names: cell id → what a person calls it."""
     count = {name: sum(gate.verdict == name for gate in gates) for name in _MARKS}
     failing = ", ".join(gate.gate for gate in gates if gate.verdict == FAIL)
     needed = ", ".join(gate.gate for gate in gates if gate.verdict == OPEN and gate.needed)

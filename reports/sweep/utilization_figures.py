@@ -83,7 +83,8 @@ _MOST_LANES = 84
 
 
 def figures(built: Built) -> dict[str, Figure]:
-    """File name → figure, of all rows of utilization.csv and, where passes were recorded, utilization_post2021.csv."""
+    """Return file name → figure, of all rows of utilization.csv and, where passes were recorded,
+    utilization_post2021.csv."""
     fractions = figure_panels.drawable(built.utilization, Utilization)
     of_the_post = figure_panels.drawable(built.post2021, Utilization)
     post2021 = by_method(of_the_post, post2021=True) if RECORDED_METHODS & set(of_the_post["method"]) else {}
@@ -91,7 +92,7 @@ def figures(built: Built) -> dict[str, Figure]:
 
 
 def by_model(frame: pd.DataFrame) -> dict[str, Figure]:
-    """File name → figure: utilization by model and precision, and by batch size where there are several.
+    """Return file name → figure: utilization by model and precision, and by batch size where there are several.
 
     frame: rows of utilization.csv. Empty without cells. Draw and render inside `style.theme()`.
     """
@@ -121,7 +122,7 @@ def by_model(frame: pd.DataFrame) -> dict[str, Figure]:
 
 
 def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figure]:
-    """File name → figure: one for each precision and variant, one panel a batch size; {} without cells.
+    """Return file name → figure: one for each precision and variant, one panel a batch size; {} without cells.
 
     frame: rows of utilization.csv, or with `post2021` of utilization_post2021.csv.
     """
@@ -137,7 +138,8 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
 
 
 def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
-    """One row a point and ceiling; cells that were repeated are one at their mean. point: what sets points apart.
+    """Return one row a point and ceiling; cells that were repeated are one at their mean. point: what sets points
+    apart.
 
     `low` and `high` are the interval that is drawn: of a cell that was measured once that of any window of the run,
     where it is known; repeats of one point show by their own intervals how far windows are apart.
@@ -164,7 +166,8 @@ def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
 
 
 def headline(rows: pd.DataFrame) -> str:
-    """The first denominator that the most rows have a ratio over; where none has, the last that there are rows of."""
+    """Return the first denominator that the most rows have a ratio over; where none has, the last that there are rows
+    of."""
     known = rows.dropna(subset=["utilization_ratio"])["denominator"].value_counts()
     if divided := [name for name in HEADLINES if name in known]:
         return max(divided, key=lambda name: int(known[name]))
@@ -173,13 +176,13 @@ def headline(rows: pd.DataFrame) -> str:
 
 
 def _best_first(points: pd.DataFrame) -> list[str]:
-    """The rows of a figure; those without any utilization last."""
+    """Return the rows of a figure; those without any utilization last."""
     best = points.groupby("row", sort=False)["value"].max().fillna(-1.0)
     return [str(name) for name in best.sort_values(ascending=False, kind="stable").index]
 
 
 def _lanes(frame: pd.DataFrame) -> list[str]:
-    """The lane of each row: its method, a theory with its counter; empty for what is not shown."""
+    """Return the lane of each row: its method, a theory with its counter; empty for what is not shown."""
     sources = set(frame.loc[frame["method"] == "theory", "numerator_source"])
     main = [name for name in MAIN_COUNTERS if name in sources] or sorted(sources)[:1]
     named = {"theory": {source: f"theory, {source}" for source in main}, "theory_as_published": {}} if sources else {}
@@ -188,8 +191,8 @@ def _lanes(frame: pd.DataFrame) -> list[str]:
 
 
 def _pages(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(what sets it apart from the first, in words; its points) of a page for each precision and variant, and of more
-    where models or batch sizes do not fit on one."""
+    """Yield (what sets it apart from the first, in words; its points) of a page for each precision and variant, and of
+    more where models or batch sizes do not fit on one."""
     several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
     for (precision, variant), own in figure_panels.groups(points, "precision", "variant"):
         parts = [precision] if several["precision"] else []
@@ -225,7 +228,7 @@ def _of(points: pd.DataFrame) -> str:
 
 
 def _peaks(points: pd.DataFrame, start: str = ", of ") -> str:
-    """The peak of these points, a range where those of cells differ; "" where none is known."""
+    """Return the peak of these points, a range where those of cells differ; "" where none is known."""
     peaks = (points["lowest_peak"].min(), points["peak"].max())
     sizes = dict.fromkeys(si(peak, "FLOP/s") for peak in peaks if not math.isnan(peak))
     return f"{start}{' to '.join(sizes)}" if sizes else ""
@@ -239,7 +242,7 @@ def _row_panels(
     below: Sequence[str],
     rows: Sequence[str],
 ) -> Figure:
-    """One panel a batch size, one row a model, the series above one another; best model on top.
+    """Draw one panel a batch size, one row a model, the series above one another; best model on top.
 
     rows: those of this page; axes and legend are those of all points.
     """
@@ -256,7 +259,7 @@ def _row_panels(
 def _batch_panels(
     points: pd.DataFrame, looks: figure_style.Looks, marks: Sequence[Any], below: str, rows: Sequence[str]
 ) -> Figure:
-    """One panel a model, batch size across, one line a series. rows: those of this page."""
+    """Draw one panel a model, batch size across, one line a series. rows: those of this page."""
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
     figure, panels, spare = figure_panels.batch_panels(rows, batches, share_y=True)
     for axes, row in zip(panels, rows, strict=True):
@@ -271,8 +274,8 @@ _WIDEST = 1.5
 
 
 def _percent_axes(panels: Sequence[Axes], points: pd.DataFrame, *, upwards: bool = False) -> None:
-    """Percent across or upwards, from zero to a little above the largest interval; a line at 100 % where it comes near.
-    Intervals so wide that they would press the points together leave the panel."""
+    """Draw percent across or upwards, from zero to a little above the largest interval; a line at 100 % where it comes
+    near. Intervals so wide that they would press the points together leave the panel."""
     best, widest = 100 * points["value"].max(), 100 * points["high"].max()
     top = float(1.08 * max(best, min(widest, _WIDEST * best))) if best > 0 else 100.0
     for axes in panels:
@@ -283,8 +286,8 @@ def _percent_axes(panels: Sequence[Axes], points: pd.DataFrame, *, upwards: bool
 
 
 def _ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: figure_style.Looks) -> None:
-    """Ratios in percent with their intervals, a row for each of `rows` and in it a lane for each series; words where
-    there is none, once where all of a row lack it for one reason.
+    """Draw ratios in percent with their intervals, a row for each of `rows` and in it a lane for each series; words
+    where there is none, once where all of a row lack it for one reason.
 
     points: columns row, series, value, low, high, status.
     """
@@ -307,7 +310,8 @@ def _ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: fi
 
 
 def _ratio_lines(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
-    """Ratios in percent over the batch size, a line for each series; words hang from the top where there is none."""
+    """Draw ratios in percent over the batch size, a line for each series; words hang from the top where there is
+    none."""
     gaps: list[tuple[float, str, Any]] = []
     for series, (colour, marker) in looks.items():
         own = points[points["series"] == series].sort_values("batch_size")
@@ -319,7 +323,7 @@ def _ratio_lines(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) ->
 
 
 def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
-    """The points that have a value, in percent."""
+    """Return the points that have a value, in percent."""
     known = points.dropna(subset=["value"])
     return known.assign(**{name: 100 * known[name] for name in ("value", "low", "high")})
 
@@ -341,7 +345,7 @@ _DECADE = 8.0
 
 
 def epoch_times(passes: Sequence[WorkTime]) -> dict[str, Figure]:
-    """File name → figure; {} without epochs. passes: of a run."""
+    """Return file name → figure; {} without epochs. passes: of a run."""
     rows = figure_panels.drawable([row for row in passes if row.work == "epoch"], WorkTime)
     if rows.empty:
         return {}
@@ -352,7 +356,7 @@ def epoch_times(passes: Sequence[WorkTime]) -> dict[str, Figure]:
 
 
 def _epoch_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a model, variant, precision and batch size."""
+    """Return one row a model, variant, precision and batch size."""
     columns = [f"{prefix}{name}" for prefix in SERIES for name in ("time_s", "low_s", "high_s")]
     how = {"time_s": "mean", "low_s": "min", "high_s": "max"}
     aggregated = {name: (name, how[name.removeprefix("profiled_").removeprefix("real_")]) for name in columns}
@@ -386,7 +390,7 @@ def _epoch_figure(points: pd.DataFrame, images: Sequence[int], models: Sequence[
 
 
 def _epoch_panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
-    """Lines over the batch size; words hang from the top where there is no time."""
+    """Draw lines over the batch size; words hang from the top where there is no time."""
     gaps: list[tuple[float, str, Any]] = []
     for precision, (colour, marker) in looks.items():
         own = points[points["precision"] == precision].sort_values("batch_size")

@@ -26,7 +26,7 @@ OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
 
 
 def completeness(trace: TraceView) -> str:
-    """What the totals are of, and whether calls that were taken out of the recording would be noticed."""
+    """Return what the totals are of, and whether calls that were taken out of the recording would be noticed."""
     if trace.cleaned.missing:
         return "of the calls recorded; some are missing"
     if not trace.numbered:
@@ -36,7 +36,8 @@ def completeness(trace: TraceView) -> str:
 
 
 def partial_lines(trace: TraceView) -> list[str]:
-    """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
+    """Return why a phase has no total: calls that are missing, and how many have no count in any state, and their
+    time."""
     lines: dict[str, None] = {}
     for sign in trace.cleaned.missing:
         phase = "forward" if sign.phase == "loss" else sign.phase
@@ -60,7 +61,7 @@ def partial_lines(trace: TraceView) -> list[str]:
 
 
 def outside_lines(trace: TraceView) -> list[str]:
-    """Products that are in no phase's total: how many, what they count, how long they ran."""
+    """Return products that are in no phase's total: how many, what they count, how long they ran."""
     lines = []
     for name, outside in trace.cleaned.outside_phases.items():
         if outside.calls:
@@ -74,13 +75,14 @@ def outside_lines(trace: TraceView) -> list[str]:
 
 
 def without_count(instance: OperationInstance) -> bool:
-    """Whether an operation is a product, or an operator that is not known and may be one, and has no count."""
+    """Return whether an operation is a product, or an operator that is not known and may be one, and has no count."""
     is_product = instance.kind in PRODUCTS or instance.reason in WITHOUT_COUNT
     return is_product and instance.repaired_flop is None
 
 
 def unexplained_lines(trace: TraceView) -> list[str]:
-    """The share of time that nothing explains, what is not counted, and what no call or name tells anything of."""
+    """Return the share of time that nothing explains, what is not counted, and what no call or name tells anything
+    of."""
     cleaned = trace.cleaned
     ratio = cleaned.unexplained_time_ratio
     share = "unknown" if ratio is None else f"{percent(ratio)} of the time of kernels that make products by their name"
@@ -103,7 +105,7 @@ def unexplained_lines(trace: TraceView) -> list[str]:
 
 
 def names_without_count(trace: TraceView) -> list[str]:
-    """The name of each operation that has no count and may be a product."""
+    """Return the name of each operation that has no count and may be a product."""
     cleaned = trace.cleaned
     return [
         *(i.name for i in cleaned.instances if without_count(i)),
@@ -112,7 +114,7 @@ def names_without_count(trace: TraceView) -> list[str]:
 
 
 def verdict(trace: TraceView, device: Device | None, shown: Timeline | None) -> str:
-    """What a step needs, how long the device worked, how fast its products ran, and the step's utilization."""
+    """Return what a step needs, how long the device worked, how fast its products ran, and the step's utilization."""
     parts = []
     if shown is not None:
         what = "operators" if shown.calls else "the device"
@@ -136,7 +138,7 @@ def verdict(trace: TraceView, device: Device | None, shown: Timeline | None) -> 
 
 
 def utilization_line(trace: TraceView, device: Device | None, shown: Timeline | None) -> str:
-    """The utilization of the step that is shown, or why there is none."""
+    """Return the utilization of the step that is shown, or why there is none."""
     used = utilization(trace, device, shown)
     if used.ratio is None:
         return f"no utilization: {used.reason}"
@@ -146,7 +148,8 @@ def utilization_line(trace: TraceView, device: Device | None, shown: Timeline | 
 
 
 def rate_lines(trace: TraceView, device: Device | None) -> list[str]:
-    """How fast the products ran that have a count, of which share of the time that is, and what cannot be so fast."""
+    """Return how fast the products ran that have a count, of which share of the time that is, and what cannot be so
+    fast."""
     if device is None:
         return []
     cleaned = trace.cleaned
@@ -167,7 +170,7 @@ def rate_lines(trace: TraceView, device: Device | None) -> list[str]:
 
 
 def impossible(trace: TraceView, device: Device | None) -> list[str]:
-    """A line for each tensor unit whose products ran faster than its dense peak.
+    """Return a line for each tensor unit whose products ran faster than its dense peak.
 
     None where kernels found no operation: some of these products' time may be theirs.
     """
@@ -178,7 +181,7 @@ def impossible(trace: TraceView, device: Device | None) -> list[str]:
 
 
 def _rate_line(rate: Rate, lost: int = 0) -> str:
-    """lost: kernels without an operation."""
+    """Write the line. lost: kernels without an operation."""
     peak = f"{si(rate.peak_flop_per_s, 'FLOP/s')}"
     text = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
     if not rate.mark:

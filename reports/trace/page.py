@@ -47,7 +47,7 @@ _TEXT_COLUMNS = frozenset(("after", "before", "the host", "begins at"))
 
 
 def to_html(trace: TraceView, device: Device | None = None) -> str:
-    """The whole document. device: whose peaks the rates are divided by; None: none are known."""
+    """Return the whole document. device: whose peaks the rates are divided by; None: none are known."""
     shown = timeline(trace)
     named, holds = heading(trace)
     counts = (

@@ -20,7 +20,7 @@ MOST_ROWS = 8
 
 
 def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) -> str:
-    """Everything a person is shown."""
+    """Write everything a person is shown."""
     parts: list[Part] = [*(strong(line) for line in headings(report)), "", ranks_table(report.ranks), ""]
     if len(report.ranks) > MOST_RANKS:
         parts += [f"{len(report.ranks) - MOST_RANKS} ranks more are in --format json.", ""]
@@ -34,7 +34,7 @@ def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) ->
 
 
 def ranks_document(report: RanksReport) -> dict[str, Any]:
-    """The JSON document: seconds and FLOP of a step on average; None for unknown."""
+    """Return the JSON document: seconds and FLOP of a step on average; None for unknown."""
     return {
         "ranks": [
             {
@@ -64,7 +64,7 @@ def ranks_document(report: RanksReport) -> dict[str, Any]:
 
 
 def headings(report: RanksReport) -> list[str]:
-    """How many ranks and steps, how long a step is, what it is spent on, and who is waited for."""
+    """Return how many ranks and steps, how long a step is, what it is spent on, and who is waited for."""
     of = f" of {report.world_size}" if report.world_size and report.world_size != len(report.ranks) else ""
     steps = f"{len(report.steps)} steps" if report.steps else "no step that all have marked"
     window = sum(row.time.window_s for row in report.ranks)
@@ -92,7 +92,7 @@ def headings(report: RanksReport) -> list[str]:
 
 
 def ranks_table(rows: Sequence[RankSummary], most: int = MOST_RANKS) -> TextTable:
-    """A row a rank, of a step on average; of more than `most` those that compute and idle longest."""
+    """Return a row a rank, of a step on average; of more than `most` those that compute and idle longest."""
     columns = [TableColumn(name, right=True) for name in ("rank", "step", "compute", "exposed", "overlapped")]
     columns += [TableColumn("copies", right=True, rank=3), TableColumn("idle", right=True)]
     columns += [
@@ -119,7 +119,7 @@ def _cells(row: RankSummary) -> list[str]:
 
 
 def waits_table(report: RanksReport, most: int | None = MOST_ROWS) -> TextTable:
-    """The longest waits; None: all."""
+    """Return the longest waits; None: all."""
     rows = [
         [str(wait.rank), str(wait.for_rank), si_time(wait.wait_s), digits(wait.collectives)]
         for wait in report.waits[:most]
@@ -129,7 +129,7 @@ def waits_table(report: RanksReport, most: int | None = MOST_ROWS) -> TextTable:
 
 
 def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
-    """A row a kind and size of group."""
+    """Return a row a kind and size of group."""
     groups: dict[tuple[str, int | None], list[CollectiveTotal]] = {}
     for total in totals:
         groups.setdefault((total.kind, total.group_size), []).append(total)
@@ -154,7 +154,7 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
 
 
 def notes(report: RanksReport) -> list[str]:
-    """What is not known, and the recordings' problems."""
+    """Return what is not known, and the recordings' problems."""
     lines = []
     if moved := [shift for shift in report.shifts if shift.shift_s]:
         most = max(moved, key=lambda shift: abs(shift.shift_s))
@@ -173,7 +173,7 @@ def notes(report: RanksReport) -> list[str]:
 
 
 def ranks_html(report: RanksReport) -> str:
-    """The whole document."""
+    """Return the whole document."""
     named, sentence, *more = headings(report)
     ranks = ranks_table(report.ranks, len(report.ranks))
     sections = (

@@ -76,7 +76,8 @@ class Rate:
 
 
 def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device: Device) -> tuple[Rate, ...]:
-    """One rate a unit, the most FLOP first. Products without a count, kernels' time or a known peak are left out."""
+    """Return one rate a unit, the most FLOP first. Products without a count, kernels' time or a known peak are left
+    out."""
     rounded = _rounded(kernels) if "tf32" in device.peaks else set()
     products_of: dict[str, list[OperationInstance]] = {}
     for instance in instances:
@@ -94,14 +95,14 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
 
 
 def overall_ratio(rates: Sequence[Rate]) -> float | None:
-    """Σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
+    """Return σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
     time_s = sum(rate.time_s for rate in rates)
     ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in rates)
     return ideal_s / time_s if ideal_s and time_s > 0 else None
 
 
 def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | None, float | None]:
-    """Which share of the time rates are of: that of kernels that make products, and of all; None: no such time.
+    """Return which share of the time rates are of: that of kernels that make products, and of all; None: no such time.
 
     Of a call the kernels that make products are those that say so by their names, else all.
     """
@@ -145,7 +146,7 @@ class TraceUtilization:
 
 
 def utilization(trace: TraceView, device: Device | None, shown: Timeline | None) -> TraceUtilization:
-    """The utilization of the step that is shown, or as much as is known, with the reason."""
+    """Return the utilization of the step that is shown, or as much as is known, with the reason."""
     cleaned, kernels = trace.cleaned, trace.cleaned.kernels
     if shown is None or not shown.length_ns:
         return TraceUtilization("no step has a known time")
@@ -177,7 +178,7 @@ def utilization(trace: TraceView, device: Device | None, shown: Timeline | None)
 
 
 def _unit(instance: OperationInstance, rounded: set[int]) -> str:
-    """The unit that ran a product; "" where its dtypes are not known."""
+    """Return the unit that ran a product; "" where its dtypes are not known."""
     dtype = next((word for word in map(torch_dtype, instance.input_dtypes) if word), "")
     try:
         return unit_of(dtype, PRECISIONS["tf32" if instance.index in rounded else "fp32"], "cuda")
@@ -186,7 +187,7 @@ def _unit(instance: OperationInstance, rounded: set[int]) -> str:
 
 
 def _rounded(kernels: pd.DataFrame) -> set[int]:
-    """Indices of instances one of whose kernels says that it rounds to TF32."""
+    """Return indices of instances one of whose kernels says that it rounds to TF32."""
     return set(kernels["instance"][named(kernels["name"], _TF32.search)].tolist())
 
 
@@ -195,7 +196,7 @@ GROUPS = {"kernels_by_time": ("name", "phase"), "modules_by_time": ("module", "p
 
 
 def time_shares(kernels: pd.DataFrame, columns: Sequence[str]) -> list[dict[Any, Any]]:
-    """A row for each group, the longest first: name, phase, kernels (how many), time_s (of all of them in the
+    """Return a row for each group, the longest first: name, phase, kernels (how many), time_s (of all of them in the
     recording), time_ratio (of all kernels' time); [] where no times were recorded.
 
     kernels: the table of a cleaned recording. columns: "phase" alone, or a column of names and "phase". Rows that are

@@ -92,7 +92,8 @@ _NAME_LETTERS = 26
 
 
 def document(trace: TraceView, device: Device | None = None) -> dict[str, Any]:
-    """The JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as of `to_text`."""
+    """Return the JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as of
+    `to_text`."""
     cleaned, shown = trace.cleaned, timeline(trace)
     used = utilization(trace, device, shown)
     step: dict[str, Any] | None = None
@@ -174,14 +175,14 @@ def document(trace: TraceView, device: Device | None = None) -> dict[str, Any]:
 
 
 def _outside(outside: Outside) -> dict[str, Any]:
-    """Products that are in no phase's total, and what is known of them by state."""
+    """Return products that are in no phase's total, and what is known of them by state."""
     fields = ("flop", "at_least", "unknown_calls")
     by_state = {name: {state: getattr(outside.totals[state], name) for state in STATES} for name in fields}
     return {"calls": outside.calls, **by_state, "time_s": outside.time_s}
 
 
 def _by_phase(trace: TraceView, what: str) -> dict[str, dict[str, Any]]:
-    """State → phase → one field of its total: the shape of the totals."""
+    """Return state → phase → one field of its total: the shape of the totals."""
     totals = trace.cleaned.phase_totals
     return {
         state: {f"{phase}_flop": getattr(totals[state][f"{phase}_flop"], what) for phase in PHASES} for state in STATES
@@ -189,7 +190,7 @@ def _by_phase(trace: TraceView, what: str) -> dict[str, dict[str, Any]]:
 
 
 def kernels_csv(trace: TraceView) -> str:
-    """The table of kernels as CSV, made column by column: a recording may hold millions.
+    """Return the table of kernels as CSV, made column by column: a recording may hold millions.
 
     Starts are since the recording's, times are in seconds; unknown is empty.
     """
@@ -200,7 +201,7 @@ def kernels_csv(trace: TraceView) -> str:
 
 
 def _known(column: pd.Series[Any]) -> list[Any]:
-    """The values of a column; -1 (as recordings say unknown) and NaN are None."""
+    """Return the values of a column; -1 (as recordings say unknown) and NaN are None."""
     unknown = column.isna()
     if column.dtype.kind == "i":
         unknown |= column < 0
@@ -215,7 +216,7 @@ def _total(trace: TraceView, state: str, phase: str) -> PhaseTotal:
 
 
 def to_text(trace: TraceView, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
-    """Everything a person is shown. device: whose peaks the rates are divided by; None: none are known."""
+    """Write everything a person is shown. device: whose peaks the rates are divided by; None: none are known."""
     parts: list[Part] = [strong(line) for line in heading(trace)]
     parts += [
         "",
@@ -247,7 +248,7 @@ def to_text(trace: TraceView, device: Device | None = None, width: int = WIDTH, 
 
 
 def heading(trace: TraceView) -> list[str]:
-    """What was recorded, on what, how long."""
+    """Return what was recorded, on what, how long."""
     counts = kernel_counts(trace.cleaned.kernels)
     kernels = trace.cleaned.kernels
     calls = bool((kernels["what"] == "call").any())
@@ -263,7 +264,8 @@ def heading(trace: TraceView) -> list[str]:
 
 
 def totals_table(trace: TraceView) -> TextTable:
-    """FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of it has no count."""
+    """Return FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of it has no
+    count."""
     of = "a step" if trace.steps else "in all"
     again = _total(trace, "repaired", "recompute")
     shown = [phase for phase in PHASES if phase != "recompute" or again.flop or again.unknown_calls]
@@ -288,7 +290,7 @@ def totals_table(trace: TraceView) -> TextTable:
 
 
 def ratios_table(trace: TraceView) -> TextTable:
-    """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
+    """Return backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
 
     A ratio of which a side has a call without a count, or lacks calls, is unknown.
     """
@@ -306,7 +308,7 @@ def ratios_table(trace: TraceView) -> TextTable:
 
 
 def kind_ratios(trace: TraceView) -> Iterator[dict[str, Any]]:
-    """Each kind of operation with a backward pass, the largest first: its forward and backward calls, backward ÷
+    """Yield each kind of operation with a backward pass, the largest first: its forward and backward calls, backward ÷
     forward FLOP by state. Calls that may be products and have no count are of a kind, too."""
     kinds: dict[str, list[OperationInstance]] = {}
     for instance in trace.cleaned.instances:
@@ -325,14 +327,14 @@ def kind_ratios(trace: TraceView) -> Iterator[dict[str, Any]]:
 
 
 def faults_text(trace: TraceView) -> str:
-    """What stands above the table of faults."""
+    """Return what stands above the table of faults."""
     if has_states(trace):
         return "Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."
     return "What the recording lacks or has twice, in the whole of it."
 
 
 def faults_table(trace: TraceView) -> TextTable:
-    """One line a reason: how many operations, how many FLOP, and what it is."""
+    """Return one line a reason: how many operations, how many FLOP, and what it is."""
     rows = [
         [reason, str(operations), _flop(flop, None, signed=True), REASONS.get(reason, "")]
         for reason, operations, flop in trace.cleaned.faults
@@ -350,7 +352,7 @@ def faults_table(trace: TraceView) -> TextTable:
 
 
 def largest_text(trace: TraceView) -> str:
-    """What stands above the table of the largest operations."""
+    """Return what stands above the table of the largest operations."""
     if has_states(trace):
         return "The largest operations; found: how often each of its products was counted, 1 is right."
     return "The largest operations, equal ones on one line; FLOP of one."
@@ -359,7 +361,7 @@ def largest_text(trace: TraceView) -> str:
 def largest_table(
     trace: TraceView, most: int = _LARGEST, rated: bool = False, device: Device | None = None
 ) -> TextTable:
-    """The operations with the most FLOP, found or true, equal ones on one line with their number.
+    """Return the operations with the most FLOP, found or true, equal ones on one line with their number.
 
     rated: equal ones whose longest kernel is the same, with it, its FLOP/s and share of the peak.
     """
@@ -397,7 +399,8 @@ def largest_table(
 
 
 def time_tables(trace: TraceView, most: int = _LONGEST, letters: int = _KERNEL_LETTERS) -> dict[str, TextTable]:
-    """Where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest first."""
+    """Return where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest
+    first."""
     heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
     if trace.cleaned.kernels["what"].isin(("memcpy", "memset")).any():
         heads["kernels_by_time"] = "longest kernels and copies"
@@ -422,8 +425,8 @@ def time_tables(trace: TraceView, most: int = _LONGEST, letters: int = _KERNEL_L
 def largest(
     instances: Iterable[OperationInstance], states: bool = True, kernel_of: Mapping[int, str] | None = None
 ) -> list[list[OperationInstance]]:
-    """Operations alike in everything but the step, those with the most FLOP together first. states: those that were
-    found with other numbers are not alike. kernel_of: index → longest kernel, without which none is asked for."""
+    """Return operations alike in everything but the step, those with the most FLOP together first. states: those that
+    were found with other numbers are not alike. kernel_of: index → longest kernel, without which none is asked for."""
     groups: dict[str, list[OperationInstance]] = {}
     for i in instances:
         numbers = (i.raw_flop if states else None, i.expected_flop, (kernel_of or {}).get(i.index))
@@ -438,14 +441,14 @@ def largest(
 
 
 def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = False) -> str:
-    """So many digits with a prefix, of one step: 1570248000000, 6 → "261.71 G"."""
+    """Write so many digits with a prefix, of one step: 1570248000000, 6 → "261.71 G"."""
     if flop is None:
         return DASH
     return f"{'+' if signed and flop > 0 else ''}{si(flop / (steps or 1), '', count)}"
 
 
 def _at_least(total: PhaseTotal, steps: int | None) -> str:
-    """A total; of one that leaves calls out what it is at least."""
+    """Return a total; of one that leaves calls out what it is at least."""
     if total.flop is None and total.at_least is not None:
         return f"at least {_flop(total.at_least, steps)}" if total.at_least else "unknown"
     return _flop(total.flop, steps)

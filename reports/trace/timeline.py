@@ -56,21 +56,22 @@ class TraceView:
 
 
 def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
-    """Kernels (of a recording without a device: operator calls) that were read, and how many found their operation."""
+    """Return kernels (of a recording without a device: operator calls) that were read, and how many found their
+    operation."""
     rows = kernels[kernels["what"].isin(("kernel", "call"))]
     attributed = int(((rows["call"] >= 0) | (rows["instance"] >= 0)).sum())
     return {"read": len(rows), "attributed": attributed, "unattributed": len(rows) - attributed}
 
 
 def has_states(trace: TraceView) -> bool:
-    """Whether there is something to compare the count with: FLOP that the recording itself gives its kernels, or those
-    of PyProf's rule where they are asked for."""
+    """Return whether there is something to compare the count with: FLOP that the recording itself gives its kernels, or
+    those of PyProf's rule where they are asked for."""
     return trace.pyprof_rule or trace.source == "pyprof"
 
 
 def kernel_label(name: str, letters: int = 10_000) -> str:
-    """A kernel's name to be read: without its parameters and ATen's namespaces, and cut at its end, since names begin
-    with what differs.
+    """Return a kernel's name to be read: without its parameters and ATen's namespaces, and cut at its end, since names
+    begin with what differs.
 
     "void at::native::vectorized_elementwise_kernel<4, AddFunctor<float> >(int, float*)" →
     "vectorized_elementwise_kernel<4, AddFunctor<float> >".
@@ -134,8 +135,8 @@ class Timeline:
 
 
 def timeline(trace: TraceView) -> Timeline | None:
-    """The middle one of the steps all of whose kernels have a usable duration; None where there is none, or where no
-    kernel has a time of day."""
+    """Return the middle one of the steps all of whose kernels have a usable duration; None where there is none, or
+    where no kernel has a time of day."""
     kernels = trace.cleaned.kernels
     kernels = kernels[(kernels["start_ns"] >= 0) & ~kernels["fault"].isin(NO_STEP_TIME)]
     step_of = {
@@ -183,7 +184,7 @@ def _covered(rows: pd.DataFrame, end: int) -> int:
 
 
 def _window(kernels: pd.DataFrame, steps: pd.Series[float], untimed: set[float]) -> tuple[int, int, int | None] | None:
-    """Where the step nearest to the middle begins and ends, ns, and its number.
+    """Return where the step nearest to the middle begins and ends, ns, and its number.
 
     untimed: steps with a kernel without a usable duration, which are not shown. Where there are some, a last step is
     not either: it seems shorter than it is, since no later kernel ends it.
@@ -203,7 +204,7 @@ def _window(kernels: pd.DataFrame, steps: pd.Series[float], untimed: set[float])
 
 
 def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap, ...]:
-    """The longest times in which nothing ran."""
+    """Return the longest times in which nothing ran."""
     start = shown["start_ns"].to_numpy(np.int64)
     stop = np.minimum(start + shown["time_ns"].to_numpy(np.int64), end)
     reach = np.maximum.accumulate(stop)
@@ -226,14 +227,15 @@ def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap
 
 
 def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
-    """What was recorded of the host between two times: the two names that took most of it, with their time in it."""
+    """Return what was recorded of the host between two times: the two names that took most of it, with their time in
+    it."""
     within = (host["start_ns"] + host["time_ns"]).clip(upper=end) - host["start_ns"].clip(lower=begin)
     longest = host.assign(ns=within)[within > 0].groupby("name")["ns"].sum().nlargest(_HOST_NAMES)
     return ", ".join(f"{fitting(str(name), _NAME_LETTERS)} {si_time(ns / 1e9)}" for name, ns in longest.items())
 
 
 def sentence(timeline: Timeline) -> str:
-    """What is shown, and how much of it something ran."""
+    """Return what is shown, and how much of it something ran."""
     what = "operators" if timeline.calls else "kernels"
     where = "The whole recording" if timeline.step is None else f"Step {timeline.step}, one of {timeline.steps} marked"
     where += ", from its first kernel to the end of its last" if timeline.is_last and not timeline.calls else ""

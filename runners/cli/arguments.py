@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(given, namespace)
 
     def format_help(self) -> str:
-        """Formats as argparse does, without the rare options."""
+        """Format as argparse does, without the rare options."""
         for action in self._actions:
             action.help = argparse.SUPPRESS if action.dest in self.rare else action.help
         return super().format_help()
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, choice_error("value", value, action.choices))
 
     def _unknown_option(self, message: str) -> str | None:
-        """argparse's "unrecognized arguments: --fromat csv" with the nearest option; None for other messages."""
+        """Return argparse's "unrecognized arguments: --fromat csv" with the nearest option; None for other messages."""
         label, _, rest = message.partition(": ")
         if label != "unrecognized arguments" or not rest:
             return None
@@ -99,7 +99,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
-    """One line for a name that is none of the valid ones: "unknown KIND: expected A, B or C, got 'X', nearest A".
+    """Return one line for a name that is none of the valid ones: "unknown KIND: expected A, B or C, got 'X', nearest
+    A".
 
     A long list is shortened to its first names; the nearest is looked for in all of them.
     """
@@ -110,7 +111,7 @@ def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
 
 
 def number(kind: type[int] | type[float], low: float | None = None, high: float | None = None) -> Callable[[str], Any]:
-    """A `type=` that accepts numbers of this kind from low to high, and says so otherwise."""
+    """Return a `type=` that accepts numbers of this kind from low to high, and says so otherwise."""
     wanted = "a whole number" if kind is int else "a number"
     if low is not None:
         wanted += f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
@@ -130,18 +131,19 @@ def number(kind: type[int] | type[float], low: float | None = None, high: float 
 
 
 def precision(text: str) -> str:
-    """A `type=` for a precision by its name or a short one; `choices` checks it."""
+    """Return a `type=` for a precision by its name or a short one; `choices` checks it."""
     return SHORT_PRECISIONS.get(text, text)
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """A `type=` for whole numbers of at least 1, separated by commas, each once."""
+    """Return a `type=` for whole numbers of at least 1, separated by commas, each once."""
     convert = number(int, 1)
     return tuple(dict.fromkeys(convert(part.strip()) for part in text.removesuffix(",").split(",")))
 
 
 def share(text: str) -> float:
-    """A `type=` for a limit by which something may be larger: "2%" is 0.02. A bare number but 0 may mean either."""
+    """Return a `type=` for a limit by which something may be larger: "2%" is 0.02. A bare number but 0 may mean
+    either."""
     number_text, percent_sign, rest = text.strip().partition("%")
     try:
         ratio = float(number_text) / 100
@@ -153,7 +155,7 @@ def share(text: str) -> float:
 
 
 def sizes(text: str) -> dict[str, int]:
-    """A `type=` for sizes by name: "hidden=256,seq=20"."""
+    """Return a `type=` for sizes by name: "hidden=256,seq=20"."""
     by_name: dict[str, int] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
@@ -176,7 +178,7 @@ class Together(argparse.Action):
 def names(
     kind: str, valid: Sequence[str] | None = None, short: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[str], tuple[str, ...]]:
-    """A `type=` for a comma-separated list without repetition; with `valid`, each must be one of these names.
+    """Return a `type=` for a comma-separated list without repetition; with `valid`, each must be one of these names.
 
     short: another spelling → the name.
     """
@@ -208,12 +210,12 @@ class _Formatter(argparse.HelpFormatter):
         super().__init__(prog, **{**settings, "width": width, "max_help_position": 32})
 
     def _format_usage(self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any) -> str:
-        """argparse's for the positional ones, with one word for the options, which are listed below."""
+        """Return argparse's for the positional ones, with one word for the options, which are listed below."""
         positional = [action for action in actions if not action.option_strings]
         return super()._format_usage(usage, positional, *rest).rstrip() + " [options]\n\n"
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
-        """argparse's, with a list's name once."""
+        """Return argparse's, with a list's name once."""
         text = super()._format_args(action, default_metavar)
         return text.split(" [")[0] if action.nargs == argparse.ONE_OR_MORE and action.option_strings else text
 

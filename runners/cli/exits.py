@@ -53,8 +53,8 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def as_mistake(*kinds: type[Exception], about: str = "") -> Iterator[None]:
-    """Around what raises exceptions of these kinds for what the caller asked: they become a Mistake. about: the words
-    before theirs, such as "--at: "."""
+    """Turn exceptions of these kinds, raised for what the caller asked, into a Mistake. about: the words before theirs,
+    such as "--at: "."""
     try:
         yield
     except kinds as fault:
@@ -62,12 +62,12 @@ def as_mistake(*kinds: type[Exception], about: str = "") -> Iterator[None]:
 
 
 def debugging() -> bool:
-    """Whether tracebacks and what workers print are shown: FLOPLEDGER_DEBUG=1 in the environment."""
+    """Return whether tracebacks and what workers print are shown: FLOPLEDGER_DEBUG=1 in the environment."""
     return os.environ.get(DEBUG, "0") not in ("", "0")
 
 
 def guarded(run: Callable[[], int], about: str = "") -> int:
-    """The exit code that `run` returns, or that of what it raises, which is reported in one line.
+    """Return the exit code that `run` returns, or that of what it raises, which is reported in one line.
 
     A `Mistake` exits at once, as the parser does. What nobody foresaw passes through while debugging, with its
     traceback. about: the words before that, such as the name of a file. A closed pipe passes through.
@@ -123,8 +123,8 @@ class _Stream:
 
 
 def _without_steering(text: str) -> str:
-    """What a terminal is shown: characters that steer it are written out, but for colours. Tables and JSON have the
-    names in the files of others as they are."""
+    """Return what a terminal is shown: characters that steer it are written out, but for colours. Tables and JSON have
+    the names in the files of others as they are."""
     parts = _COLOUR.split(text)
     parts[::2] = map(printable, parts[::2])
     return "".join(parts)
@@ -164,8 +164,9 @@ def open_streams() -> None:
 
 
 def exit_code(main: Callable[[], int]) -> int:
-    """What `main` returns; 130 where Ctrl-C came before it had begun; 141, as a shell has it, where whoever read stdout
-    has gone (`… | head`); 3 where stdout takes nothing more; 1 and what to install where a requirement is missing."""
+    """Return what `main` returns; 130 where Ctrl-C came before it had begun; 141, as a shell has it, where whoever read
+    stdout has gone (`… | head`); 3 where stdout takes nothing more; 1 and what to install where a requirement is
+    missing."""
     open_streams()
     try:
         code = main()

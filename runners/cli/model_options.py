@@ -52,12 +52,12 @@ CUSTOM_PEAK = number(float, 1e-6, 1e9)
 
 
 def several(kind: Callable[[str], Any], **settings: Any) -> dict[str, Any]:
-    """An option's settings for a list, separated by commas or spaces. kind: `type=` of each part."""
+    """Return an option's settings for a list, separated by commas or spaces. kind: `type=` of each part."""
     return {"nargs": "+", "action": Together, "type": kind, "choices": None, "metavar": "NAMES", **settings}
 
 
 def switches(text: str) -> tuple[bool, ...]:
-    """A `type=` for "off,on"."""
+    """Return a `type=` for "off,on"."""
     return tuple(name == "on" for name in names("setting", ("off", "on"))(text))
 
 
@@ -115,7 +115,7 @@ OF_WORKLOADS = ("suite", "optimizer")
 
 
 def _of_workloads() -> Options:
-    """Shared options that need the catalogue of workloads, which is not there for reports and recordings."""
+    """Return shared options that need the catalogue of workloads, which is not there for reports and recordings."""
     from workloads.catalogue.catalogue import OPTIMIZERS, OWN, SUITES
 
     text = "own: that of the model's source; none: gradients only (sgd)"
@@ -144,8 +144,8 @@ def add_options(group: Any, options: Options) -> None:
 def parser_of(
     name: str, description: str, groups: Mapping[str, Options], epilog: str | None = None, **settings: Any
 ) -> Parser:
-    """The parser of a command. name: after `python -m runners.`; groups: title → its options; "": those without one.
-    settings: more of argparse's."""
+    """Return the parser of a command. name: after `python -m runners.`; groups: title → its options; "": those without
+    one. settings: more of argparse's."""
     command_parser = Parser(prog=f"python -m runners.{name}", description=description, epilog=epilog, **settings)
     for title, options in groups.items():
         add_options(command_parser.add_argument_group(title) if title else command_parser, options)
@@ -169,7 +169,7 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 
 
 def hyper_of(options: Namespace) -> dict[str, Any]:
-    """What the factory takes beside the model."""
+    """Return what the factory takes beside the model."""
     texts = {name: value for name in TEXT_OPTIONS if (value := getattr(options, name))}
     return {**(options.hyper or {}), **texts}
 
@@ -182,7 +182,7 @@ WITH_KERNELS = {
 
 
 def read_recording(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
-    """The recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole.
+    """Return the recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole.
 
     part: what of it is wanted, as a recording that is not yet attributed; None: all.
     """

@@ -36,7 +36,7 @@ Page = Callable[[int, bool], str]
 
 
 def page_width(stream: TextIO | None = None) -> int:
-    """Columns of a page on this stream, stdout where none is given."""
+    """Return columns of a page on this stream, stdout where none is given."""
     stream = sys.stdout if stream is None else stream
     wanted = os.environ.get("COLUMNS", "")
     if wanted.isdecimal() and int(wanted):
@@ -51,7 +51,7 @@ def page_width(stream: TextIO | None = None) -> int:
 
 
 def has_colour(stream: TextIO | None = None) -> bool:
-    """Whether colours are shown there."""
+    """Return whether colours are shown there."""
     stream = sys.stdout if stream is None else stream
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -78,7 +78,8 @@ def show_answer(
 
 
 def json_text(document: Any) -> str:
-    """A document as JSON with the end of its last line. Raises ValueError for a number that is none or infinite."""
+    """Return a document as JSON with the end of its last line. Raises ValueError for a number that is none or
+    infinite."""
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -115,7 +116,7 @@ def reserve(path: Path) -> None:
 
 
 def put(path: Path, content: str | bytes, other_files: str = "") -> None:
-    """One file, and the directories above it; an equal one is left alone. Raises StoreFault."""
+    """Write one file, and the directories above it; an equal one is left alone. Raises StoreFault."""
     data = content.encode() if isinstance(content, str) else content
     with writing(path, other_files):
         disk.make_directory(disk.DISK, path.parent)
@@ -124,7 +125,7 @@ def put(path: Path, content: str | bytes, other_files: str = "") -> None:
 
 
 def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
-    """What `make` gives; None and a line in `faults` if it fails."""
+    """Return what `make` gives; None and a line in `faults` if it fails."""
     try:
         return make()
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
@@ -135,8 +136,8 @@ def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
 def put_figures(
     folder: Path, draw: Callable[[], Mapping[str, bytes]], faults: list[str], other_files: str = ""
 ) -> dict[str, str]:
-    """Figures in their folder, in place of those of an earlier report; name → SVG text. Where they cannot be drawn
-    there is a line in `faults`, and earlier ones stay. Raises StoreFault."""
+    """Write figures in their folder, in place of those of an earlier report; name → SVG text. Where they cannot be
+    drawn there is a line in `faults`, and earlier ones stay. Raises StoreFault."""
     drawn = attempt("figures", draw, faults) or {}
     for name, content in drawn.items():
         put(folder / name, content, other_files)
@@ -170,7 +171,7 @@ WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
 
 
 def instructed(message: str) -> str:
-    """What to install, where a message says that one of our requirements is missing; else the message."""
+    """Return what to install, where a message says that one of our requirements is missing; else the message."""
     name = match[1] if (match := re.search(r"No module named '(\w+)", message)) else ""
     if name in WITHOUT_TORCH:
         also = "; requirements-report.txt is enough for what needs no torch"
@@ -181,7 +182,7 @@ def instructed(message: str) -> str:
 
 
 def title(cell: Cell | Run) -> str:
-    """A cell in a few words."""
+    """Return a cell in a few words."""
     extra = [cell.layout] if cell.layout != Cell.layout else []
     extra += ["compiled"] if cell.compile else []
     extra += [cell.optimizer] if cell.optimizer != Cell.optimizer else []
@@ -191,12 +192,12 @@ def title(cell: Cell | Run) -> str:
 
 
 def replaces(stream: TextIO) -> bool:
-    """Whether what is written there can be replaced: on a terminal that is not a dumb one."""
+    """Return whether what is written there can be replaced: on a terminal that is not a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def passing(message: str) -> None:
-    """A line that the next one replaces, on a terminal only; "": none any more."""
+    """Print a line that the next one replaces, on a terminal only; "": none any more."""
     if replaces(sys.stderr):
         fitting = wrap(message, page_width(sys.stderr) - 1)[:1]
         print(f"\r\033[K{''.join(fitting)}", end="", file=sys.stderr, flush=True)
@@ -241,12 +242,12 @@ class Progress:
             self._bar.stop()
 
     def expect(self, planned_s: float) -> None:
-        """The least that all cells take together, by the plan; a log is told it."""
+        """Print the least that all cells take together, by the plan; a log is told it."""
         if self._bar is None and planned_s:
             self.say(f"{self._total} cell{'s' * (self._total != 1)}, at least {_duration_text(planned_s)} by the plan")
 
     def stage(self, cell: Cell, doing: str) -> None:
-        """What happens to a cell now; a terminal shows it, a log does not."""
+        """Show what happens to a cell now; a terminal shows it, a log does not."""
         if self._bar is not None:
             self._bar.update(0, description=f"{title(cell)}: {doing}")
 
@@ -267,7 +268,7 @@ class Progress:
         self.say(f"[{self._done}/{self._total}] {line}; {took}, {left} left")
 
     def say(self, text: str) -> None:
-        """A line about the sweep itself; on a terminal above what is replaced."""
+        """Print a line about the sweep itself; on a terminal above what is replaced."""
         if self._bar is None:
             print(printable(text), file=self._stream, flush=True)
         else:

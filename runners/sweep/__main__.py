@@ -63,7 +63,7 @@ LACKING = "its rows say why, --resume --retry failed measures those cells again"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     argv, process = list(sys.argv[1:] if arguments is None else arguments), rank_process(os.environ)
     if process is not None and process.rank:
         from runners.sweep.rank_peers import follow
@@ -99,14 +99,14 @@ def _terminated(_signal: int, _frame: object) -> None:
 
 
 def _what_is_left(options: argparse.Namespace) -> str:
-    """What is left of a sweep that ends early."""
+    """Return what is left of a sweep that ends early."""
     if not options.begun:
         return "nothing was measured"
     return f"what was measured is kept; next: python -m runners.sweep --resume {options.begun}"
 
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
-    """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
+    """Do everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     resumed = resumed_run(options)
     options.begun = resumed
     stored = stored_options(resumed)
@@ -128,7 +128,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 
 def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
-    """Where cells are measured. Raises ValueError where a cluster has no device for them."""
+    """Return where cells are measured. Raises ValueError where a cluster has no device for them."""
     from runners.sweep.executors import Executor, LocalSlots
     from runners.sweep.findings import SlotSettings
     from runners.sweep.session import Session
@@ -149,7 +149,7 @@ def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
 def _sweep_on(
     executor: Executor, options: argparse.Namespace, stored: dict[str, Any], resumed: Path | None, command: str
 ) -> int:
-    """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
+    """Plan, measure and report; return the exit code. Raises what `_sweep` does."""
     probed = executor.probe()
     grids = [_checked(grid, probed) for grid in grids_of(options, stored, probed)]
     model, precision = grids[0].models[0], grids[0].precisions[0]
@@ -194,8 +194,9 @@ def _sweep_on(
 
 
 def _checked(grid: Grid, probed: ProbeResult) -> Grid:
-    """A grid that can be measured, with its batches. Raises ValueError, one line, for one that cannot: a model of one's
-    own, of a library or of a file that cannot be built, images that cannot be read, or fewer than are asked for."""
+    """Return a grid that can be measured, with its batches. Raises ValueError, one line, for one that cannot: a model
+    of one's own, of a library or of a file that cannot be built, images that cannot be read, or fewer than are asked
+    for."""
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
         if not is_own(cell):
@@ -213,7 +214,7 @@ def _checked(grid: Grid, probed: ProbeResult) -> Grid:
 
 
 def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
-    """The grids to be measured after the first one: the others asked for, then those of earlier sessions."""
+    """Return the grids to be measured after the first one: the others asked for, then those of earlier sessions."""
     before = [*map(Grid.from_json, stored.get(EARLIER, [])), *([Grid.from_json(stored)] if stored else [])]
     all_grids = list(grids)
     all_grids += [grid for grid in before if grid not in all_grids]
@@ -221,7 +222,7 @@ def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
 
 
 def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
-    """What a person should know before the numbers come."""
+    """Return what a person should know before the numbers come."""
     from measure.device.environment import host_state
 
     lines, host = [], host_state()
@@ -241,8 +242,8 @@ def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
 def _store(
     options: argparse.Namespace, resumed: Path | None, stored: dict[str, Any], probed: ProbeResult, command: str
 ) -> Store:
-    """The run directory, new or gone on with. stored: options for a new one's manifest. Raises ValueError if it cannot
-    be had."""
+    """Return the run directory, new or gone on with. stored: options for a new one's manifest. Raises ValueError if it
+    cannot be had."""
     if resumed is not None:
         return Store.resume(resumed)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
@@ -260,7 +261,7 @@ def _store(
 
 
 def _notes(probed: ProbeResult) -> tuple[str, ...]:
-    """What a reader of the run must know before its numbers."""
+    """Return what a reader of the run must know before its numbers."""
     from analysis.devices.peaks import stand_in_warning
 
     return (stand_in_warning(probed.name),) if probed.properties.get("stand_in") else ()

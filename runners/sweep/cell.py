@@ -75,7 +75,7 @@ _LEFT: list[passes.MeasuredCell] = []
 def ceilings(
     session: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
-    """What single kernels and its memory reach on this device in this precision.
+    """Return what single kernels and its memory reach on this device in this precision.
 
     malloc: as of the cells that this process measures.
     """
@@ -87,7 +87,8 @@ def ceilings(
 
 
 def reference_trace(cell: Cell) -> OperationTable:
-    """The operation table of the cell's training step, on fake CPU tensors; on real ones where those cannot run it.
+    """Return the operation table of the cell's training step, on fake CPU tensors; on real ones where those cannot run
+    it.
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
@@ -102,7 +103,8 @@ def reference_trace(cell: Cell) -> OperationTable:
 
 
 def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
-    """The operations of one step of SGD on fake tensors; on real ones where those cannot run it and the batch is small.
+    """Return the operations of one step of SGD on fake tensors; on real ones where those cannot run it and the batch is
+    small.
 
     Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
     """
@@ -146,7 +148,7 @@ class Prepared:
 
 
 def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
-    """The cell's model, batches and step on its device, under its precision's flags, which are read back.
+    """Return the cell's model, batches and step on its device, under its precision's flags, which are read back.
 
     split: as above. shard: which of several parts of the data this is; weights are of the
     cell's seed on all of them.
@@ -179,7 +181,8 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
 
 
 def probe_step(cell: Cell, threads: int) -> float:
-    """How long a step of a cell takes with so many threads, s. The first step of a cell in a process is not timed."""
+    """Return how long a step of a cell takes with so many threads, s. The first step of a cell in a process is not
+    timed."""
     if [probed for probed, _ in _PROBED] != [cell]:
         _PROBED[:] = [(cell, prepare(cell))]
         _PROBED[0][1].step()
@@ -190,7 +193,7 @@ def probe_step(cell: Cell, threads: int) -> float:
 
 
 def set_malloc(setting: str) -> None:
-    """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
+    """Set the C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
     if setting != RETAIN:
         return
     try:
@@ -240,14 +243,14 @@ def load_timing() -> None:
 
 
 def flags_of(cell: Cell, when: str) -> tuple[Mapping[str, Any], str]:
-    """The flags as they are now, and what of them disagrees with the cell's precision; "" if nothing."""
+    """Return the flags as they are now, and what of them disagrees with the cell's precision; "" if nothing."""
     flags, policy = apply_precision.read_flags(), PRECISIONS[cell.precision]
     wrong = apply_precision.check(flags, policy, cell.device, cell.cudnn_benchmark, cell.deterministic)
     return flags, f"flags read back {when} the cell disagree with the precision: {'; '.join(wrong)}" if wrong else ""
 
 
 def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
-    """What the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes.
+    """Return what the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes.
 
     steps_before: untold steps before it, where one does more than those that follow.
     """
@@ -271,7 +274,7 @@ def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
 
 
 def measure_pass(cell_id: str, pass_name: str, profiled: bool) -> PassFindings:
-    """A task (`tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
+    """Return a task (`tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
     if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
     try:
@@ -381,7 +384,7 @@ def _step(
     device_type: str,
     schedule: Schedule | None = None,
 ) -> tuple[Any, Any]:
-    """The training step, and its optimizer."""
+    """Return the training step, and its optimizer."""
     policy: Precision = PRECISIONS[cell.precision]
     optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
     if schedule is not None:
@@ -399,7 +402,7 @@ def _step(
 
 
 def compile_step(step: Any, clock: Any) -> float:
-    """Compile the step's model and run one step; how long that took.
+    """Compile the step's model and run one step; return how long that took.
 
     What the worker compiled for earlier cells is forgotten first: else a second batch size or another model of the same
     class would be compiled for sizes yet unknown, be run by an earlier cell's graph, or, past a limit, not be compiled.
@@ -414,7 +417,7 @@ def compile_step(step: Any, clock: Any) -> float:
 
 
 def loss_of(step: Any) -> float | None:
-    """The loss of a step's last run; None on a rank that has none."""
+    """Return the loss of a step's last run; None on a rank that has none."""
     return None if step.last_loss is None else float(step.last_loss)
 
 

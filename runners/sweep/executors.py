@@ -61,7 +61,7 @@ class LocalSlots:
         self._events: deque[Event] = deque()
 
     def next(self, timeout_s: float) -> Event | None:
-        """A result; before the first cell what the device is. Raises ValueError for one that is not there."""
+        """Return a result; before the first cell what the device is. Raises ValueError for one that is not there."""
         return self._events.popleft() if self._events else Event(HERE, self.session.slot_facts())
 
     def measure(self, slot: str, order: Order, progress: Progress) -> None:
@@ -89,7 +89,7 @@ class Executor:
         self._losses: Counter[str] = Counter()  # cell → slots lost under it
 
     def probe(self) -> ProbeResult:
-        """The device of the first slot there is, looked at now. Raises ValueError where there is none within
+        """Return the device of the first slot there is, looked at now. Raises ValueError where there is none within
         `START_S`."""
         self._facts.clear()
         stopwatch = Stopwatch()
@@ -116,14 +116,14 @@ class Executor:
         return facts.reason
 
     def _begin(self, store: Store, slot: str) -> None:
-        """A slot's session in the run. Raises ValueError if its machine may not go on with it."""
+        """Begin a slot's session in the run. Raises ValueError if its machine may not go on with it."""
         facts, name = self._facts[slot], f"s{len(store.sessions)}"
         known = {"harness_version": self._version, **({} if slot == HERE else {"executor": "ray", "slot": slot})}
         store.append_session(session_of(name, utc_now(), facts.host, facts.probed, facts.preflight, known))
         self._sessions[slot] = name
 
     def _lose(self, slot: str, reason: str) -> str:
-        """Forgets a slot; the line that says so."""
+        """Forget a slot; return the line that says so."""
         facts = self._facts.pop(slot, None)
         self._sessions.pop(slot, None)
         line = f"{' on '.join(filter(None, (slot, facts.host if facts else '')))}: {reason}"
@@ -133,8 +133,8 @@ class Executor:
     def rows(
         self, store: Store, cells: Sequence[Cell], budget_s: float | None, progress: Progress, notes: Sequence[str] = ()
     ) -> Iterator[Run]:
-        """The rows of these cells, each once it is committed. Fewer than asked if the time budget ran out, or no slot
-        is left. notes: warnings of each."""
+        """Yield the rows of these cells, each once it is committed. Fewer than asked if the time budget ran out, or no
+        slot is left. notes: warnings of each."""
         limit_s, stopwatch, longest_s = math.inf if budget_s is None else budget_s, Stopwatch(), 0.0
         self._waiting.extend(cells)
         self._total = len(cells)
@@ -176,8 +176,8 @@ class Executor:
             progress.say(f"{slot}: {facts.probed.name or facts.probed.device} on {facts.host}{reason}")
 
     def _hand_out(self, store: Store, left_s: float, longest_s: float, progress: Progress) -> None:
-        """A cell for every idle slot; none any more that would not end in the time budget, if it takes its least or as
-        long as the longest so far, and a fifth more."""
+        """Hand a cell to every idle slot; none any more that would not end in the time budget, if it takes its least or
+        as long as the longest so far, and a fifth more."""
         for slot in [slot for slot in self._sessions if slot not in self._orders][: len(self._waiting)]:
             cell, left = self._waiting[0], len(self._waiting)
             if left_s < SPARE_RATIO * max(protocol_s(cell), longest_s):
@@ -293,7 +293,7 @@ class RaySlots:
         return len(self._actors)
 
     def next(self, timeout_s: float) -> Event | None:
-        """What happened first; None if nothing did in time."""
+        """Return what happened first; None if nothing did in time."""
         if time.monotonic() - self._looked_s > LOOK_S:
             self._look()
         if not self._waiting:
@@ -367,13 +367,13 @@ class RaySlots:
 
 
 def _devices(node: Mapping[str, Any], kind: str) -> int:
-    """How many devices of a kind a node has; all its processors are one."""
+    """Return how many devices of a kind a node has; all its processors are one."""
     resources = node["Resources"]
     return int(resources.get("GPU", 0)) if kind == "cuda" else int(resources.get("CPU", 0) >= 1)
 
 
 def _model(node: Mapping[str, Any]) -> str:
-    """The model of a node's devices, as Ray names it; "" where it names none."""
+    """Return the model of a node's devices, as Ray names it; "" where it names none."""
     return next((name.removeprefix(KIND) for name in sorted(node["Resources"]) if name.startswith(KIND)), "")
 
 
@@ -381,8 +381,8 @@ class Slot(Session):
     """The device of this process. `slot_facts` first, once; then `attempt` for each cell."""
 
     def slot_facts(self) -> SlotFacts:
-        """What is here. Raises ValueError where nothing may be measured: another version of this program, a device that
-        is not there or not this slot's alone."""
+        """Return what is here. Raises ValueError where nothing may be measured: another version of this program, a
+        device that is not there or not this slot's alone."""
         own = harness_version()
         if own != self.settings.version:
             raise ValueError(f"expected version {self.settings.version}, as where the run is kept, got {own}")
@@ -403,7 +403,7 @@ class Slot(Session):
         return facts
 
     def attempt(self, order: Order) -> CellResult:
-        """One attempt at a cell. Raises OSError where this machine has no room for a process."""
+        """Make one attempt at a cell. Raises OSError where this machine has no room for a process."""
         lines = io.StringIO()
         result = self.measure(order, Progress(0, lines))
         result.lines = lines.getvalue().splitlines()
@@ -418,8 +418,8 @@ def check_single_device(visible: str | None) -> None:
 
 
 def hold(name: str, folder: Path) -> int:
-    """The descriptor of a device's lock on this machine, which ends with the process. Raises ValueError naming who has
-    it. Sweeps in other containers, with another folder, are not seen."""
+    """Return the descriptor of a device's lock on this machine, which ends with the process. Raises ValueError naming
+    who has it. Sweeps in other containers, with another folder, are not seen."""
     import fcntl
 
     path = folder / f"flopledger-{name}.lock"

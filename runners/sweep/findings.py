@@ -43,7 +43,7 @@ WORKER_COLUMNS = tuple(name for name in header(Run) if name not in (*header(Para
 
 
 def blank_run(cell: Cell, status: str = "", **known: Any) -> Run:
-    """The row of a cell of which nothing else is known. known: more of its fields."""
+    """Return the row of a cell of which nothing else is known. known: more of its fields."""
     return Run(**vars(cell), **{"cell_id": cell.cell_id, "attempt": 0, "session": "", "status": status, **known})
 
 
@@ -70,7 +70,7 @@ class PassFindings:
     recordings: dict[str, PassRecording] = field(default_factory=dict)
 
     def add(self, later: PassFindings) -> None:
-        """What a later pass gave; what two warn of is said once, and a pass's first reason stays."""
+        """Add what a later pass gave; what two warn of is said once, and a pass's first reason stays."""
         self.blocks += later.blocks
         self.operations += later.operations
         self.warnings += [warning for warning in later.warnings if warning not in self.warnings]
@@ -91,7 +91,7 @@ class CellMeasurement:
     ranks: Rows = field(default_factory=dict)
 
     def with_passes(self, passes: PassFindings) -> CellMeasurement:
-        """With the cell's other passes; status, reason and the numbers of its own step stay as they are."""
+        """Add the cell's other passes; status, reason and the numbers of its own step stay as they are."""
         warnings = (*self.run.warnings, *passes.warnings)
         run = replace(self.run, profiled=tuple(passes.profiled), unprofiled=passes.unprofiled, warnings=warnings)
         blocks, operations = (*self.blocks, *passes.blocks), tuple(passes.operations)
@@ -144,7 +144,7 @@ class Order:
     sharing: int = 1
 
     def row(self, status: str = "", **known: Any) -> Run:
-        """The attempt's row before anything is measured, with the units of its policy on this device."""
+        """Return the attempt's row before anything is measured, with the units of its policy on this device."""
         policy = PRECISIONS[self.cell.precision]
         unit = unit_of(policy.autocast or "float32", policy, self.cell.device)
         own = {"attempt": self.attempt, "session": self.session, "started_at": self.began_at}
@@ -152,14 +152,14 @@ class Order:
 
 
 def order_of(store: Store, cell: Cell, session: str, torch_version: str) -> Order:
-    """The next attempt at a cell. torch_version: where the cell will be measured."""
+    """Return the next attempt at a cell. torch_version: where the cell will be measured."""
     is_traceable = "exact" in cell.methods and not reason_against(cell)
     traced = is_traceable and store.has_operations(trace_id(cell, torch_version))
     return Order(cell, store.next_attempt(cell.cell_id), session, torch_version, utc_now(), traced)
 
 
 def trace_id(cell: Cell, torch_version: str) -> str:
-    """What decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
+    """Return what decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
     policy = PRECISIONS[cell.precision]
     table = [
         cell.model,

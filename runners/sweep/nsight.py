@@ -48,7 +48,7 @@ GRACE_S = 15.0
 
 
 def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.which) -> str:
-    """What records the cells that ask for it, in words; "" if none does. Raises ValueError where nothing can."""
+    """Return what records the cells that ask for it, in words; "" if none does. Raises ValueError where nothing can."""
     asking = [cell for cell in cells if cell.profile == SOURCE]
     if not asking:
         return ""
@@ -68,7 +68,7 @@ def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.whi
 def record(
     cell: Cell, passes: Sequence[str], worker: Any, tell: Callable[[str], None], left_s: Callable[[], float]
 ) -> PassFindings:
-    """The recordings of a cell's passes. worker: a `pool.Worker`; left_s: of the cell's limit.
+    """Return the recordings of a cell's passes. worker: a `pool.Worker`; left_s: of the cell's limit.
 
     Raises what a worker's call raises: KeyboardInterrupt, or OSError where there is no room for a process or a file.
     """
@@ -90,15 +90,15 @@ def record(
 
 
 def command(cell: Cell, pass_name: str, folder: Path) -> list[str]:
-    """The command that records one pass of a cell."""
+    """Return the command that records one pass of a cell."""
     parameters = json.dumps(non_default(cell), sort_keys=True)
     step = [sys.executable, "-m", "runners.sweep.nsight", parameters, pass_name]
     return nsight.command(shutil.which(nsight.NSYS) or nsight.NSYS, folder, step)
 
 
 def run_recording(command_line: Sequence[str], folder: str, limit_s: float) -> bytes:
-    """A worker's task: runs a recording's command; its export, gzipped. Raises Unavailable, or ValueError for an export
-    that cannot be read, or whose step launched no kernel."""
+    """Return a worker's task: runs a recording's command; its export, gzipped. Raises Unavailable, or ValueError for an
+    export that cannot be read, or whose step launched no kernel."""
     from measure.trace.attribute import last_step
     from runners.cli.model_options import read_recording
 
@@ -116,8 +116,8 @@ def run_recording(command_line: Sequence[str], folder: str, limit_s: float) -> b
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: the step ran; 1: it did not, and why is one line on stderr. arguments: a cell's parameters as JSON, those at
-    their default left out, and one of its passes."""
+    """Return 0: the step ran; 1: it did not, and why is one line on stderr. arguments: a cell's parameters as JSON,
+    those at their default left out, and one of its passes."""
     text, pass_name = sys.argv[1:] if arguments is None else arguments
     if PARENT in os.environ:
         threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()

@@ -135,7 +135,7 @@ def _on_off(text: str) -> bool:
 
 
 def _plan(text: str) -> str:
-    """A plan as it is kept."""
+    """Return a plan as it is kept."""
     try:
         return parse_plan(text).name
     except ValueError as fault:
@@ -259,7 +259,7 @@ OPTIONS: Mapping[str, Options] = {
 
 
 def parser() -> Parser:
-    """The parser of `runners.sweep`."""
+    """Return the parser of `runners.sweep`."""
     options_parser = parser_of("sweep", DESCRIPTION, OPTIONS, EXAMPLES, formatter_class=LinesFormatter)
     options_parser.rare = RARE
     return options_parser
@@ -346,8 +346,8 @@ def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankPr
 
 
 def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:
-    """The grids asked for, in the order of measuring: one, or of a suite in stages one a stage, but those in precisions
-    that this device does not have. Raises ValueError as `grid_of`."""
+    """Return the grids asked for, in the order of measuring: one, or of a suite in stages one a stage, but those in
+    precisions that this device does not have. Raises ValueError as `grid_of`."""
     stages = SUITES[options.suite].stages if options.suite else ()
     if not stages:
         return [grid_of(options, stored, probed)]
@@ -364,8 +364,8 @@ def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeR
 def grid_of(
     options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult, stage: Mapping[str, Any] = WHOLE
 ) -> Grid:
-    """The grid asked for: what was given here, else what the run had, else the defaults of the suite's stage, of the
-    suite and of the device.
+    """Return the grid asked for: what was given here, else what the run had, else the defaults of the suite's stage, of
+    the suite and of the device.
 
     Raises ValueError for a precision that this device does not have.
     """
@@ -401,7 +401,7 @@ def grid_of(
 
 
 def _malloc_of_cpu() -> str:
-    """What a new run does with the memory that a step on a CPU frees. Raises ValueError."""
+    """Return what a new run does with the memory that a step on a CPU frees. Raises ValueError."""
     retained = RETAIN if platform.libc_ver()[0] == "glibc" else Parameters.malloc
     setting = os.environ.get(MALLOC, "") or retained
     if setting not in MALLOC_SETTINGS:
@@ -410,7 +410,7 @@ def _malloc_of_cpu() -> str:
 
 
 def _finds_batches(options: argparse.Namespace, stored: dict[str, Any]) -> bool:
-    """Whether the batches are those that fit: asked for here, or in the run that goes on."""
+    """Return whether the batches are those that fit: asked for here, or in the run that goes on."""
     return options.batch_sizes == () or (options.batch_sizes is None and bool(stored.get("auto")))
 
 
@@ -422,13 +422,13 @@ def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, .
 
 
 def chosen(options: argparse.Namespace, stored: dict[str, Any], name: str, default: Any) -> Any:
-    """An option as given on the command line, else as the resumed run had it, else the default."""
+    """Return an option as given on the command line, else as the resumed run had it, else the default."""
     value = getattr(options, name, None)
     return value if value is not None else stored.get(name, default)
 
 
 def resumed_run(options: argparse.Namespace) -> Path | None:
-    """The run to go on with; None for a new one. Raises ValueError if there is none to be found."""
+    """Return the run to go on with; None for a new one. Raises ValueError if there is none to be found."""
     if options.resume is None:
         if options.retry:
             raise ValueError("--retry: expected --resume with it: cells of that run are measured again")
@@ -444,7 +444,7 @@ def resumed_run(options: argparse.Namespace) -> Path | None:
 
 
 def stored_options(resumed: Path | None) -> dict[str, Any]:
-    """What the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
+    """Return what the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
     if resumed is None:
         return {}
     from results.store.manifest import read_manifest
@@ -457,10 +457,11 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
 
 
 def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
-    """The cells of this grid, then what earlier sessions of the run were asked for beside it: none is forgotten."""
+    """Return the cells of this grid, then what earlier sessions of the run were asked for beside it: none is
+    forgotten."""
     return list({cell.cell_id: cell for planned in (grid, *earlier) for cell in cells(planned)}.values())
 
 
 def as_options(grid: Grid, earlier: Sequence[Grid]) -> dict[str, Any]:
-    """What the manifest keeps of a run's options."""
+    """Return what the manifest keeps of a run's options."""
     return {**grid.as_json(), **({EARLIER: [grid_before.as_json() for grid_before in earlier]} if earlier else {})}

@@ -96,7 +96,8 @@ def _run(subject: MeasuredCell, pass_name: str, profiled: bool, findings: PassFi
 
 
 def steps(subject: MeasuredCell, pass_name: str) -> Callable[[Any], Step]:
-    """For a model, compiled or not, the step of a pass on it. Both take the same batches; `batch` has the cell's."""
+    """Return, for a model, compiled or not, the step of a pass on it. Both take the same batches; `batch` has the
+    cell's."""
     own = pass_name == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, pass_name))
     training = subject.step.on(batches)
@@ -106,7 +107,7 @@ def steps(subject: MeasuredCell, pass_name: str) -> Callable[[Any], Step]:
 
 
 def _time(subject: MeasuredCell, pass_name: str, step: Step, findings: PassFindings) -> float:
-    """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
+    """Warm up and measure as the cell's own step was, by shorter rules; return a step's time."""
     protocol = subject.protocol.for_pass()
     ranged = subject.ranges.step(step)
     warm = warm_up(ranged, subject.clock, protocol)
@@ -142,7 +143,7 @@ def _profile(subject: MeasuredCell, pass_name: str, step: Step, findings: PassFi
 
 
 def _run_epoch(subject: MeasuredCell, findings: PassFindings) -> None:
-    """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
+    """Run a whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)
     if rest and "last" not in subject.times_s:
@@ -157,7 +158,8 @@ def _run_epoch(subject: MeasuredCell, findings: PassFindings) -> None:
 
 
 def segments(whole: int, partial: bool) -> list[int]:
-    """Steps of each segment of an epoch: whole batches shared out evenly, the partial one at the end of the last."""
+    """Return steps of each segment of an epoch: whole batches shared out evenly, the partial one at the end of the
+    last."""
     count = max(1, min(SEGMENTS, whole))
     lengths = [whole // count + (index < whole % count) for index in range(count)]
     lengths[-1] += partial
@@ -165,5 +167,5 @@ def segments(whole: int, partial: bool) -> list[int]:
 
 
 def name_of(cell: Cell, pass_name: str = "") -> str:
-    """What the range around a cell is called, or the one around a pass of it."""
+    """Return what the range around a cell is called, or the one around a pass of it."""
     return " ".join(filter(None, (cell.model, str(cell.batch_size), cell.precision, cell.cell_id, pass_name)))

@@ -64,12 +64,12 @@ class Grid(Common):
     digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files
 
     def as_json(self) -> dict[str, Any]:
-        """Field → value, as the manifest keeps it."""
+        """Return field → value, as the manifest keeps it."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def batches_of(self, model: str, precision: str) -> Sequence[int]:
-        """The batch sizes of a model in a precision: those that were found to fit, where that was asked for; those
-        asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
+        """Return the batch sizes of a model in a precision: those that were found to fit, where that was asked for;
+        those asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
         if self.auto:
             return tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
         entry = ENTRIES.get(model)
@@ -87,7 +87,7 @@ class Grid(Common):
 
     @classmethod
     def from_json(cls, options: Mapping[str, Any]) -> Grid:
-        """The grid of a manifest's options; what this version does not know is left out. Raises ValueError."""
+        """Return the grid of a manifest's options; what this version does not know is left out. Raises ValueError."""
         known = {f.name for f in fields(cls)}
         values = with_tuples({name: value for name, value in options.items() if name in known})
         single = {name: (values[name],) for name in VARIED if not isinstance(values.get(name, ()), tuple)}
@@ -113,24 +113,25 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
 
 
 def digests(models: Iterable[str]) -> dict[str, str]:
-    """Model → the checksum of its files, of those that have any. Raises ValueError for a file that cannot be read."""
+    """Return model → the checksum of its files, of those that have any. Raises ValueError for a file that cannot be
+    read."""
     with as_mistake(OSError, about="--models: "):
         checksums = {model: model_digest(model) for model in models if model not in ENTRIES}
     return {model: digest for model, digest in checksums.items() if digest}
 
 
 def with_tuples(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Values of fields as JSON has them, its lists as tuples."""
+    """Return values of fields as JSON has them, its lists as tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def auto_key(model: str, precision: str) -> str:
-    """The name of a model and a precision in `Grid.auto`."""
+    """Return the name of a model and a precision in `Grid.auto`."""
     return f"{model} {precision}"
 
 
 def cells(grid: Grid) -> list[Cell]:
-    """Every cell of the grid, once, in the order of measuring.
+    """Return every cell of the grid, once, in the order of measuring.
 
     Repeats come one after the other, each in a random order of its own, so that drift of the machine spreads over all
     cells and all variants of a step.
@@ -157,8 +158,8 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def global_batch(plan: str, size: int, scaling: str) -> int:
-    """Samples of all ranks together in a step. Raises ValueError for a number that replicas or micro-batches cannot
-    share."""
+    """Return samples of all ranks together in a step. Raises ValueError for a number that replicas or micro-batches
+    cannot share."""
     grid = parse_plan(plan) if plan else RankGrid()
     parts = grid.microbatches * (grid.dp if scaling == "strong" else 1)
     if size % parts:
@@ -168,7 +169,7 @@ def global_batch(plan: str, size: int, scaling: str) -> int:
 
 
 def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int = 0, plan: str = "") -> Cell:
-    """One point of the grid, with its first layout, compile setting and optimizer."""
+    """Return one point of the grid, with its first layout, compile setting and optimizer."""
     of_all = {f.name: getattr(grid, f.name) for f in fields(Common)}
     return Cell(
         **of_all
@@ -191,7 +192,8 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
 
 
 def batches_up_to(largest: int, least: int = 1) -> list[int]:
-    """Powers of two from `least` to `largest`, and that one; the least only where nothing fits, whose row says so."""
+    """Return powers of two from `least` to `largest`, and that one; the least only where nothing fits, whose row says
+    so."""
     if largest < least:
         return [least]
     powers = [2**exponent for exponent in range(largest.bit_length())]
@@ -199,7 +201,7 @@ def batches_up_to(largest: int, least: int = 1) -> list[int]:
 
 
 def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
-    """The grid with batches that fit for each of its models and precisions; those that it has already stay.
+    """Return the grid with batches that fit for each of its models and precisions; those that it has already stay.
 
     The largest is predicted before anything is trained (`runners/workers/traced_step.py`), with a share of the memory
     left free: a CUDA device's own, or of a CPU what the host has free now. A cell that runs out of memory in spite of
@@ -245,7 +247,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
 
 
 def plan_lines(auto: Mapping[str, Any]) -> list[str]:
-    """What was planned, a line a model and precision."""
+    """Return what was planned, a line a model and precision."""
     from analysis.formula.requests import amount
 
     free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
@@ -259,21 +261,21 @@ def plan_lines(auto: Mapping[str, Any]) -> list[str]:
 
 
 def worker_key(cell: Cell) -> tuple[Any, ...]:
-    """What cells must share to be measured by one process."""
+    """Return what cells must share to be measured by one process."""
     return (
         cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.malloc, cell.repeat
     )  # fmt: skip
 
 
 def tasks(passes: Sequence[str]) -> list[tuple[str, bool]]:
-    """The order of (pass, whether it is profiled): what is timed comes first, an epoch after its last batch, from whose
-    time it follows whether to run it."""
+    """Return the order of (pass, whether it is profiled): what is timed comes first, an epoch after its last batch,
+    from whose time it follows whether to run it."""
     timed = [(name, False) for name in passes if name != "batch"]
     return timed + [(name, True) for name in passes if name != "epoch"]
 
 
 def reason_against(cell: Cell) -> str:
-    """Why this cell is known not to train, in one line; empty if nothing is known against it."""
+    """Return why this cell is known not to train, in one line; empty if nothing is known against it."""
     entry = ENTRIES.get(cell.model)
     if cell.data != "synthetic" and (entry is None or entry.task not in IMAGES or cell.inputs):
         what = f"is a {entry.task} workload" if entry is not None and not cell.inputs else "brings inputs of its own"
@@ -343,19 +345,20 @@ SPARE_RATIO = 1.2
 
 
 def ceiling_key(cell: Cell) -> tuple[str, str, str]:
-    """Device, precision, allocator: each has a ceiling of its own in a session."""
+    """Return device, precision, allocator: each has a ceiling of its own in a session."""
     return cell.device, cell.precision, cell.malloc
 
 
 def planned_s(cells: Sequence[Cell]) -> float:
-    """The least that these take, one after the other."""
+    """Return the least that these take, one after the other."""
     trained = [cell for cell in cells if not reason_against(cell)]
     first = {ceiling_key(cell): cell for cell in reversed(trained)}
     return sum(least_s(cell, ceiling_known=first[ceiling_key(cell)] is not cell) for cell in trained)
 
 
 def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:
-    """Seconds that a cell's protocol takes at least: timing it, and the ceiling before the first of a precision."""
+    """Return seconds that a cell's protocol takes at least: timing it, and the ceiling before the first of a
+    precision."""
     from analysis.utilization.work_times import works_of
     from measure.timing.stopping import Protocol
 
@@ -364,10 +367,10 @@ def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:
 
 
 def least_s(cell: Cell, ceiling_known: bool = False) -> float:
-    """Seconds that a cell takes if everything goes well."""
+    """Return seconds that a cell takes if everything goes well."""
     return SPARE_RATIO * protocol_s(cell, ceiling_known)
 
 
 def ceiling_budget_s(cell: Cell) -> float:
-    """Seconds for finding the device's ceiling before the first cell of a precision."""
+    """Return seconds for finding the device's ceiling before the first cell of a precision."""
     return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]

@@ -77,7 +77,7 @@ class Exchange:
             store.set(key, str(len(starts)))
 
     def take(self, key: str, within_s: float = math.inf) -> Any:
-        """The value of a key, when there is one; None where none came in time."""
+        """Return the value of a key, when there is one; None where none came in time."""
         until_s = time.monotonic() + within_s
         with self._reached() as store:
             while not store.check([key]):
@@ -88,7 +88,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[Any]:
-        """torchrun's store, our keys in it apart from others'."""
+        """Reach torchrun's store, our keys in it apart from others'."""
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
         if self.lost:  # asking again would take as long again
@@ -167,7 +167,7 @@ class RankPeers:
         return self.orders
 
     def do(self, number: int, order: RankOrder, worker: Worker, watch: TelemetryWatch) -> RankAnswer:
-        """This rank's part of an order, by a process that has joined no other group."""
+        """Do this rank's part of an order, by a process that has joined no other group."""
         worker.stop()
         arguments = (order, self.exchange.process, self.probed.device, number)
         result = worker.call(order.task, *arguments, timeout_s=order.timeout_s)
@@ -178,7 +178,8 @@ class RankPeers:
         return RankAnswer(self.facts, result, tuple(watch.window(*window)), watch.energy(*window).energy_j)
 
     def answers(self, number: int, ranks: Iterable[int], within_s: float) -> dict[int, RankAnswer]:
-        """The parts of other ranks; of one that does not answer in time the fault that this is, and it is lost."""
+        """Return the parts of other ranks; of one that does not answer in time the fault that this is, and it is
+        lost."""
         answers = {rank: self.exchange.take(f"answer/{number}/{rank}", within_s) for rank in ranks}
         for rank in (rank for rank, answer in answers.items() if answer is None):
             self.lost.add(rank)

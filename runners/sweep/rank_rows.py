@@ -57,7 +57,7 @@ class RankSession(Session):
         self._of_ranks: dict[tuple[str, str], Ceilings] = {}
 
     def slot_facts(self) -> SlotFacts:
-        """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
+        """Return what this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
         facts = super().slot_facts()
         self._exchange.put("start", facts.probed.device)
         self.peers = RankPeers(self._exchange, facts.probed)
@@ -81,7 +81,7 @@ class RankSession(Session):
         return fault_of(answers, grid.world) or join_ranks(cell, grid, answers, ceilings)
 
     def _answers(self, order: RankOrder) -> dict[int, RankAnswer]:
-        """Every rank's part of an order, the first one's first. Raises LostExchange."""
+        """Return every rank's part of an order, the first one's first. Raises LostExchange."""
         number = self.peers.order(order)
         own = self.peers.do(number, order, self.measurer, self.watch)
         return {0: own, **self.peers.answers(number, range(1, order.ranks), order.timeout_s + PATIENCE_S)}
@@ -104,7 +104,7 @@ class RankSession(Session):
 
 
 def _by_unit(rows: Sequence[Ceiling]) -> dict[str, float]:
-    """Unit → FLOP/s of its fastest kernel."""
+    """Return unit → FLOP/s of its fastest kernel."""
     units = dict.fromkeys(row.unit for row in rows if row.unit)
     fastest = {unit: best(rows, unit) for unit in units}
     return {unit: float(row.flop_per_s) for unit, row in fastest.items() if row is not None and row.flop_per_s}
@@ -134,8 +134,8 @@ FOLLOWED = (
 
 
 def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
-    """Why a cell failed: the fault of the rank that failed by itself, named; None where none did. Of ranks that only
-    lost another one nothing is said beside one that did not."""
+    """Return why a cell failed: the fault of the rank that failed by itself, named; None where none did. Of ranks that
+    only lost another one nothing is said beside one that did not."""
     faults = [(answer.facts, answer.result) for answer in answers.values() if isinstance(answer.result, WorkerFault)]
     if not faults:
         return None
@@ -147,13 +147,13 @@ def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
 
 
 def is_followed(fault: WorkerFault) -> bool:
-    """Whether a rank failed because another one did."""
+    """Return whether a rank failed because another one did."""
     reason = fault.reason.lower()
     return fault.status in ("crashed", "device_error") and any(phrase in reason for phrase in FOLLOWED)
 
 
 def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
-    """The cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
+    """Return the cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
     ranks = sorted(answers)
     measurements: dict[int, RankMeasurement] = {rank: answers[rank].result for rank in ranks}
     runs = {rank: measurements[rank].measured.run for rank in ranks}
@@ -220,7 +220,7 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
 
 
 def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
-    """What the recordings say together, or why nothing."""
+    """Return what the recordings say together, or why nothing."""
     from analysis.rank_report import report_of
     from analysis.rank_timelines import by_rank
     from measure.trace.read import read_rank
@@ -237,7 +237,7 @@ def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
 
 
 def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -> dict[str, Any]:
-    """A rank's columns but those of its ceiling and of the recorded steps."""
+    """Return a rank's columns but those of its ceiling and of the recorded steps."""
     measurement: RankMeasurement = answer.result
     facts, run, coordinates = answer.facts, measurement.measured.run, grid.coordinates(answer.facts.rank)
     timed = [block for block in blocks if block.part == "measure"]
@@ -258,7 +258,7 @@ def _own_columns(answer: RankAnswer, blocks: Sequence[Sample], grid: RankGrid) -
 
 
 def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict[str, Any]:
-    """A rank's columns of the recorded steps."""
+    """Return a rank's columns of the recorded steps."""
     row = next(rank_row for rank_row in report.ranks if rank_row.timeline.rank == rank)
     times = {f.name: getattr(row.time, f.name) for f in fields(row.time)}
     names = ("compute_s", "exposed_s", "overlapped_s", "memory_s", "idle_s")

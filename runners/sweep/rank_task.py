@@ -46,8 +46,8 @@ class RankMeasurement:
 
 
 def measure_rank(order: RankOrder, process: RankProcess, device: str, number: int) -> RankMeasurement:
-    """One rank's part of a cell. number: of the order. Raises ValueError for sizes or a plan that the model does not
-    take, RuntimeError where another rank is gone or hangs."""
+    """Measure one rank's part of a cell. number: of the order. Raises ValueError for sizes or a plan that the model
+    does not take, RuntimeError where another rank is gone or hangs."""
     cell, protocol = order.arguments
     timeout_s = min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * order.timeout_s)
     prefix = f"flopledger/cell{number}"
@@ -89,7 +89,7 @@ def measure_rank(order: RankOrder, process: RankProcess, device: str, number: in
 
 
 def rank_ceilings(order: RankOrder, _process: RankProcess, device: str, _number: int) -> list[Ceiling]:
-    """What single kernels reach on this rank's device while all ranks run them."""
+    """Return what single kernels reach on this rank's device while all ranks run them."""
     session, precision, budget_s, malloc = order.arguments
     return sweep_cell.ceilings(session, device, precision, budget_s, malloc)
 
@@ -97,7 +97,8 @@ def rank_ceilings(order: RankOrder, _process: RankProcess, device: str, _number:
 def _stage(
     cell: Cell, workload: Workload, model: torch.nn.Module, few: list[Batch], grid: RankGrid
 ) -> tuple[torch.nn.Module, list[Batch], sweep_cell.Schedule]:
-    """What this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not take."""
+    """Return what this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not
+    take."""
     policy = PRECISIONS[cell.precision]
     if policy.scaler:
         raise ValueError(f"pp={grid.pp}: expected a precision without scaled gradients, got {cell.precision}")
@@ -117,7 +118,7 @@ def _stage(
 
 
 def _measurement(cell: Cell, prepared: Any, protocol: Protocol, run: Run, group: RankGroup) -> CellMeasurement:
-    """This rank's blocks, and what was found beside them."""
+    """Return this rank's blocks, and what was found beside them."""
     if group.rank == 0:
         measured = sweep_cell.time_cell(cell, prepared.step, prepared.clock, protocol, run, announce=group.announce)
         group.announce(0, END)
@@ -137,7 +138,7 @@ def _measurement(cell: Cell, prepared: Any, protocol: Protocol, run: Run, group:
 
 
 def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
-    """Steps of a model so far: the first one, those of all blocks, and those that led into them."""
+    """Return steps of a model so far: the first one, those of all blocks, and those that led into them."""
     whole = [block for block in blocks if not block.phase]
     split = [block for block in blocks if block.phase == "forward"]
     led_in = sum(block.part != "warmup" for block in whole) + len(split)
@@ -145,7 +146,7 @@ def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
 
 
 def _recording(prepared: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
-    """Some more steps of all ranks under the profiler: as many as the first rank says."""
+    """Record some more steps of all ranks under the profiler: as many as the first rank says."""
     timed = [block for block in blocks if block.part == "measure"]
     longest_s = max((step_time_s(block) for block in timed), default=protocol.profile_cap_s)
     least, most = RECORDED_STEPS

@@ -58,7 +58,7 @@ class Session:
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
     def slot_facts(self) -> SlotFacts:
-        """What is here, asked of a process of its own. Raises ValueError for a device that is not there."""
+        """Return what is here, asked of a process of its own. Raises ValueError for a device that is not there."""
         probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
         self.close()
         self.settings, self.watch = replace(self.settings, device=probed.device), TelemetryWatch(probed.device)
@@ -67,7 +67,8 @@ class Session:
         return facts
 
     def measure(self, order: Order, progress: Progress) -> CellResult:
-        """One attempt at a cell. Raises KeyboardInterrupt, or OSError where this machine has no room for a process."""
+        """Make one attempt at a cell. Raises KeyboardInterrupt, or OSError where this machine has no room for a
+        process."""
         self._result, self._progress, stopwatch = CellResult(order.row()), progress, Stopwatch()
         try:
             self._measure(order, stopwatch)
@@ -82,7 +83,8 @@ class Session:
         return self._result
 
     def _loss(self) -> str:
-        """Why no other cell can be measured; "" if one can. Telemetry is asked once more after a cell that failed."""
+        """Return why no other cell can be measured; "" if one can. Telemetry is asked once more after a cell that
+        failed."""
         lost = self.watch.loss(ask=self._result.run.status not in MEASURED)
         return f"the device is lost ({lost})" if lost else ""
 
@@ -132,7 +134,7 @@ class Session:
             self.measurer.stop()  # the next cell gets a fresh one
 
     def _train(self, cell: Cell, protocol: Protocol) -> CellMeasurement | WorkerFault:
-        """What a worker found of the cell's own step."""
+        """Return what a worker found of the cell's own step."""
         ceilings = [self._ceilings.get(ceiling_key(cell), [])] if cell.paired_ceiling else []
         measured: CellMeasurement | WorkerFault = self.measurer.call(
             "runners.sweep.cell:measure", cell, protocol, *ceilings, timeout_s=self.settings.cell_timeout_s
@@ -214,7 +216,7 @@ class Session:
         return None
 
     def _find_ceilings(self, order: Order) -> None:
-        """The device's ceiling in this precision, with this allocator, once a session."""
+        """Find the device's ceiling in this precision, with this allocator, once a session."""
         cell = order.cell
         key, budget_s = ceiling_key(cell), ceiling_budget_s(cell)
         if key in self._ceilings:
@@ -229,7 +231,7 @@ class Session:
             self.measurer.stop()
 
     def _measure_ceilings(self, order: Order, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
-        """In the process and with the allocator of this cell."""
+        """Measure in the process and with the allocator of this cell."""
         cell = order.cell
         ceilings: list[Ceiling] | WorkerFault = self.measurer.call(
             "runners.sweep.cell:ceilings",
@@ -243,7 +245,7 @@ class Session:
         return ceilings
 
     def _count(self, cell: Cell) -> list[FlopCount]:
-        """The counters' rows at small batches and at the cell's own; no workload is counted twice at one."""
+        """Return the counters' rows at small batches and at the cell's own; no workload is counted twice at one."""
         from cleaning.counts import batches_to_count, extrapolate
         from measure.counters.isolation import count_isolated
 

@@ -53,8 +53,9 @@ def get(
     checkpoint: Sequence[str] = (),
     **hyper: int,
 ) -> Workload:
-    """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules whose
-    forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
+    """Return the workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules
+    whose forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing
+    matches."""
     from workloads import any_model
 
     workload = any_model.get(spec, input=input, batch=batch, **hyper)
@@ -81,8 +82,8 @@ def _customized(
 
 
 def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list[torch.nn.Module]:
-    """The wanted modules that are inside of no other wanted one, so that nothing is calculated a third time. A list of
-    modules, which has no forward pass, stands for what is in it. modules: by name, parents first."""
+    """Return the wanted modules that are inside of no other wanted one, so that nothing is calculated a third time. A
+    list of modules, which has no forward pass, stands for what is in it. modules: by name, parents first."""
     from torch.nn import Module
 
     outermost, inside = [], set()
@@ -110,7 +111,7 @@ def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> li
 
 
 def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The count of a training step as a counter among others: forward, backward and what is calculated again.
+    """Return the count of a training step as a counter among others: forward, backward and what is calculated again.
 
     Raises Unavailable for a model that fake tensors cannot run.
     """
@@ -138,8 +139,9 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
 
 def hyper_of_cell(cell: Cell) -> dict[str, Any]:
-    """What builds the cell's workload beside its name: all sizes of a catalogue workload, of any other model those that
-    were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not have."""
+    """Return what builds the cell's workload beside its name: all sizes of a catalogue workload, of any other model
+    those that were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not
+    have."""
     if cell.model in ENTRIES:
         sizes: dict[str, Any] = hyper_of(
             cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
@@ -150,7 +152,8 @@ def hyper_of_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _changes(cell: Cell) -> dict[str, Any]:
-    """What was asked for that is no size: inputs, batches, parameters that are frozen, modules calculated again."""
+    """Return what was asked for that is no size: inputs, batches, parameters that are frozen, modules calculated
+    again."""
     changes = {
         "input": cell.inputs,
         "batch": cell.batch_maker,
@@ -161,17 +164,17 @@ def _changes(cell: Cell) -> dict[str, Any]:
 
 
 def is_own(cell: Cell) -> bool:
-    """Whether a catalogue workload's own factory builds it: nothing of it is changed but its sizes."""
+    """Return whether a catalogue workload's own factory builds it: nothing of it is changed but its sizes."""
     return cell.model in ENTRIES and not (cell.inputs or cell.frozen or cell.checkpoint)
 
 
 def factory_of(cell: Cell) -> str:
-    """ "module:function" that builds the cell's workload from its name and `hyper`."""
+    """Return "module:function" that builds the cell's workload from its name and `hyper`."""
     return factory(cell.model) if is_own(cell) else FACTORY
 
 
 def buildable(model: str, sizes: Mapping[str, Any]) -> None:
-    """A worker's task: builds the model once. Raises ValueError or Unavailable, one line, where that fails, and
+    """Build the model once: a worker's task. Raises ValueError or Unavailable, one line, where that fails, and
     ValueError for a model without a parameter that is trained."""
     import torch
 
@@ -193,7 +196,8 @@ SMALL_BATCH_BYTES = 64 * 2**20
 
 
 def images(data: str) -> int:
-    """How many training images `cifar10:DIR` holds. A worker's task. Raises ValueError if they cannot be read."""
+    """Return how many training images `cifar10:DIR` holds. A worker's task. Raises ValueError if they cannot be
+    read."""
     from workloads import torchvision_models
 
     return len(torchvision_models.cifar_images(Path(data.removeprefix("cifar10:")), 32))
@@ -208,16 +212,16 @@ class Batches:
         self._device = device
 
     def some(self, size: int) -> list[Batch]:
-        """A few batches that lie on the device; more than one, because real steps differ in their data."""
+        """Return a few batches that lie on the device; more than one, because real steps differ in their data."""
         batches = self._random(size) if self._cell.data == "synthetic" else self._preloaded(size)
         return [in_layout(self._cell.layout, batch) for batch in batches]
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """What one step after the other takes: batches that lie on the device, one after another."""
+        """Return what one step after the other takes: batches that lie on the device, one after another."""
         return itertools.cycle(self.some(size))
 
     def epoch(self, count: int, size: int) -> Iterator[Batch]:
-        """The batches of one epoch of `count` items: whole ones take turns, then a smaller one of the rest."""
+        """Return the batches of one epoch of `count` items: whole ones take turns, then a smaller one of the rest."""
         whole, rest = divmod(count, size)
         return itertools.chain(itertools.islice(self.endless(size), whole), self.some(rest)[:1] if rest else [])
 
@@ -251,7 +255,7 @@ class Batches:
 def model_and_batch(
     workload: Workload, batch_size: int, device: torch.device, layout: str, seed: int = 0
 ) -> tuple[torch.nn.Module, Batch]:
-    """A workload's model and a batch for it, of a seed, in a memory layout and on a device."""
+    """Return a workload's model and a batch for it, of a seed, in a memory layout and on a device."""
     import torch
 
     torch.manual_seed(seed)
@@ -263,7 +267,7 @@ def model_and_batch(
 
 
 def in_layout(layout: str, batch: Batch) -> Batch:
-    """The batch in a memory layout; only images (four dimensions) have one."""
+    """Return the batch in a memory layout; only images (four dimensions) have one."""
     import torch
     from torch.utils._pytree import tree_map
 

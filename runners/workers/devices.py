@@ -46,7 +46,7 @@ def check_name(device: str) -> None:
 
 
 def probed_device(worker: Any, device: str) -> ProbeResult:
-    """What the device is, asked of a `pool.Worker`. Raises Mistake for one that is not there."""
+    """Return what the device is, asked of a `pool.Worker`. Raises Mistake for one that is not there."""
     passing("looking at the device")
     answer = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, WorkerFault):
@@ -56,7 +56,7 @@ def probed_device(worker: Any, device: str) -> ProbeResult:
 
 
 def busy(device: str, host: Facts, so: str = "times hold others' work, too") -> tuple[str, ...]:
-    """A line where others used this processor as the command began. so: what that means for its numbers."""
+    """Return a line where others used this processor as the command began. so: what that means for its numbers."""
     load, cores = host.get("load_1min"), host.get("cpu_usable") or 1
     if not device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
         return ()
@@ -79,12 +79,13 @@ class ProbeResult:
         return self.properties.get("name") or ""
 
     def as_json(self) -> Mapping[str, Any]:
-        """The environment and the device as one JSON object."""
+        """Return the environment and the device as one JSON object."""
         return {**self.environment, **self.properties}
 
 
 def probe(device: str) -> ProbeResult:
-    """The device that "auto" means here, and its facts. Raises ValueError for a device that torch does not see."""
+    """Return the device that "auto" means here, and its facts. Raises ValueError for a device that torch does not
+    see."""
     import torch
 
     from measure.device import apply_precision, environment
@@ -127,12 +128,12 @@ class RankProcess:
         return self.local_world == self.world
 
     def device(self, kind: str) -> str:
-        """Its device of a kind: torchrun gives each process of a host a number, which is its GPU's."""
+        """Return its device of a kind: torchrun gives each process of a host a number, which is its GPU's."""
         return f"cuda:{self.local_rank}" if kind == "cuda" and self.local_rank else kind
 
 
 def rank_process(environ: Mapping[str, str]) -> RankProcess | None:
-    """This process among the ranks; None where torchrun did not start it."""
+    """Return this process among the ranks; None where torchrun did not start it."""
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     names = {"rank": "RANK", "world": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_world": "LOCAL_WORLD_SIZE"}
@@ -143,7 +144,7 @@ def rank_process(environ: Mapping[str, str]) -> RankProcess | None:
 def session_of(
     name: str, began_at: str, host: str, probed: ProbeResult, preflight: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> SessionRow:
-    """A session on a device. began_at: UTC, by the clock of the process that writes the run. facts: what its
+    """Return a session on a device. began_at: UTC, by the clock of the process that writes the run. facts: what its
     environment says beside what was probed."""
     environment, row = probed.environment, peak_row(probed)
     return SessionRow(
@@ -162,7 +163,7 @@ def session_of(
 
 
 def peak_row(probed: ProbeResult) -> dict[str, Any] | None:
-    """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
+    """Return a copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
     return kept_row(probed.name, probed.properties.get("multiprocessors"))
 
 
@@ -201,7 +202,7 @@ class TelemetryWatch:
             self.reason = f"telemetry: {fault}"
 
     def preflight(self) -> dict[str, Any]:
-        """The device's state; call it while no process of ours uses the device. Empty where it says nothing.
+        """Return the device's state; call it while no process of ours uses the device. Empty where it says nothing.
 
         absent: column of telemetry.csv or samples.csv → why it stays empty.
         """
@@ -222,11 +223,11 @@ class TelemetryWatch:
             self._sampler.start()
 
     def window(self, start_s: float, end_s: float) -> list[Telemetry]:
-        """The readings of a window of host time, and their neighbours."""
+        """Return the readings of a window of host time, and their neighbours."""
         return [] if self._sampler is None else self._sampler.between(start_s, end_s)
 
     def energy(self, start_s: float, end_s: float) -> WindowEnergy:
-        """The energy of a window."""
+        """Return the energy of a window."""
         if self._sampler is None:
             return WindowEnergy(warnings=(self.reason,) if self.reason else ())
         warnings = [f"telemetry: {self._sampler.fault}"] if self._sampler.fault else []
@@ -246,7 +247,7 @@ class TelemetryWatch:
         return WindowEnergy(used.joules, used.method, tuple(warnings))
 
     def loss(self, ask: bool = False) -> str:
-        """Why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.
+        """Return why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.
 
         ask: also poll now, since a cell may fail sooner than the sampler's next poll.
         """
@@ -301,7 +302,7 @@ def adopt_threads(threads: int | None, wait_policy: str) -> None:
 
 
 def fastest(step_s: Callable[[Choice], float], most: int, passive: bool = True) -> tuple[Choice, str]:
-    """The choice of threads for a session, and why, in words. most: threads that torch takes by itself.
+    """Return the choice of threads for a session, and why, in words. most: threads that torch takes by itself.
 
     step_s: the time of a step, LONGEST_S where it did not end. passive: whether threads may be made to wait so. The
     fewest threads within the scatter of the fastest choice (the standard deviation of its steps) are taken.
@@ -337,8 +338,8 @@ def _named(choice: Choice) -> str:
 
 
 def thread_settings(cell: Cell, probed: ProbeResult) -> dict[str, Any]:
-    """The threads of a new run's cells, by their parameters: those that the environment asks for, else those of the
-    fastest step of the first cell, which all processes then have. Empty where torch's own are left."""
+    """Return the threads of a new run's cells, by their parameters: those that the environment asks for, else those of
+    the fastest step of the first cell, which all processes then have. Empty where torch's own are left."""
     most = probed.properties.get("threads") or 1
     if probed.device != "cpu" or not SET.isdisjoint(os.environ) or most < 2:
         return {"threads": most} if probed.device == "cpu" and COUNT in os.environ else {}
@@ -353,7 +354,7 @@ def thread_settings(cell: Cell, probed: ProbeResult) -> dict[str, Any]:
 
 
 def probe_threads(cell: Cell, most: int) -> tuple[Choice, str]:
-    """The choice for a session whose first cell this is, and a line that says it."""
+    """Return the choice for a session whose first cell this is, and a line that says it."""
     passive = WAITS.isdisjoint(os.environ)
     workers = {"": Worker("probe"), PASSIVE: Worker("probe", environ={WAIT: PASSIVE})}
     small = replace(cell, batch_size=min(2, cell.batch_size))

@@ -100,7 +100,7 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
 
 
 def run(task: str, arguments: tuple[Any, ...]) -> Any:
-    """The result of "module:function" on these arguments, or the WorkerFault that it ended in."""
+    """Return the result of "module:function" on these arguments, or the WorkerFault that it ended in."""
     module, _, function = task.partition(":")
     try:
         return getattr(importlib.import_module(module), function)(*arguments)
@@ -111,7 +111,8 @@ def run(task: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def user_location(fault: BaseException | None) -> str:
-    """The last call in a file of neither a library nor this program, as " (net.py:8 in forward)"; "" without one."""
+    """Return the last call in a file of neither a library nor this program, as " (net.py:8 in forward)"; "" without
+    one."""
     paths = sysconfig.get_paths()
     libraries = [paths["stdlib"], paths["purelib"], paths["platlib"], *(str(ROOT / package) for package in PACKAGES)]
     while fault is not None:
@@ -124,7 +125,7 @@ def user_location(fault: BaseException | None) -> str:
 
 
 def classify(fault: BaseException) -> WorkerFault:
-    """What an exception means for a cell: its status, and one line that says why."""
+    """Return what an exception means for a cell: its status, and one line that says why."""
     text = plain_words(" ".join(str(fault).split()))
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
@@ -146,7 +147,7 @@ def classify(fault: BaseException) -> WorkerFault:
 
 
 def _device_message(text: str) -> str:
-    """The device's own error in brackets, where the words are a library's; empty if it has none."""
+    """Return the device's own error in brackets, where the words are a library's; empty if it has none."""
     torch = sys.modules.get("torch")
     if not any(sign in text for sign in (*LIBRARIES, NO_ENGINE)) or torch is None or not torch.cuda.is_initialized():
         return ""
@@ -204,7 +205,7 @@ class Worker:
         self._busy = False
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
-        """The task's result, or a WorkerFault. After a WorkerFault the process is gone.
+        """Return the task's result, or a WorkerFault. After a WorkerFault the process is gone.
 
         `KeyboardInterrupt` passes through, and then too the process is gone. Raises OSError if the machine has no room
         for what a process needs (a temporary file, pipes).
@@ -247,7 +248,8 @@ class Worker:
         self._connection = self._lifeline = self._noise = None
 
     def _sent(self, task: str, arguments: tuple[Any, ...]) -> WorkerFault | None:
-        """Hands the task to a process, to a new one if the old one died meanwhile; the fault if none can be had."""
+        """Hand the task to a process, to a new one if the old one died meanwhile; return the fault if none can be
+        had."""
         text = ""
         for _ in range(3):
             try:
@@ -275,7 +277,7 @@ class Worker:
         self._process = process
 
     def _answer(self, timeout_s: float) -> Any:
-        """What the process answers within the limit, or the fault that it does not."""
+        """Return what the process answers within the limit, or the fault that it does not."""
         watch_s = Stopwatch()
         while True:
             try:
@@ -291,12 +293,12 @@ class Worker:
             self.on_message(result.text)
 
     def _ended(self) -> WorkerFault:
-        """The process died by itself."""
+        """Return the process died by itself."""
         self._process.join(REAP_S)
         return WorkerFault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._last_printed()}")
 
     def _last_printed(self) -> str:
-        """The end of what the process printed during this call."""
+        """Return the end of what the process printed during this call."""
         size = self._noise_bytes()
         start = max(self._heard, size - 4 * processes.TAIL_CHARACTERS)  # a character has up to four bytes
         return processes.output_tail(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace"))
@@ -310,7 +312,7 @@ class WorkerDied(Exception):
 
 
 def ask_once(task: str, *arguments: Any) -> Any:
-    """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
+    """Return the answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
     worker = Worker("probe")
     try:
         answer = worker.call(task, *arguments, timeout_s=ONCE_S)

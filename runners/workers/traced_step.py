@@ -47,7 +47,8 @@ class StepOptions:
 
 
 def trace_batch(options: StepOptions, batch_size: int) -> Trace:
-    """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
+    """Return the step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained
+    so."""
     from measure.operations.fake_mode import fake_mode, quiet
 
     with contextlib.redirect_stdout(sys.stderr), quiet():  # what a model prints: stdout has the answer
@@ -64,7 +65,7 @@ def trace_batch(options: StepOptions, batch_size: int) -> Trace:
 
 
 def traced(options: StepOptions, batch_size: int, mode: FakeMode | None) -> tuple[StepParts, Trace]:
-    """The step on fake tensors of a mode, or on real ones, and what it did."""
+    """Return the step on fake tensors of a mode, or on real ones, and what it did."""
     from measure.operations.tracer import trace_step
 
     built = parts(options, batch_size, mode)
@@ -81,14 +82,15 @@ def traced(options: StepOptions, batch_size: int, mode: FakeMode | None) -> tupl
 
 
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
-    """What a device's dispatcher does otherwise than a CPU's."""
+    """Return what a device's dispatcher does otherwise than a CPU's."""
     from measure.operations.control_flow import cuda_rules
 
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 
 
 def parts(options: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
-    """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
+    """Return the step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a
+    device."""
     import torch
 
     from measure.operations.fake_mode import to_fake
@@ -129,7 +131,7 @@ def parts(options: StepOptions, batch_size: int, mode: FakeMode | None, device: 
 
 
 def _trained(model: Any, options: StepOptions) -> list[Any]:
-    """Its parameters that are trained. Raises ValueError where there is none."""
+    """Return its parameters that are trained. Raises ValueError where there is none."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         frozen = f"; --frozen {','.join(options.hyper['frozen'])} has all" if options.hyper.get("frozen") else ""
@@ -150,7 +152,7 @@ def fit(
     resident_bytes: Callable[[Trace], int] = lambda _step: 0,
     least: int | None = None,
 ) -> BatchFit:
-    """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
+    """Return the largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
 
     name: of the device, which decides the workspaces. resident_bytes: that lie there throughout.
     least: the smallest batch that is looked at; None: the smallest that the step takes.
@@ -180,13 +182,14 @@ def moments(
     known: str | None,
     resident_bytes: Callable[[Trace], int] = lambda _step: 0,
 ) -> list[int]:
-    """Bytes at each moment of a step, and of all that stays on the device. known: the device's compute capability."""
+    """Return bytes at each moment of a step, and of all that stays on the device. known: the device's compute
+    capability."""
     more = resident_bytes(step) + sum(workspace.nbytes for workspace in allowance(step.operations, device, known))
     return [here + more for here in footprint(step.operations, step.storages).total_bytes]
 
 
 def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> BatchFit:
-    """What a sweep needs to know of a model in a precision: its largest batch and smallest.
+    """Return what a sweep needs to know of a model in a precision: its largest batch and smallest.
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
     """
@@ -202,13 +205,13 @@ def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: 
 
 
 def _resident_bytes(step: Trace) -> int:
-    """Bytes of the batches that lie on the device with the one in use."""
+    """Return bytes of the batches that lie on the device with the one in use."""
     batch_bytes = sum(s.nbytes or 0 for s in step.storages if s.role == "input" and s.born_index == BEFORE)
     return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
 
 
 def capability(name: str | None) -> str | None:
-    """The compute capability of a device of the table of peaks; None for any other."""
+    """Return the compute capability of a device of the table of peaks; None for any other."""
     from analysis.devices.peaks import lookup
 
     known = lookup(name) if name else None
@@ -216,7 +219,7 @@ def capability(name: str | None) -> str | None:
 
 
 def _least(step_at: Callable[[int], Trace]) -> int:
-    """The smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
+    """Return the smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
     faults: list[Mistake] = []
     for batch_size in LEAST:
         try:
@@ -229,7 +232,7 @@ def _least(step_at: Callable[[int], Trace]) -> int:
 
 
 def check(options: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
-    """(predicted, seen). Raises what the step raises."""
+    """Return (predicted, seen). Raises what the step raises."""
     from measure.profile.allocations import on_cpu, on_cuda
 
     step = trace_batch(options, batch_size)
