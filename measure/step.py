@@ -43,7 +43,7 @@ def step_trace(
     loss_of: Callable[[Any], Any] | None,
     train: bool | None = None,
 ) -> Trace:
-    """The operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
+    """Return the operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
 
     inputs: a tensor, or a tuple or list of arguments. optimizer: one that exists (another of its class and defaults is
     made for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in;
@@ -95,7 +95,7 @@ def register(operation: str, formula: Formula | int, *, kind: str = "matmul") ->
 
 
 def _formula_cost(formula: Formula | int, name: str, is_product: bool, operation: Operation) -> Cost:
-    """The cost of one call of an operation of this name by a user's formula."""
+    """Return the cost of one call of an operation of this name by a user's formula."""
     flop = formula
     if callable(formula):
         outputs = list(operation.output_shapes)
@@ -133,7 +133,7 @@ def footprint(
     optimizer: Optimizer | None = None,
     loss_of: Callable[[Any], Any] | None = None,
 ) -> Footprint:
-    """Bytes alive at each operation of one eager step, by what they are for. Arguments and errors as `count`.
+    """Return bytes alive at each operation of one eager step, by what they are for. Arguments and errors as `count`.
 
     >>> import torch, flopledger
     >>> found = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
@@ -189,9 +189,9 @@ class StepCount:
     optimizer_model_flop: int | None = None
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
-        """(forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up to
-        the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (those that torch's
-        kernel for CPUs computes, which is what runs on fake tensors).
+        """Return (forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up
+        to the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (those that
+        torch's kernel for CPUs computes, which is what runs on fake tensors).
 
         None where it is not known; `attention.reasons` says why. Raises ValueError for another word. Who counts how:
         docs/conventions.md.
@@ -265,12 +265,12 @@ def count_of(trace: Trace, has_optimizer: bool = False) -> StepCount:
 
 
 def _known(row: Counter[str], name: str) -> int | None:
-    """The sum of this name; None where an operation of it has no rule."""
+    """Return the sum of this name; None where an operation of it has no rule."""
     return None if row["unknown"] else row[name]
 
 
 def _without_rule(name: str) -> str:
-    """What is said of an operation without a rule."""
+    """Return what is said of an operation without a rule."""
     given = f"one is given by {registry.registration(name)}"
     why = f" {registry.UNSUPPORTED[name]}: it" if name in registry.UNSUPPORTED else ""
     return f"{name}{why} has no rule; {given}"

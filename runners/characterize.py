@@ -359,8 +359,8 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
 
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
-    """Data on stdout, and everything where --out says: the derived tables, the report, and the figures last, so that a
-    picture that fails loses no table. Raises StoreFault."""
+    """Print data on stdout, and everything where --out says: the derived tables, the report, and the figures last, so
+    that a picture that fails loses no table. Raises StoreFault."""
     from reports import characterize as answer
     from reports.characterize_text import to_text
     from reports.shared import figure_style

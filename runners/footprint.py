@@ -133,7 +133,7 @@ class Steps:
     """The step at any batch, traced once each. Raises Unavailable, or Mistake where it is the caller's."""
 
     def __init__(self, options: StepOptions, trace: Callable[[StepOptions, int], Trace] | None = None) -> None:
-        """trace: of one batch; `trace_batch` where none is given."""
+        """Hold the options. trace: of one batch; `trace_batch` where none is given."""
         self.options = options
         self.trace_of = cache(partial(self._trace, trace or trace_batch))
 

@@ -277,7 +277,7 @@ def _run(options: Namespace) -> int:
 
 
 def show(profile: StepProfile, options: Namespace) -> None:
-    """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
+    """Print the report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
     from reports import profile as data
     from reports.profile_tree import profile_page
 

@@ -191,7 +191,7 @@ def _code(faults: Sequence[str]) -> int:
 
 
 def rebuild(path: Path, out: Path | None = None) -> Built:
-    """Derives everything from the raw rows of the run directory `path` and writes it there, or into `out`.
+    """Derive everything from the raw rows of the run directory `path` and write it there, or into `out`.
 
     A figure or a page that could not be made is among the problems of what is returned. Raises ValueError if `path`
     holds no run or no committed cell, StoreFault if a file could not be written.
@@ -303,7 +303,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
 
 
 def show_rows(form: str, page: Page, rows: Sequence[Record], kind: type[Record]) -> None:
-    """`show_answer` of records of one kind, which are a row of CSV and an object of JSON each."""
+    """Show records of one kind by `show_answer`, which are a row of CSV and an object of JSON each."""
     show_answer(form, page, lambda: documents(rows), lambda: to_csv(rows, kind))
 
 

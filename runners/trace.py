@@ -210,7 +210,7 @@ def _run(options: Namespace) -> int:
 
 
 def show(trace: TraceView, form: str, device: Device | None = None) -> None:
-    """Data on stdout, whatever else there is to say on stderr."""
+    """Print data on stdout, whatever else there is to say on stderr."""
     from reports.shared.layout import to_csv
     from reports.trace.text import document, to_text
 

@@ -43,7 +43,7 @@ def fault_text(fault: BaseException) -> str:
 
 @contextlib.contextmanager
 def building(what: str) -> Iterator[None]:
-    """What the code inside raises becomes a ValueError of one line that begins with `what`.
+    """Turn what the code inside raises into a ValueError of one line that begins with `what`.
 
     Unavailable for a package that is not there, and for what would be downloaded. Memory that runs out stays that.
     """

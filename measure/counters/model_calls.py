@@ -139,7 +139,7 @@ class CallListener:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Modules have hooks and functions are patched inside; both are as they were afterwards."""
+        """Hook modules and patch functions inside; restore both afterwards."""
         watched = [(f"{library}.{name}", owner, name) for library, owner, names in WATCHED for name in names.split()]
         if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
             watched.append(("einops.einsum", sys.modules["einops"], "einsum"))

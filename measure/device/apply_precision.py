@@ -142,7 +142,7 @@ def session(
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Restore the flags that `apply` sets afterwards.
+    """Restore afterwards the flags that `apply` sets.
 
     Only what legacy setters can express is restored: "none" comes back as "ieee", which computes the same.
     """

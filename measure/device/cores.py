@@ -124,6 +124,7 @@ def _on(processor: int, both: threading.Barrier, task: Callable[[], object]) -> 
 
 
 def _function(code: bytes, address: int, word: object) -> Bounce:
-    """word: what is at the address; it is there as long as a thread may run this, whatever ends the caller."""
+    """Make a function. word: what is at the address, there as long as a thread may run this, whatever ends the
+    caller."""
     function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_long)(address_of(code))
     return lambda rounds, _word=word: function(address, rounds)  # type: ignore[misc]

@@ -271,7 +271,8 @@ def _visible(listed: str, count: int) -> list[str]:
 
 
 def _same_order(nvml: Any, count: int, environ: Mapping[str, str]) -> None:
-    """Unequal cards are numbered fastest first by CUDA and by bus here, unless CUDA_DEVICE_ORDER says so."""
+    """Raise Unavailable where CUDA may not number cards by bus, as here: it has unequal ones fastest first, unless
+    CUDA_DEVICE_ORDER says so."""
     if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     handles = [_mapped(nvml, nvml.nvmlDeviceGetHandleByIndex, i) for i in range(count)]

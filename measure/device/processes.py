@@ -67,8 +67,8 @@ def stop_server() -> None:
 
 @contextlib.contextmanager
 def starting(environ: Mapping[str, str]) -> Iterator[ForkServerContext | SpawnContext]:
-    """The context that starts a process within the block: the server's, or with variables that are not set here that of
-    a process which imports torch itself."""
+    """Give the context that starts a process within the block: the server's, or with variables that are not set here
+    that of a process which imports torch itself."""
     os.environ.update(environ)
     try:
         with _without_interrupts():
@@ -80,7 +80,8 @@ def starting(environ: Mapping[str, str]) -> Iterator[ForkServerContext | SpawnCo
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C waits until the end of the block, and what starts in it has it blocked: `measure/device/server_end.py`."""
+    """Let Ctrl-C wait until the end of the block, and what starts in it has it blocked:
+    `measure/device/server_end.py`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -89,13 +90,13 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def accept_interrupts() -> None:
-    """Lets Ctrl-C into a child: a server that could not import `measure/device/server_end.py` has it blocked, and hands
+    """Let Ctrl-C into a child: a server that could not import `measure/device/server_end.py` has it blocked, and hands
     that on."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def end_with(lifeline: Connection) -> None:
-    """Has this process, and what it starts, killed when the other end of the lifeline closes, as it does when its
+    """Have this process, and what it starts, killed when the other end of the lifeline closes, as it does when its
     parent ends in whatever way. The process leads a session of its own afterwards.
 
     Linux does it itself: while a library that hangs holds the interpreter, no thread of ours runs. A sandbox's kernel
@@ -113,14 +114,14 @@ def end_with(lifeline: Connection) -> None:
 
 
 def _wait_for_end(lifeline: Connection) -> None:
-    """Nothing else ever comes."""
+    """Wait until the other end closes, and kill the group."""
     with contextlib.suppress(EOFError, OSError):
         lifeline.recv_bytes()
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def redirect(path: str) -> None:
-    """What this process and its libraries print goes to a file, line by line; without a path, to stderr."""
+    """Send what this process and its libraries print to a file, line by line; without a path, to stderr."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if path else os.dup(2)

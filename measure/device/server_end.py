@@ -18,14 +18,14 @@ SERVER = os.getpid()
 
 
 def in_children(number: int, frame: object) -> None:
-    """What SIGINT does: it is the server's parent that ends the server."""
+    """Interrupt a child on SIGINT; the server is ended by its parent."""
     if os.getpid() != SERVER:
         signal.default_int_handler(number, None)
 
 
 def end_children(number: int, frame: object) -> None:
-    """What SIGTERM does: who ends a whole process group (torchrun does) leaves the parent the processes that it needs
-    to keep its rows."""
+    """End a child on SIGTERM, not the server: who ends a whole process group (torchrun does) leaves the parent the
+    processes that it needs to keep its rows."""
     if os.getpid() != SERVER:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -130,8 +130,8 @@ class CallCosts:
         self._at_once = False
 
     def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any], is_new_state: bool) -> None:
-        """A call of a new kind: its inputs, and the module as it is now, are kept without their values. is_new_state:
-        of the model."""
+        """Expect a call of a new kind: keep its inputs, and the module as it is now, without values. is_new_state: of
+        the model."""
         self._at_once |= is_new_state
         if key.inputs == TRANSFORMED:
             self.cost_by_key[key] = _unknown(IN_A_TRANSFORM)
@@ -181,7 +181,7 @@ class CallCosts:
         return products
 
     def use_units(self, key: CallKey, phase: str, ran: Products) -> None:
-        """The products of a phase ran in these dtypes. ran: (kind, dtype) → FLOP."""
+        """Note that the products of a phase ran in these dtypes. ran: (kind, dtype) → FLOP."""
         cost, products = self.cost_by_key[key], Counter[tuple[str, str]]()
         for (kind, unit), flop in cost.products.get(phase, {}).items():
             units = {self.unit_of(kind, dtype) for ran_kind, dtype in ran if ran_kind == kind}

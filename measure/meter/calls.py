@@ -125,7 +125,7 @@ class ModelState:
         return self._version
 
     def renumber(self) -> None:
-        """From here on the model is another one, though it looks the same."""
+        """Take the model for another one from here on, though it looks the same."""
         self._known.clear()
         self._flags = None
 
@@ -190,13 +190,13 @@ class ForwardCalls:
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
     def detach(self) -> None:
-        """See none any more."""
+        """Stop seeing calls."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
     def drop(self) -> None:
-        """The step that is open is none: it may have ended inside of a call."""
+        """Drop the step that is open: it may have ended inside of a call."""
         self._step.begun = None
         self._inside = 0
 

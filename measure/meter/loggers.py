@@ -39,7 +39,7 @@ class _Closing:
     """A logger as a context."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -173,12 +173,12 @@ class UtilizationMeter:
         return self._step.begun is not None
 
     def begin(self) -> None:
-        """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
+        """Begin a step here, for a loop that cannot use the context of `step`: `update` ends it."""
         with self._guarded():
             self._step.__enter__()
 
     def update(self, *inputs: Any, items: float | None = None) -> None:
-        """The step ends here: that of the last `begin`. inputs, items: as in `step`."""
+        """End the step of the last `begin`. inputs, items: as in `step`."""
         with self._guarded():
             if self._broken:
                 self._observations.drop()
@@ -249,7 +249,7 @@ class UtilizationMeter:
         return True
 
     def end_step(self, start: Any, end: Any) -> None:
-        """A step has ended: what there is to do after some of them. Count, judge, add up what completed."""
+        """End a step. After some of them: count, judge, add up what completed."""
         step, pending = self._step, self._times.pending
         calls = step.calls
         if not calls and step.inputs:

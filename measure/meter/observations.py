@@ -159,7 +159,7 @@ class ObservedCosts:
         return same_calls and not observed_step.outside_flop and everything == sum(expected.values())
 
     def _add_elsewhere(self, ran: Mapping[CallPhase, _Ran], observed_step: ObservedStep) -> None:
-        """What nodes of no call ran belongs to the only call that has a backward pass, if nothing else ran."""
+        """Add what nodes of no call ran to the only call that has a backward pass, if nothing else ran."""
         if not observed_step.elsewhere:
             return
         owners = [phase_ran for (_, phase), phase_ran in ran.items() if phase == "backward" and phase_ran.times]
@@ -258,7 +258,7 @@ class Observations:
         self._is_new_state |= is_new_state
 
     def begin(self, number: int) -> None:
-        """The next step begins, after so many: observe it, if it is due."""
+        """Begin the next step, after so many: observe it, if it is due."""
         self.drop()
         if self._next > number + 1 or self.reason:
             return
@@ -326,16 +326,16 @@ class Observations:
         return 1 << 30 if self.reason else max(0, self._next - number - 1)
 
     def request(self, number: int) -> None:
-        """The next step, after so many, is to be observed."""
+        """Request that the next step, after so many, be observed."""
         self._next = number + 1
 
     def window(self, number: int) -> None:
-        """A window ends after so many steps."""
+        """End a window after so many steps."""
         steps, self._window = number - self._window, number
         self._period, self._before = steps if steps == self._before else 0, steps
 
     def drop(self) -> None:
-        """The step that is observed is none. A mode is taken off that was to be taken off in a backward pass, or before
+        """Drop the step that is observed. A mode is taken off that was to be taken off in a backward pass, or before
         one that was entered later."""
         observer, self._observer = self._observer, None
         if observer is not None:
@@ -362,7 +362,7 @@ class Observations:
         return tuple(notes)
 
     def _fails(self) -> None:
-        """A step could not be observed."""
+        """Note that a step could not be observed."""
         self._failed += 1
         if self._failed == MAX_FAILED:
             self.reason = IN_PART

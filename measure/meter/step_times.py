@@ -154,7 +154,7 @@ class Stretch:
         self.blocks[-1].add(step)
 
     def observed(self, verdict: ObservationVerdict) -> None:
-        """The last step was observed."""
+        """Take in that the last step was observed."""
         lost: Passes = {}
         for call_phase in [call_phase for call_phase in self._since if call_phase[0] in verdict.seen]:
             times = self._since.pop(call_phase)
@@ -239,7 +239,7 @@ class LoopEnergy:
             self._reason = f"no energy: {reason}"
 
     def start(self) -> None:
-        """The first step that counts begins."""
+        """Start with the first step that counts."""
         self._start = self._window = self._read()
 
     def mean_power(self, of_window: bool = False) -> tuple[float | None, str]:

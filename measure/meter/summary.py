@@ -224,7 +224,7 @@ def summary(
 def _add_counts(
     row: dict[str, Any], reasons: list[str], stretch: Stretch, whole: StepBlock, flop: PassFlop, costs: CallCosts
 ) -> None:
-    """FLOP of the mean step, and why something of it is absent. flop: of all steps."""
+    """Add FLOP of the mean step, and why something of it is absent. flop: of all steps."""
     steps, total = row["steps"], flop.dense
     unseen = whole.unseen if total else 0  # a graph that is replayed without its inputs
     unknown = flop.unknown_calls + unseen + stretch.lost_steps
@@ -254,7 +254,7 @@ def _add_rates(
     loop_device: LoopDevice,
     time_s: float,
 ) -> None:
-    """FLOP over time and over peaks, and why something of it is absent. flop: of all blocks."""
+    """Add FLOP over time and over peaks, and why something of it is absent. flop: of all blocks."""
     by_unit, rate = flop.by_unit[DENSE], flop.dense / time_s
     row["model_flop_per_s"] = rate
     with contextlib.suppress(Unavailable):  # a ceiling is an extra: most loops have none

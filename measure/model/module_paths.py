@@ -127,7 +127,7 @@ class Links:
         return number - numbers.base, numbers.owners.get(number)
 
     def backward_begins(self) -> None:
-        """The next graph task is the outer one."""
+        """Take the next graph task for the outer one."""
         self._outer_task = None
 
     def note_task(self) -> None:

@@ -58,7 +58,7 @@ def _same(now: Any, before: Any) -> bool:
 
 @contextlib.contextmanager
 def preserved_random() -> Iterator[Callable[[], bool]]:
-    """Random numbers go on afterwards where they were. Gives a function that says whether any was drawn since."""
+    """Put random numbers back afterwards. Give a function that says whether any was drawn since."""
     before = _state()
 
     def state_changed() -> bool:

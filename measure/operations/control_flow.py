@@ -26,7 +26,7 @@ from results.errors import Unavailable
 
 @contextlib.contextmanager
 def written_out() -> Iterator[None]:
-    """While inside, these operators are their bodies, and `torch.compile` leaves functions as they are."""
+    """Run these operators as their bodies inside, and have `torch.compile` leave functions as they are."""
     with contextlib.ExitStack() as undo:
         for name, run in _BODIES.items():
             operator = getattr(torch.ops.higher_order, name, None)
@@ -40,7 +40,7 @@ def written_out() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exchanged(owner: Any, name: str, instead: Any) -> Iterator[None]:
-    """Inside, this attribute of an object has another value."""
+    """Give this attribute of an object another value inside."""
     before = getattr(owner, name)
     setattr(owner, name, instead)
     try:
@@ -111,7 +111,7 @@ _EVERY_PAIR = "noop_mask"
 
 @contextlib.contextmanager
 def stand_in(masked: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
-    """While inside, FlexAttention is a fused attention. Nothing is done where torch's module is not loaded.
+    """Replace FlexAttention by a fused attention inside. Nothing is done where torch's module is not loaded.
 
     masked: marks what runs inside of it as an attention under a mask that is not known.
     """
@@ -159,7 +159,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 @contextlib.contextmanager
 def cuda_rules() -> Iterator[None]:
-    """A context in which steps on CPU tensors keep what they would on CUDA."""
+    """Have steps on CPU tensors keep inside what they would on CUDA."""
     library = torch.library.Library("aten", "IMPL")
     try:
         for name in IN_FLOAT32:

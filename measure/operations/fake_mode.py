@@ -107,7 +107,7 @@ class FakeMode(FakeTensorMode):
         return exchanged(self, "_watcher", watcher)
 
     def scalars_are(self, value: int) -> contextlib.AbstractContextManager[None]:
-        """Numbers that are read from tensors meanwhile are this one."""
+        """Read this number from every tensor inside."""
         return exchanged(self, "_scalar", value)
 
     @classmethod

@@ -78,7 +78,7 @@ class Storages:
             entry.nbytes = max(nbytes, entry.nbytes or 0)
 
     def close(self) -> None:
-        """The step is over: what dies from now on outlived it."""
+        """End the step: what dies from now on outlived it."""
         self._closed = True
         self._references.clear()
 

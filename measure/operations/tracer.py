@@ -197,7 +197,7 @@ class Recorder:
                 self._storages.close()
 
     def mark(self, phase: str) -> None:
-        """A phase of the step begins; "end" ends the recording. Raises ValueError for a phase that is none."""
+        """Begin a phase of the step; "end" ends the recording. Raises ValueError for a phase that is none."""
         if phase not in PHASES and phase != "end":
             raise ValueError(f"expected a phase ({', '.join(PHASES)} or end), got {phase!r}")
         self._marked = True
@@ -218,7 +218,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _under_mask(self) -> Iterator[None]:
-        """What is recorded inside is an attention whose block mask is not known."""
+        """Mark what is recorded inside as an attention whose block mask is not known."""
         first = len(self._rows)
         yield
         self._masked_rows.update(range(first, len(self._rows)))

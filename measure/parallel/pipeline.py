@@ -235,7 +235,7 @@ def pipeline_stage(
 
 @contextlib.contextmanager
 def _local_widths(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> Iterator[None]:
-    """Inside, linear layers that the plan divides have the first rank's part of their weights. Raises ValueError for a
+    """Give linear layers that the plan divides, inside, the first rank's part of their weights. Raises ValueError for a
     width that the ranks do not divide."""
     whole: list[tuple[torch.nn.Linear, Any, Any]] = []
     dims = {"colwise": 0, "rowwise": 1}

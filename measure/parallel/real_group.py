@@ -53,7 +53,7 @@ _PROPAGATION = "_propagate_tensor_meta_non_cached"
 
 @contextlib.contextmanager
 def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
-    """The mesh of these axes, the last one innermost, as this rank of it sees it.
+    """Give the mesh of these axes, the last one innermost, as this rank of it sees it.
 
     Raises Unavailable where torch has no fake group, or this process is in a group already.
     """
@@ -81,7 +81,7 @@ def clear_answers() -> None:
 
 
 def no_global_shapes(mode: FakeMode) -> contextlib.AbstractContextManager[None]:
-    """DTensor's questions about whole tensors are not shown to the watcher of this mode.
+    """Hide DTensor's questions about whole tensors from the watcher of this mode.
 
     Raises Unavailable where this torch asks them elsewhere: they would be counted as work.
     """
@@ -149,13 +149,13 @@ class RankGroup:
         self._control = control
 
     def announce(self, steps: int, part: str, lead_in_steps: int = 0) -> None:
-        """The first rank says which block comes, and all begin it."""
+        """Announce a block from the first rank; all begin it."""
         self.share(BlockOrder(steps, part, lead_in_steps))
         if part != END:
             self.barrier()
 
     def order(self) -> BlockOrder:
-        """The other ranks wait for the next block, and all begin it."""
+        """Wait, on the other ranks, for the next block; all begin it."""
         order: BlockOrder = self.share(None)
         if order.part != END:
             self.barrier()
@@ -174,7 +174,7 @@ class RankGroup:
         return [float(value) for value in tensor]
 
     def barrier(self) -> None:
-        """All ranks wait for the last."""
+        """Wait for the last rank."""
         dist.barrier(group=self._control)
 
 

@@ -55,7 +55,7 @@ class ReplicatedParallel(ParallelStyle):
             return summed
 
         def hook(module: torch.nn.Module, _inputs: Any) -> None:
-            """Weights that replicas share are others in the forward pass than before it."""
+            """Hook the weights that replicas share, which are others in the forward pass than before it."""
             for parameter in module.parameters(recurse=False):
                 if parameter.requires_grad and id(parameter) not in hooked:
                     hooked.add(id(parameter))
@@ -159,7 +159,7 @@ def _tied(model: torch.nn.Module) -> list[list[str]]:
 
 
 def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
-    """Parameters that were one are one again, where a rank has the same part of each."""
+    """Tie parameters that were one again, where a rank has the same part of each."""
     for first, *others in tied:
         tied_to = model.get_parameter(first)
         for name in others:

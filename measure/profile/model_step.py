@@ -58,7 +58,7 @@ def leaves(inputs: Any) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def naming_faults(model: torch.nn.Module) -> Iterator[None]:
-    """What the model raises inside becomes ModelFailed, from its cause; running out of memory stays what it is."""
+    """Turn what the model raises inside into ModelFailed, from its cause; running out of memory stays what it is."""
     try:
         yield
     except (Unavailable, Inconsistent, ModelFailed):
@@ -159,7 +159,7 @@ class ModelStep:
             mark("end")
 
     def forget(self) -> None:
-        """Gradients are gone; where an optimizer is there, its zero_grad does that in the step."""
+        """Drop gradients; an optimizer, where there is one, does so in the step."""
         if self.optimizer is None:
             for tensor in (*self.model.parameters(), *leaves((self.args, self.kwargs))):
                 tensor.grad = None

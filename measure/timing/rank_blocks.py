@@ -132,7 +132,8 @@ class CeilingBlocks:
             timer.__exit__(*fault)
 
     def warm_up(self) -> None:
-        """Two calls of each kernel, in no sample: the first may search algorithms, the second one's time is used."""
+        """Run two calls of each kernel, in no sample: the first may search algorithms, the second one's time is
+        used."""
         for timer in self._timers:
             timer.block(1, CEILING)
         self._calls_s = [step_time_s(timer.block(1, CEILING)) for timer in self._timers]

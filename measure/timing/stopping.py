@@ -199,7 +199,7 @@ class Interleaved(typing.Protocol):
     """What is timed between the blocks of a step, as a ceiling's kernels are."""
 
     def warm_up(self) -> None:
-        """First calls, which may search algorithms and take memory."""
+        """Run first calls, which may search algorithms and take memory."""
 
     def run(self, block_s: float) -> None:
         """Run once for each block of the step. block_s: what that block takes, s."""

@@ -250,7 +250,7 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
 
 
 def _fill(calls: pd.DataFrame, nested: CallNesting, maker_of: Ints, forward: Ints) -> None:
-    """What follows for the columns of calls from where they lie."""
+    """Fill the columns of calls that follow from where they lie."""
     inside = nested.node >= 0
     node = nested.node[inside]
     forward_index, maker = np.full((2, len(calls)), -1, np.int64)

@@ -196,7 +196,8 @@ def lanes(series: Iterable[str]) -> dict[str, float]:
 
 
 def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
-    """Points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; none where they are NaN.
+    """Draw points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; none where they are
+    NaN.
 
     An interval of which one end is unknown, or beyond a logarithmic axis, goes on to the edge of the panel.
     """
@@ -223,8 +224,8 @@ def write_word(axes: Axes, text: str, x: float, y: float, colour: Any = GREY, **
 
 
 def write_reasons(axes: Axes, reasons: Sequence[tuple[float, str, Any]], series: int) -> None:
-    """(x, text, colour), hanging from the top of a panel at x, side by side where x is the same; words that all of so
-    many series have in one place once, in grey."""
+    """Write (x, text, colour), hanging from the top of a panel at x, side by side where x is the same; words that all
+    of so many series have in one place once, in grey."""
     colours_of: dict[float, dict[str, list[Any]]] = {}
     for x, text, colour in reasons:
         colours_of.setdefault(x, {}).setdefault(text, []).append(colour)
@@ -281,7 +282,7 @@ def legend(figure: Figure, marks: Sequence[Any]) -> None:
 
 
 def say_below(figure: Figure, *lines: str) -> None:
-    """What the horizontal axis and the marks are; lines that are too long are broken."""
+    """Say what the horizontal axis and the marks are; lines that are too long are broken."""
     letters = int(figure.get_size_inches()[0] * _LETTERS_PER_IN)
     broken = [part for line in lines if line for part in textwrap.wrap(line, letters, break_long_words=False)]
     figure.supxlabel("\n".join(broken), fontsize=figure_style.LABEL_PT)

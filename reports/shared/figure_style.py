@@ -116,7 +116,7 @@ def bar_look(colour: Any, hatch: str = "") -> dict[str, Any]:
 
 
 def colour(of: int | str) -> Any:
-    """A number is an index of the palette, a text a grey."""
+    """Return a colour: of the palette for a number, a grey for a text."""
     import seaborn as sns
 
     return sns.color_palette("colorblind")[of] if isinstance(of, int) else of

@@ -278,7 +278,7 @@ def _own(view: View, shared: str) -> str:
 
 @functools.lru_cache(1 << 10)
 def parts(variant: str) -> tuple[str, ...]:
-    """A comma may be in a value: a part begins with a name."""
+    """Split at commas, but for those in a value: a part begins with a name."""
     return tuple(part for part in re.split(r", (?=\w+=)", variant) if part)
 
 

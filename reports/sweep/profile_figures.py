@@ -133,7 +133,7 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
 
 
 def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
-    """One model: a ring where the profiler found, a dot where cleaning ended, words where there is neither."""
+    """Draw one model: a ring where the profiler found, a dot where cleaning ended, words where there is neither."""
     gaps: list[tuple[float, str, Any]] = []
     highest = 0.0
     for phase, (colour, marker) in figure_style.looks(PHASES, "phase").items():
@@ -158,7 +158,7 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
 
 
 def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
-    """The line a + c / b through the cleaned counts, or words where no line holds all of them."""
+    """Draw the line a + c / b through the cleaned counts, or words where no line holds all of them."""
     known = rows.dropna(subset=["cleaned_flop"])
     counts = {(int(items), int(flop)) for items, flop in zip(known["items"], known["cleaned_flop"], strict=True)}
     sizes = sorted({items for items, _ in counts})

@@ -189,5 +189,5 @@ def exit_code(main: Callable[[], int]) -> int:
 
 
 def _drop_output() -> None:
-    """What is left of stdout goes nowhere, so that the exit does not fail again."""
+    """Discard what is left of stdout, so that the exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

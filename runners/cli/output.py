@@ -103,7 +103,7 @@ def writing(path: Path, other_files: str = "") -> Iterator[None]:
 
 
 def make(out: Path) -> None:
-    """The directory, before anything is counted for it. Raises StoreFault."""
+    """Make the directory, before anything is counted for it. Raises StoreFault."""
     with writing(out):
         disk.make_directory(disk.DISK, out)
 
@@ -147,7 +147,7 @@ def put_figures(
 
 
 def remove_others(folder: Path, drawn: Iterable[str]) -> None:
-    """Removes figures of an earlier report that are no longer drawn: pairs of a PNG and an SVG, as we write them."""
+    """Remove figures of an earlier report that are no longer drawn: pairs of a PNG and an SVG, as we write them."""
     stale = {path.stem for path in folder.glob("*.svg") if path.with_suffix(".png").is_file()}
     stale -= {Path(name).stem for name in drawn}
     for path in (folder / f"{name}.{ending}" for name in sorted(stale) for ending in ("png", "svg")):
@@ -252,7 +252,7 @@ class Progress:
             self._bar.update(0, description=f"{title(cell)}: {doing}")
 
     def done(self, run: Run) -> None:
-        """A cell is committed."""
+        """Note that a cell is committed."""
         self._done += 1
         line = f"{title(run)}: {run.status}{f' ({instructed(run.reason)})' if run.reason else ''}"
         if self._bar is not None:

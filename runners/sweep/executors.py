@@ -315,7 +315,7 @@ class RaySlots:
         return Event(slot, answer)
 
     def measure(self, slot: str, order: Order, progress: Progress) -> None:
-        """Hands a cell to a slot."""
+        """Hand a cell to a slot."""
         self._waiting[self._actors[slot].attempt.remote(order)] = slot
 
     def dismiss(self, slot: str, refused: bool = True) -> None:

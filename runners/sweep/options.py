@@ -266,7 +266,7 @@ def parser() -> Parser:
 
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
-    """What can be checked without a device. Raises ValueError."""
+    """Check what can be without a device. Raises ValueError."""
     from workloads.catalogue.model_names import directory_of
 
     for model in _models(options, stored):
@@ -298,7 +298,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
 
 
 def check_executor(options: argparse.Namespace) -> None:
-    """What can be checked without a cluster. Raises ValueError, one line, where Ray is not installed, or an option does
+    """Check what can be without a cluster. Raises ValueError, one line, where Ray is not installed, or an option does
     not go with the executor."""
     on_ray, is_absent = options.executor == RAY, importlib.util.find_spec("ray") is None
     some_device = options.device in (None, "auto", "cpu", "cuda")

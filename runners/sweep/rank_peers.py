@@ -44,7 +44,7 @@ PROBE_S = 180.0
 
 
 def end_with_torchrun() -> None:
-    """Has SIGTERM raise Terminated in this process, once, and the kernel send it where torchrun's process is killed:
+    """Have SIGTERM raise Terminated in this process, once, and the kernel send it where torchrun's process is killed:
     then one comes for each of its threads that ends."""
 
     def terminate(_signal: int, _frame: object) -> None:

@@ -65,7 +65,7 @@ class RankSession(Session):
         return facts
 
     def close(self) -> None:
-        """Lets the other ranks end, too."""
+        """Let the other ranks end, too."""
         super().close()
         with contextlib.suppress(LostExchange):
             if self.peers is not None:

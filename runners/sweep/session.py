@@ -96,8 +96,8 @@ class Session:
             self.watch.close()
 
     def _measure(self, order: Order, so_far: Stopwatch) -> None:
-        """What becomes of one cell, in the attempt that is under way; timing it takes its share of the time budget, but
-        enough to settle in, and no more than there is."""
+        """Measure one cell, in the attempt that is under way; timing it takes its share of the time budget, but enough
+        to settle in, and no more than there is."""
         cell, result = order.cell, self._result
         if against := reason_against(cell):
             result.learn(status="invalid", reason=against)
@@ -178,13 +178,13 @@ class Session:
         return measured.with_passes(whole)
 
     def _fail(self, fault: WorkerFault) -> None:
-        """Why the attempt has no measurement; a device that is gone, as its telemetry says, is why."""
+        """Note why the attempt has no measurement; a device that is gone, as its telemetry says, is why."""
         lost = self.watch.loss(ask=True)
         warnings = (*self._result.run.warnings, *filter(None, [lost]))
         self._result.learn(status=fault.status, reason=fault.reason, warnings=warnings)
 
     def _keep_rows(self, cell: Cell, measured: CellMeasurement) -> None:
-        """What was measured, as rows."""
+        """Keep what was measured, as rows."""
         run, result, before = measured.run, self._result, self._result.run.warnings
         window = run.window_start_s, run.window_end_s
         attempt: dict[str, Any] = {"cell_id": cell.cell_id, "attempt": result.run.attempt}

@@ -293,7 +293,7 @@ Choice = tuple[int, str]
 
 
 def adopt_threads(threads: int | None, wait_policy: str) -> None:
-    """Has all processes that are started from now on run so. None, "": as the environment says."""
+    """Have all processes that start from now on run so. None, "": as the environment says."""
     variables = {name: value for name, value in ((COUNT, str(threads or "")), (WAIT, wait_policy)) if value}
     if variables.items() - os.environ.items():
         os.environ.update(variables)

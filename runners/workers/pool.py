@@ -331,7 +331,7 @@ def _line(fault: BaseException) -> str:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the end of the block; only the main thread receives them at all."""
+    """Have Ctrl-C and SIGTERM wait until the end of the block; only the main thread receives them at all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -278,7 +278,7 @@ def _check_file(spec: Spec) -> None:
 
 
 def _check_module(spec: Spec) -> None:
-    """Only a module of the top level is looked into: finding one inside a package would run the package."""
+    """Look only into a module of the top level: finding one inside a package would run the package."""
     top = spec.target.partition(".")[0]
     module = importlib.util.find_spec(top)
     if module is None:

@@ -86,7 +86,7 @@ TALL, CROPPED = 110 / 84, 18 / 84
 
 @contextlib.contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """What the code inside raises of a file that is missing, torn or another becomes a ValueError of one line."""
+    """Turn what the code inside raises of a file that is missing, torn or another into a ValueError of one line."""
     try:
         yield
     except (

@@ -104,7 +104,7 @@ class DeepQ(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """The target takes the weights over."""
+        """Copy the weights to the target."""
         for buffer, weight in zip(self.target.buffers(), self.online.parameters(), strict=True):
             buffer.copy_(weight)
 

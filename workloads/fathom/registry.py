@@ -198,7 +198,7 @@ class FathomModel:
         return results
 
     def teardown(self) -> None:
-        """Threads as they were; what `setup` made is let go."""
+        """Restore the number of threads; drop what `setup` made."""
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         self._threads = self._session = self._batches = None

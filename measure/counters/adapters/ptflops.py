@@ -116,7 +116,7 @@ def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Ma
 
 
 def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """ptflops calls model(x), or model(**x) for a dictionary."""
+    """Return the model's inputs: ptflops calls model(x), or model(**x) for a dictionary."""
     if len(inputs) == 1:
         return inputs[0]
     return dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))

@@ -206,7 +206,7 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
 
 @contextlib.contextmanager
 def _put_back(owners: Owners) -> Iterator[None]:
-    """Modules' and classes' functions are as they were afterwards; what a class only inherits is not its own."""
+    """Restore modules' and classes' functions afterwards; what a class only inherits is not its own."""
     before = [(owner, dict(vars(owner))) for owner in owners.values()]
     try:
         yield
