@@ -1,12 +1,11 @@
-"""What each FLOP counter is: where it is run and explained, its unit, its operators, and what to install for it.
+"""Registry of the FLOP counters: where each is run and explained, its unit, its operators' kinds, what to install.
 
-An adapter is a function (model, inputs, *, workload, batch_size) -> list[FlopCount]: one row for the total and one for
-each operator it tells apart, for phase forward and, where the counter can, backward (of the sum of all output tensors).
-An account is a function (recording, phase) -> Counted: what the counter counts, by its own rule.
-
-Model FLOP is what MLPerf's utilization appendix counts: convolutions and matrix products, those inside attention and
-recurrent layers too. A counter's native total also holds normalisation, pooling and resizing in units of its own; they
-are left out by the names of its operators. One that is not in the table is not understood, and reported as such.
+`COUNTERS` maps a counter's name to its entry. An adapter is a function (model, inputs, *, workload, batch_size) ->
+list[FlopCount]: a row for the total and one for each operator, for phase forward and, where the counter can, backward
+(of the sum of all output tensors). An attribution is a function (recording, phase) -> Counted: what the counter counts,
+by its own rule. Model FLOP is what MLPerf's utilization appendix counts: convolutions and matrix products, those inside
+attention and recurrent layers too. `kind_of_operator` separates them from the normalisation, pooling and resizing in a
+native total; an operator that is in no table is reported as not understood.
 """
 
 import shlex
@@ -18,12 +17,12 @@ from analysis.operators.names import KINDS
 
 @dataclass(frozen=True)
 class CounterEntry:
-    """adapter, account: "module:function". unit: of the native total, "mac" or "flop". kinds: name of an operator →
+    """adapter, attribution: "module:function". unit: of the native total, "mac" or "flop". kinds: name of an operator →
     kind. requires: what to install, as in the requirements (a test holds them together), with a space between several
     (calflops imports transformers and does not say so); "" for what this project or torch brings."""
 
     adapter: str
-    account: str = ""
+    attribution: str = ""
     unit: str = "flop"
     kinds: Mapping[str, str] = field(default_factory=dict)
     requires: str = ""
@@ -184,19 +183,19 @@ COUNTERS: Mapping[str, CounterEntry] = {
         requires="torchinfo>=1.8,<2",
     ),
 }
-"""The order is that of every list of counters, in the options of a cell too. Operators: of flopledger kinds; of
-flop_counter_mode torch's `flop_registry`; of torch_profiler the names that its `with_flops` has formulas for
-(torch/csrc/profiler/util.cpp); of fvcore `_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py. The others' adapters give
-what holds multiply-adds under the names of their rules (ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: the
-class of a module, the name of a function; thop, torchinfo: the class of a module), and all else that they count in unit
-`flop`. deepspeed, calflops: the functions that they wrap, and the recurrent modules that they have hooks for."""
+"""Their order is that of every list of counters. Operators: of flopledger kinds; of flop_counter_mode torch's
+`flop_registry`; of torch_profiler the names with a formula in its `with_flops` (torch/csrc/profiler/util.cpp); of
+fvcore `_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py; of deepspeed and calflops the functions that they wrap and
+the recurrent modules that they hook. Adapters of the others give multiply-adds under the names of their rules
+(ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: the class of a module, the name of a function; thop, torchinfo:
+the class of a module), and all else that they count in unit `flop`."""
 
 ELEMENTS = " elementwise"
-"""Ends the name of what an operator with multiply-adds counts beside them."""
+"""Suffix of the name under which an operator with multiply-adds has its other counted elements."""
 
 
 ELEMENTS_APART = ("ptflops", "ptflops_aten", "pthflops", "thop", "torchinfo")
-"""Counters whose adapter gives multiply-adds and counted elements as rows of their own, by unit."""
+"""Counters whose adapter gives multiply-adds and counted elements as separate rows, by unit."""
 
 
 FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
@@ -204,19 +203,19 @@ FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
 
 
 TRAINING_PER_FORWARD = 3
-"""Backward is taken for twice the forward pass: each product needs one for its input and one for its weight. An
-estimate: the first layer needs no input gradient."""
+"""Training ÷ forward FLOP: each product needs one more for its input and one for its weight. An estimate: the first
+layer needs no input gradient."""
 
 
 def kind_of_operator(counter: str, operator: str, native_unit: str = "mac") -> str | None:
-    """The kind of a counter's operator by the counter's own name for it; None if it is not understood."""
+    """The kind of a counter's operator by its own name; None if it is in no table."""
     if operator.endswith(ELEMENTS) or (native_unit == "flop" and counter in ELEMENTS_APART):
         return "elementwise"
     return COUNTERS[counter].kinds.get(operator) if counter in COUNTERS else None
 
 
 def install_line(requirement: str) -> str:
-    """What a person types to get a missing counter; of one without a requirement, that there is nothing to type."""
+    """The command that installs a missing counter, or that there is nothing to install."""
     if not requirement:
         return "nothing to install: this project or torch brings it"
     return f"python -m pip install {' '.join(map(shlex.quote, requirement.split()))}"

@@ -1,36 +1,35 @@
-"""A profiled step as its module tree: each module with the operations of its own and of all below it, added up.
+"""Sums a profiled step by module: takes a `StepProfile`, returns path → `ModuleNode` with all operations at or below
+it.
 
-What adds up is exact: parameters, each at the first module that has it; FLOP; bytes; the mean times of operations and
-the waits before them. Forward includes the loss, backward what it calculates again (recompute), whose FLOP are in a
-count of their own, as no model FLOP. The root holds every operation of the step, the optimizer's and the loss's, too.
-
-Utilization of a module: Σ model FLOP ÷ peak of its unit, over the time of its operations and of the waits before them,
-under the profiler. Not claimed: that a module took its times from its first line to its last; operations of one may run
-beside those of another.
+Sums are exact: parameters (each at the first module that has it), FLOP, bytes, mean times of operations and the waits
+before them. Forward includes the loss; backward includes what it recomputes, whose FLOP are counted separately, as no
+model FLOP. The root holds every operation of the step. A module's utilization is Σ model FLOP ÷ peak of the unit, over
+the time of its operations and the waits before them, under the profiler. Not claimed: that a module ran alone from its
+first operation to its last.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from analysis.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, places, time_by_bound
+from analysis.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, roof_places, time_by_bound
 from results.records.answers import Machine, StepModule, StepOperation, StepProfile
 
 SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}
-"""Phase → the pass that it is shown with; any other is the optimizer's."""
+"""Phase → the pass that it is shown with; every other phase belongs to the optimizer."""
 
 OPTIMIZER = "optimizer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleNode:
-    """One module with all below it. Times are None where none of its operations was timed.
+    """One module with everything below it. Times are None where none of its operations was timed.
 
-    counted_parameters: of it and below, those that no module before it had; they add up over modules that are apart.
-    unknown_calls: pass, or "recompute" → operations that no rule counts: its FLOP are of the others alone, and no rate
-    follows from them. unknown_time_s: what these took; None where that was not timed. untimed_flop: model FLOP of
-    operations of which nobody knows the time: with them there is no rate either. untimed_calls: pass → operations
-    without a time, so that its time is of the others alone.
+    counted_parameters: those that no earlier module had, so that they add up over disjoint modules. unknown_calls:
+    pass, or "recompute" → operations that no rule counts: the FLOP are of the others only, and no rate follows.
+    unknown_time_s: their time; None where that was not measured. untimed_flop: model FLOP of operations without a time,
+    with which there is no rate either. untimed_calls: pass → operations without a time, so that the pass's time is of
+    the others only.
     """
 
     module: str
@@ -66,29 +65,29 @@ class ModuleNode:
 
     @property
     def model_flop(self) -> int:
-        """Model FLOP of all passes, without what is calculated again."""
+        """Model FLOP of all passes, without recomputation."""
         return self.forward_flop + self.backward_flop + self.optimizer_flop
 
     def unknowns(self, *passes: str) -> int:
-        """Operations of these passes that no rule counts; of all but what is calculated again if none is named."""
+        """Operations of these passes that no rule counts; of all but recomputation if none is named."""
         return sum(self.unknown_calls.get(side, 0) for side in passes or ("forward", "backward", OPTIMIZER))
 
     def at_least(self, *passes: str) -> str:
-        """What stands before the FLOP of these passes where they are not all."""
+        """Prefix of these passes' FLOP where some are not counted."""
         return "≥ " if self.unknowns(*passes) else ""
 
     def at_least_time(self, side: str) -> str:
-        """What stands before the time of a pass where some of its operations have none."""
+        """Prefix of a pass's time where some of its operations have none."""
         return "≥ " if self.untimed_calls.get(side) else ""
 
     @property
     def knows_all(self) -> bool:
-        """Whether all its operations have a count, what is calculated again among them, as `other_flop` takes."""
+        """Whether all its operations have a count, recomputation included, as `other_flop` requires."""
         return not any(self.unknown_calls.values())
 
     @property
     def unknown_time_ratio(self) -> float | None:
-        """Share of the time of its operations that those without a count took; None where nothing was timed."""
+        """Share of its operations' time that those without a count took; None where nothing was timed."""
         return None if self.unknown_time_s is None or not self.time_s else self.unknown_time_s / self.time_s
 
     @property
@@ -103,8 +102,8 @@ class ModuleNode:
 
     @property
     def flop_per_s(self) -> float | None:
-        """Achieved: model FLOP ÷ time of its operations with the waits before them, the time that `utilization_ratio`
-        is of; None where some have no count, or no time."""
+        """Achieved rate: model FLOP ÷ time of its operations and the waits before them, as in `utilization_ratio`; None
+        where some have no count, or no time."""
         taken_s = (self.time_s or 0.0) + (self.waited_s or 0.0)
         complete = not self.unknowns() and not self.untimed_flop
         return self.model_flop / taken_s if self.time_s and complete else None
@@ -113,7 +112,7 @@ class ModuleNode:
 def tree(profile: StepProfile) -> dict[str, ModuleNode]:
     """Path → module, in the profile's order, the root ("") first.
 
-    An operation of a path that is no module counts for the nearest one above it. A profile without modules has a root
+    An operation whose path is no module counts for the nearest one above it. A profile without modules has only a root,
     of the model's name.
     """
     modules = profile.modules or (StepModule(module="", type=profile.model, parameters=profile.parameters),)
@@ -132,11 +131,11 @@ def tree(profile: StepProfile) -> dict[str, ModuleNode]:
             counted[path] += module.own_parameters
         if module.module:
             children[chains[module.module][1]].append(module.module)
-    under_roof, machine = places(profile), profile.machine or Machine()
+    limits, machine = roof_places(profile), profile.machine or Machine()
     nodes = {}
     for module in modules:
         path = module.module
-        own = [(profile.operations[position], under_roof[position]) for position in positions[path]]
+        own = [(profile.operations[position], limits[position]) for position in positions[path]]
         node = _node(module, own, machine)
         depth, below = len(chains[path]) - 1, tuple(children.get(path, ()))
         nodes[path] = replace(node, depth=depth, children=below, counted_parameters=counted[path])
@@ -144,7 +143,7 @@ def tree(profile: StepProfile) -> dict[str, ModuleNode]:
 
 
 def nearest(path: str, known: Iterable[str]) -> str:
-    """The path itself or the nearest above it that is known; at the end the root."""
+    """The path itself or the nearest known one above it; the root in the end."""
     while path and path not in known:
         path = path.rpartition(".")[0]
     return path
@@ -184,7 +183,7 @@ def _node(module: StepModule, own: Sequence[tuple[StepOperation, RoofPlace]], ma
         optimizer_time_s=_known_sum(o.time_s for o in operations if _side(o) == OPTIMIZER),
         waited_s=_known_sum(operation.waited_s for operation in operations),
         utilization_ratio=_utilization(operations, machine),
-        bound=main_bound(time_by_bound(operations, [under_roof for _, under_roof in own], waits_s)),
+        bound=main_bound(time_by_bound(operations, [limit for _, limit in own], waits_s)),
         unknown_calls=Counter(o.phase if o.phase == RECOMPUTE else _side(o) for o in unknown),
         untimed_flop=sum(o.at_least_flop for o in untimed if o.phase != RECOMPUTE),
         untimed_calls=Counter(map(_side, untimed)),
@@ -203,7 +202,7 @@ def _known_sum(values: Iterable[float | None]) -> float | None:
 
 
 def _utilization(operations: Sequence[StepOperation], machine: Machine) -> float | None:
-    """None without a time, or where the peak of a unit, the FLOP or the time of a product is not known."""
+    """None without a time, or where a unit's peak, a product's FLOP or its time is unknown."""
     counting = [operation for operation in operations if operation.phase != RECOMPUTE]
     products = [operation for operation in counting if operation.model_flop]
     known = all(machine.peak_by_unit.get(o.unit) and o.time_s is not None for o in products)

@@ -76,15 +76,15 @@ def _agreeing(key: tuple[object, ...], same: pd.DataFrame, problems: list[str]) 
     if counts.nunique() > 1:
         problems.append(f"{where}: {group} has {_different(counts)} collectives, so none is matched")
         return same.iloc[:0]
-    for place, calls in same.set_index("rank").groupby("place"):
+    for number, calls in same.set_index("rank").groupby("place"):
         kind, line = str(calls["kind"].iloc[0]), ""
         if calls["kind"].nunique() > 1:
-            line = f"collective {place} of {group} is {_different(calls['kind'])}"
+            line = f"collective {number} of {group} is {_different(calls['kind'])}"
         elif kind in SIZED_ALIKE and calls["nbytes"].nunique() > 1:
-            line = f"{kind} {place} of {group} is of {_different(calls['nbytes'])} bytes"
+            line = f"{kind} {number} of {group} is of {_different(calls['nbytes'])} bytes"
         if line:
             problems.append(f"{where}: {line}")
-            return same[same["place"] < place]
+            return same[same["place"] < number]
     return same
 
 
@@ -183,16 +183,16 @@ def late_from(times_s: Sequence[float], wait_s: float, late_s: float) -> int | N
         return None
     least_s = late_s - wait_s / 2
 
-    def rises(place: int) -> bool:
-        before = np.median(times[:place])
-        return bool(before < least_s and np.median(times[place:]) - before >= wait_s / 2)
+    def rises(split: int) -> bool:
+        before = np.median(times[:split])
+        return bool(before < least_s and np.median(times[split:]) - before >= wait_s / 2)
 
     def distance(values: Any) -> float:
         return float(np.abs(values - np.median(values)).sum())
 
-    ways = [place for place in range(1, len(times)) if rises(place)]
+    ways = [split for split in range(1, len(times)) if rises(split)]
     if ways:
-        return min(ways, key=lambda place: distance(times[:place]) + distance(times[place:]))
+        return min(ways, key=lambda split: distance(times[:split]) + distance(times[split:]))
     return 0 if np.median(times) >= least_s else None
 
 

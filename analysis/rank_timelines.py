@@ -106,13 +106,13 @@ def clipped(part: Spans, start_ns: int, end_ns: int) -> Spans:
 def by_rank(timelines: Iterable[RankTimeline]) -> dict[int, RankTimeline]:
     """Rank → its timeline, in the order of ranks. Raises ValueError for two of one rank."""
     ranks: dict[int, RankTimeline] = {}
-    for each in sorted(timelines, key=lambda timeline: timeline.rank):
-        if each.rank in ranks:
+    for timeline in sorted(timelines, key=lambda timeline: timeline.rank):
+        if timeline.rank in ranks:
             raise ValueError(
-                f"expected one recording of each rank, got two of rank {each.rank}: {ranks[each.rank].path} "
-                f"and {each.path}"
+                f"expected one recording of each rank, got two of rank {timeline.rank}: {ranks[timeline.rank].path} "
+                f"and {timeline.path}"
             )
-        ranks[each.rank] = each
+        ranks[timeline.rank] = timeline
     return ranks
 
 

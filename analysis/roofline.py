@@ -93,14 +93,14 @@ class StepRoof:
     time_by_bound_s: Mapping[str, float]
 
 
-def place(operation: StepOperation, machine: Machine) -> RoofPlace:
+def roof_place(operation: StepOperation, machine: Machine) -> RoofPlace:
     """One operation compared with a machine."""
     unit, flop = unit_and_flop(operation)
     moved, taken_s = moved_bytes(operation), operation.time_s
     all_flop = None if flop is None or operation.other_flop is None else operation.at_least_flop + operation.other_flop
-    launch_s = _over(operation.kernels, 1 / machine.launch_s if machine.launch_s else None)
-    times_s = (_over(flop, machine.peak_by_unit.get(unit)), _over(moved, machine.bytes_per_s))
-    sheet_s = (_over(flop, machine.datasheet_by_unit.get(unit)), _over(moved, machine.datasheet_bytes_per_s))
+    launch_s = _seconds(operation.kernels, 1 / machine.launch_s if machine.launch_s else None)
+    times_s = (_seconds(flop, machine.peak_by_unit.get(unit)), _seconds(moved, machine.bytes_per_s))
+    sheet_s = (_seconds(flop, machine.datasheet_by_unit.get(unit)), _seconds(moved, machine.datasheet_bytes_per_s))
     least_s, sheet_least_s = _largest(times_s), _largest(sheet_s)
     return RoofPlace(
         unit=unit,
@@ -119,9 +119,9 @@ def place(operation: StepOperation, machine: Machine) -> RoofPlace:
     )
 
 
-def places(profile: StepProfile) -> tuple[RoofPlace, ...]:
+def roof_places(profile: StepProfile) -> tuple[RoofPlace, ...]:
     """Every operation of a step, in its order."""
-    return tuple(place(operation, profile.machine or Machine()) for operation in profile.operations)
+    return tuple(roof_place(operation, profile.machine or Machine()) for operation in profile.operations)
 
 
 def unit_and_flop(operation: StepOperation) -> tuple[str, int | None]:
@@ -148,8 +148,8 @@ def time_by_bound(
     between_s: of a step by phase, of a module the `waited_s` of its operations.
     """
     times = dict.fromkeys((*BOUNDS, UNKNOWN, BETWEEN), 0.0)
-    for operation, under_roof in zip(operations, places, strict=True):
-        times[under_roof.bound] += operation.time_s or 0.0
+    for operation, limit in zip(operations, places, strict=True):
+        times[limit.bound] += operation.time_s or 0.0
     times[BETWEEN] += sum(between_s)
     return times
 
@@ -174,7 +174,7 @@ def step_roof(profile: StepProfile) -> StepRoof:
         step_s=step_s,
         ceiling=against(profile.operations, step_s, machine.peak_by_unit, machine.bytes_per_s),
         datasheet=against(profile.operations, step_s, machine.datasheet_by_unit, machine.datasheet_bytes_per_s),
-        time_by_bound_s=time_by_bound(profile.operations, places(profile), profile.between_s.values()),
+        time_by_bound_s=time_by_bound(profile.operations, roof_places(profile), profile.between_s.values()),
     )
 
 
@@ -236,7 +236,7 @@ def _bound(operation: StepOperation, times_s: tuple[float | None, ...]) -> str:
     return BOUNDS[times_s.index(largest)] if largest else UNKNOWN
 
 
-def _over(amount: float | None, rate: float | None) -> float | None:
+def _seconds(amount: float | None, rate: float | None) -> float | None:
     """Seconds; nothing to do takes none at any rate, an unknown amount an unknown time."""
     if amount == 0:
         return 0.0
@@ -278,7 +278,7 @@ def machine_of(
     ceiling = denominators.ceiling_of(rows, known, highest_hz)
     memory, launch = bandwidth(rows), launch_cost(rows, device)
     sources = {**ceiling.sources, **{unit: f"{ABOVE_SHEET}: {why}" for unit, why in ceiling.refused.items()}}
-    sources |= {f"datasheet {unit}": words for unit, words in sheet.sources.items()}
+    sources |= {f"datasheet {unit}": source for unit, source in sheet.sources.items()}
     if above := impossible_bandwidth(memory, known):
         sources["bytes_per_s"], memory = f"{ABOVE_SHEET}: {above}", None
     elif memory is not None:

@@ -85,7 +85,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     derived = derive.formulas(looked_at, where)
     whole = derive.totals(derived)
     seconds = clock() - begun
-    asked = [{axis.symbol: axis.at(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]
+    asked = [{axis.symbol: axis.value(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]
     begun = clock()
     rows({name: formula for name, formula in whole.items() if formula is not None}, asked)
     evaluation_s = clock() - begun

@@ -25,7 +25,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.records.answers import Account, AccountCause
+from results.records.answers import Attribution, AttributionCause
 from results.records.rows import header
 
 if TYPE_CHECKING:
@@ -142,16 +142,18 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
 
 def _append(out: Path, answer: ModelCounts, name: str) -> None:
     """One model's rows at the end of both files, under this name; accounts last, because they say what is done."""
-    sums: dict[tuple[str, str, str, str], AccountCause] = {}
+    sums: dict[tuple[str, str, str, str], AttributionCause] = {}
     for cause in answer.causes:
         key = (cause.counter, cause.phase, cause.cause, cause.kind)
         before = sums[key].flop if key in sums else 0
         sums[key] = replace(cause, model=name, module="", flop=before + cause.flop)
-    _write(out / "causes.csv", AccountCause, list(sums.values()))
-    _write(out / "accounts.csv", Account, [replace(account, model=name) for account in answer.attributions])
+    _write(out / "causes.csv", AttributionCause, list(sums.values()))
+    _write(out / "accounts.csv", Attribution, [replace(attribution, model=name) for attribution in answer.attributions])
 
 
-def _write(path: Path, record: type[Account] | type[AccountCause], rows: Sequence[Account | AccountCause]) -> None:
+def _write(
+    path: Path, record: type[Attribution] | type[AttributionCause], rows: Sequence[Attribution | AttributionCause]
+) -> None:
     fresh = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header(record), lineterminator="\n")

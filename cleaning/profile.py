@@ -27,7 +27,7 @@ from cleaning.counts import known_sum, whole_sum
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Run, identity
 from results.records.counts import CleanedOperation, CleaningLog, ProfileCount, ProfiledOperation
-from results.records.rows import WORKS, to_text
+from results.records.rows import PASSES, to_text
 from results.store.layout import profile_file
 
 FORWARD = ("forward", "loss")
@@ -78,13 +78,21 @@ def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PR
         call = node.call
         subject = " ".join(filter(None, (call.work, str(call.index), call.name, call.module)))
         numbers = [number for inner in node.walk() if (number := number_of(inner)) is not None]
-        found = sum(numbers) if numbers else None
-        flop = None if found is None else outermost_count(node)
-        if flop != found:
+        found_flop = sum(numbers) if numbers else None
+        flop = None if found_flop is None else outermost_count(node)
+        if flop != found_flop:
             once.append(
-                _entry(run, "counted_once", subject, "deduplicated_flop", found, flop, _why_twice(node, found, flop))
+                _entry(
+                    run,
+                    "counted_once",
+                    subject,
+                    "deduplicated_flop",
+                    found_flop,
+                    flop,
+                    _why_twice(node, found_flop, flop),
+                )
             )
-        cleaned, verdict, reason = _judged(node, found, flop)
+        cleaned, verdict, reason = _judged(node, found_flop, flop)
         if cleaned != flop:
             repairs.append(_entry(run, "repaired", subject, "cleaned_flop", flop, cleaned, reason))
         forward = None if call.forward_index is None else owner.get((call.work, call.forward_index), call.forward_index)
@@ -100,7 +108,7 @@ def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PR
             module=call.module,
             forward_index=forward,
             dtype=_dtype(node)[1],
-            found_flop=found,
+            found_flop=found_flop,
             deduplicated_flop=flop,
             cleaned_flop=cleaned,
             verdict=verdict,
@@ -112,10 +120,10 @@ def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PR
     for call in (inner.call for outer in nodes for inner in outer.walk()):
         if call.found_flop and not is_product(call.name):
             sums.setdefault((call.work, call.name), []).append(call.found_flop)
-    for (work, name), numbers in sums.items():
+    for (pass_name, name), numbers in sums.items():
         kind = kind_of_call(name) or "not understood: it"
         why = f"left out, {len(numbers)} calls: {kind} is neither a convolution nor a matrix product"
-        left_out.append(_entry(run, "products_alone", f"{work} {name}", "found_flop", sum(numbers), "", why))
+        left_out.append(_entry(run, "products_alone", f"{pass_name} {name}", "found_flop", sum(numbers), "", why))
     return CleanedProfile(tuple(rows), (*left_out, *once, *repairs))
 
 
@@ -135,18 +143,18 @@ def _entry(run: Run, step: str, subject: str, column: str, before: object, after
 
 def mark_outside_step(row: CleanedOperation) -> CleanedOperation:
     """The row; of a product that is no model FLOP of a step, with words that say so."""
-    place = f"in {row.phase}" if row.phase else "in no phase"
-    reason = f"{place}: no model FLOP of the step"
+    where = f"in {row.phase}" if row.phase else "in no phase"
+    reason = f"{where}: no model FLOP of the step"
     if row.phase in STEP or reason in row.reason:
         return row
     return replace(row, reason="; ".join(word for word in (row.reason, reason) if word))
 
 
-def why_unprofiled(run: Run, work: str) -> str:
+def why_unprofiled(run: Run, pass_name: str) -> str:
     """Why a work has no profile; "" if it has one."""
-    if work in run.profiled:
+    if pass_name in run.profiled:
         return ""
-    return str(run.unprofiled.get(work) or run.reason or "no profile of it was recorded")
+    return str(run.unprofiled.get(pass_name) or run.reason or "no profile of it was recorded")
 
 
 def profile_counts(
@@ -163,21 +171,27 @@ def profile_counts(
     """
     wanted = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
     wanted["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
-    works = [work for work in wanted if wanted[work] or work in run.profiled or work in run.unprofiled]
+    passes = [
+        pass_name
+        for pass_name in wanted
+        if wanted[pass_name] or pass_name in run.profiled or pass_name in run.unprofiled
+    ]
     blank = partial(ProfileCount, **identity(run, ProfileCount), source=source)
     rows: dict[tuple[str, str], ProfileCount] = {}
-    for work in works:
-        items, why = images_of(run, work), why_unprofiled(run, work)
-        of_work = partial(blank, work=work, items=items, outside_time_ratio=(outside or {}).get(work))
-        recorded = [row for row in operations if row.work == work]
+    for pass_name in passes:
+        items, why = images_of(run, pass_name), why_unprofiled(run, pass_name)
+        of_pass = partial(blank, work=pass_name, items=items, outside_time_ratio=(outside or {}).get(pass_name))
+        recorded = [row for row in operations if row.work == pass_name]
         for phase, phases in PHASES:
             exact = traced(phases) if traced is not None and items == run.batch_size else None
             products = [row for row in recorded if row.phase in phases]
             columns = _columns(recorded, products, phase) | {"exact_flop": exact}
-            rows[work, phase] = of_work(phase=phase, **({"status": "unavailable", "reason": why} if why else columns))
+            rows[pass_name, phase] = of_pass(
+                phase=phase, **({"status": "unavailable", "reason": why} if why else columns)
+            )
     if "epoch" in run.methods:
         for phase, _ in PHASES:
-            parts = [(rows[work, phase], times) for work, times in epoch_parts(run).items()]
+            parts = [(rows[pass_name, phase], times) for pass_name, times in epoch_parts(run).items()]
             rows["epoch", phase] = blank(work="epoch", items=run.epoch_images, phase=phase, **_epoch(parts))
     return tuple(rows.values())
 
@@ -223,16 +237,16 @@ def _epoch(parts: Sequence[tuple[ProfileCount, int]]) -> dict[str, Any]:
     """The count of an epoch by those of its works, each with how often it is in it. A share of time is known where all
     works have the same: their times are not in a count."""
 
-    def times_each(name: str) -> list[int | None]:
+    def multiplied(name: str) -> list[int | None]:
         values = [(getattr(part, name), times) for part, times in parts]
         return [None if value is None else value * times for value, times in values]
 
-    columns: dict[str, Any] = {name: known_sum(times_each(name)) for name in AT_LEAST.values()}
-    columns |= {f"{state}_flop": whole_sum(times_each(f"{state}_flop")) for state in AT_LEAST}
+    columns: dict[str, Any] = {name: known_sum(multiplied(name)) for name in AT_LEAST.values()}
+    columns |= {f"{state}_flop": whole_sum(multiplied(f"{state}_flop")) for state in AT_LEAST}
     if not any(part.work == "last" for part, _ in parts):
-        columns["exact_flop"] = whole_sum(times_each("exact_flop"))
+        columns["exact_flop"] = whole_sum(multiplied("exact_flop"))
     for name in ("operations", "removed", "repaired", "unknown", "unknown_calls"):
-        columns[name] = known_sum(times_each(name))
+        columns[name] = known_sum(multiplied(name))
     for name in ("unknown_time_ratio", "outside_time_ratio"):
         shares = {getattr(part, name) for part, _ in parts}
         columns[name] = shares.pop() if len(shares) == 1 else None
@@ -267,7 +281,7 @@ def forest(calls: Sequence[ProfiledOperation]) -> list[CallNode]:
     The order of `calls` does not matter. Raises Inconsistent for an index twice, a parent that is not there, or calls
     that are inside themselves.
     """
-    ordered = sorted(calls, key=lambda call: ((*WORKS, call.work).index(call.work), call.work, call.index))
+    ordered = sorted(calls, key=lambda call: ((*PASSES, call.work).index(call.work), call.work, call.index))
     nodes = {(call.work, call.index): CallNode(call) for call in ordered}
     if len(nodes) != len(calls):
         raise Inconsistent(f"expected each call of a profile once, came {len(calls)} rows of {len(nodes)} calls")
@@ -315,10 +329,10 @@ def outermost_count(node: CallNode) -> int:
     return number_of(node) or sum(outermost_count(child) for child in node.children)
 
 
-def _why_twice(node: CallNode, found: int | None, flop: int | None) -> str:
+def _why_twice(node: CallNode, found_flop: int | None, flop: int | None) -> str:
     levels = [(inner, number) for inner in node.walk() if (number := number_of(inner))]
     counted = ", ".join(f"{inner.call.name} {number}" for inner, number in levels)
-    reason = f"{(found or 0) - (flop or 0)} FLOP were counted again inside: {counted}"
+    reason = f"{(found_flop or 0) - (flop or 0)} FLOP were counted again inside: {counted}"
     for outer, number in levels:
         inside = sum(outermost_count(child) for child in outer.children)
         if inside > number:
@@ -343,7 +357,7 @@ def shapes_flop(node: CallNode) -> int:
             raise Unavailable(f"{fault}; inside it {deeper}") from fault
 
 
-def _judged(node: CallNode, found: int | None, once: int | None) -> tuple[int | None, str, str]:
+def _judged(node: CallNode, found_flop: int | None, once: int | None) -> tuple[int | None, str, str]:
     """The count of a product's shapes, what that says of the recorder's own number, and why: none at all is right only
     where there was nothing to count."""
     try:
@@ -351,11 +365,11 @@ def _judged(node: CallNode, found: int | None, once: int | None) -> tuple[int | 
     except Unavailable as fault:
         had = "nothing was counted" if once is None else f"{once} FLOP were recorded"
         return None, "unknown", f"{had} and shapes give no count: {fault}"
-    recorded, reason = found or 0, ""
+    recorded, reason = found_flop or 0, ""
     if once is None and flop:
         reason = f"no number was recorded; the shapes give {flop} FLOP"
     elif (once or 0) != flop:
         reason = f"{once} FLOP were recorded, the shapes give {flop}"
-    elif found != once:
+    elif found_flop != once:
         reason = f"{recorded - flop} FLOP were counted twice"
     return flop, "right" if recorded == flop else "under" if recorded < flop else "over", reason

@@ -246,7 +246,7 @@ def count_of(trace: Trace, has_optimizer: bool = False) -> StepCount:
             total.update(row, unknown=unknown, unread=unread)
     forward, backward, recompute = (_known(totals[phase], "model") for phase in PHASES)
     optimizer = totals["optimizer"]
-    missing = registry.not_understood(trace.operations)
+    missing = registry.unsupported(trace.operations)
     return StepCount(
         forward,
         backward,

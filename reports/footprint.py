@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.devices.memory import Memory
 from analysis.footprint.device_memory import BatchFit, Reserved, Workspace
-from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
+from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, moment_at
 from analysis.formula.requests import amount
 from reports.shared.layout import Cell, Part, TableColumn, TextTable, csv_of, csv_text, strong
 from reports.shared.numbers import percent
@@ -87,7 +87,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
 
     Where a storage has no known size, what would be a part is null: at_least has what it is at least.
     """
-    footprint, peak = answer.live, answer.live.peak_at
+    footprint, peak = answer.live, answer.live.peak_moment
     known = not answer.is_partial
     fit = answer.fitted.fit if answer.fitted else None
     return {
@@ -116,8 +116,8 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
                 "bytes": storage.nbytes,
                 "category": storage.category,
                 "module": storage.module,
-                "made_by": storage.made.operation or None,
-                "phase": storage.made.phase or None,
+                "made_by": storage.maker.operation or None,
+                "phase": storage.maker.phase or None,
             }
             for storage in footprint.held[:top]
         ],
@@ -168,7 +168,7 @@ def timeline_csv(answer: FootprintAnswer) -> str:
     head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
     rows: list[Sequence[Any]] = []
     for moment, total in enumerate(footprint.total_bytes):
-        where = place(answer.operations, moment + BEFORE)
+        where = moment_at(answer.operations, moment + BEFORE)
         live = [footprint.timeline[name][moment] for name in CATEGORIES]
         rows.append([where.index, where.operation, where.module, where.phase, *live, total])
     return csv_text(head, rows)
@@ -192,7 +192,7 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
 
 def meaning(answer: FootprintAnswer) -> str:
     """Return what the footprint says, in a sentence or two."""
-    footprint, peak_at = answer.live, answer.live.peak_at
+    footprint, peak_at = answer.live, answer.live.peak_moment
     where = (
         f"in {peak_at.operation}{f' of {peak_at.module}' if peak_at.module else ''} ({peak_at.phase})"
         if peak_at.operation
@@ -260,8 +260,8 @@ def _estimates(answer: FootprintAnswer) -> TextTable:
 def _largest(held: Sequence[LiveStorage]) -> TextTable:
     rows = []
     for storage in held:
-        origin = storage.made.operation.removeprefix("aten.") or "before the step"
-        origin += f" ({storage.made.phase})" if storage.made.phase else ""
+        origin = storage.maker.operation.removeprefix("aten.") or "before the step"
+        origin += f" ({storage.maker.phase})" if storage.maker.phase else ""
         what = f"{CATEGORY_TEXTS[storage.category]}, {origin}"
         rows.append([f"  {storage.module or '(no module)'}", f"{storage.nbytes:,}", what])
     maker_column = TableColumn("made by", right=False, wraps=True, rank=1, least=20)

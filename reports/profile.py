@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.module_tree import OPTIMIZER, SIDES, ModuleNode, tree
 from analysis.operators.attention_conventions import BY_RULE
-from analysis.roofline import RECOMPUTE, Against, StepRoof, places, step_roof
+from analysis.roofline import RECOMPUTE, Against, StepRoof, roof_places, step_roof
 from analysis.stats.summary import summarise
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.answers import StepProfile
@@ -131,7 +131,7 @@ def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
             "roof_unit": roof_point.unit,
             "bound": roof_point.bound or None,
         }
-        for operation, roof_point in zip(profile.operations, places(profile), strict=True)
+        for operation, roof_point in zip(profile.operations, roof_places(profile), strict=True)
     ]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from analysis.module_tree import ModuleNode, tree
-from analysis.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
+from analysis.roofline import RoofPlace, main_bound, moved_bytes, roof_places, time_by_bound
 from reports.profile import conservation, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import Branch, PageTable, PageVerdict, Section, TableCell, document, page_table
@@ -136,7 +136,7 @@ def tree_text(
 def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
     """Return the kinds of operation that take longest, under a title."""
     groups: dict[object, list[tuple[StepOperation, RoofPlace]]] = defaultdict(list)
-    for operation, roof_points in zip(profile.operations, places(profile), strict=True):
+    for operation, roof_points in zip(profile.operations, roof_places(profile), strict=True):
         if operation.time_s or moved_bytes(operation):
             key = (operation.name, operation.phase, str(operation.input_shapes), operation.dtype)
             groups[key].append((operation, roof_points))

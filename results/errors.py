@@ -26,8 +26,8 @@ def one_line(text: str, longest: int) -> str:
 
     A word that fills more than half of it (a path, a mangled name) is cut inside.
     """
-    words = " ".join(text.split())
-    if len(words) <= longest:
-        return words
-    start, _, _ = words[: longest - 1].rpartition(" ")
-    return f"{start} …" if len(start) >= longest // 2 else f"{words[: longest - 1]}…"
+    line = " ".join(text.split())
+    if len(line) <= longest:
+        return line
+    start, _, _ = line[: longest - 1].rpartition(" ")
+    return f"{start} …" if len(start) >= longest // 2 else f"{line[: longest - 1]}…"

@@ -50,14 +50,14 @@ def letters(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(letter) != 0 for letter in text)
 
 
-def wrap(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
+def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Lines of at most `width` letters. first, rest: what the first line and each further one begins with.
 
     Line ends in the words stay; what steers a terminal is written out, and of a very long text the two ends are left.
     Without words: [], or `first` where it has any.
     """
     lines: list[str] = []
-    for paragraph in printable(shortened(words, LONGEST_TEXT)).splitlines():
+    for paragraph in printable(shortened(text, LONGEST_TEXT)).splitlines():
         lines += _wrapped(paragraph, width, rest if lines else first, rest)
     return lines or ([first.rstrip()] if first.strip() else [])
 
@@ -102,10 +102,10 @@ def pieces(word: str, width: int, further: int | None = None) -> list[str]:
 def _cut(text: str, room: int) -> int:
     """How many characters of it have room, one at the least."""
     taken = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         taken += letters(letter)
         if taken > room:
-            return max(1, place)
+            return max(1, index)
     return len(text)
 
 
@@ -120,7 +120,7 @@ VALUES = "its course depends on a value that is read from a tensor (.item(), .to
 SIZES = "the size of a tensor depends on values (a mask as an index, nonzero, unique)"
 NUMPY = "a part of it is calculated by NumPy, which is not seen"
 
-WORDS: tuple[tuple[str, str], ...] = (
+MESSAGES: tuple[tuple[str, str], ...] = (
     (r"fake tensors cannot run aten\._local_scalar_dense(\.default)?", VALUES),
     (r"Tensor\.item\(\) cannot be called on meta tensors", VALUES),
     (r"fake tensors cannot run aten\.(nonzero|_unique2?|unique_dim|masked_select)(\.\w+)?", SIZES),
@@ -162,13 +162,13 @@ WORDS: tuple[tuple[str, str], ...] = (
 """(what a library says, as a pattern; what is said instead)."""
 
 
-def plain_words(text: str) -> str:
+def plain_message(text: str) -> str:
     """The text with a library's own messages in the words above."""
-    for pattern, words in WORDS:
-        text = re.sub(pattern, words, text)
+    for pattern, replacement in MESSAGES:
+        text = re.sub(pattern, replacement, text)
     return text
 
 
 def depends_on_data(text: str) -> bool:
     """Whether the plain words say that a model cannot be followed without the values of its inputs."""
-    return any(words in text for words in (VALUES, SIZES, NUMPY))
+    return any(message in text for message in (VALUES, SIZES, NUMPY))

@@ -208,7 +208,7 @@ def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """Show the counts of every model, or what the pasted numbers are; with --out files, too. Raises StoreFault."""
     from reports.count import answer, explain, text
     from reports.shared.layout import csv_of, page, to_csv
-    from results.records.answers import Account, AccountCause
+    from results.records.answers import Attribution, AttributionCause
 
     attributions = [attribution for counts in answers for attribution in counts.attributions]
     causes = [cause for counts in answers for cause in counts.causes]
@@ -233,11 +233,11 @@ def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
                 if len(options.models) == 1
                 else [answer.document(counts) for counts in answers]
             ),
-            lambda: to_csv(causes, AccountCause) if options.detail else to_csv(attributions, Account),
+            lambda: to_csv(causes, AttributionCause) if options.detail else to_csv(attributions, Attribution),
         )
     if options.out is not None:
-        put(options.out / "accounts.csv", to_csv(attributions, Account))
-        put(options.out / "causes.csv", to_csv(causes, AccountCause))
+        put(options.out / "accounts.csv", to_csv(attributions, Attribution))
+        put(options.out / "causes.csv", to_csv(causes, AttributionCause))
 
 
 if __name__ == "__main__":

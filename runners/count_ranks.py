@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from analysis.parallel.ledger import Ledger, RankRecording, ledger_of
 from analysis.parallel.rank_grid import RankGrid, grid_of, parse_sizes
-from analysis.parallel.rank_trace import RankTrace, same_work
+from analysis.parallel.rank_trace import RankTrace, are_alike
 from results.errors import Unavailable
 from results.text_files import json_value, read_text, toml_tables
 from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake
@@ -131,6 +131,6 @@ def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
     if grid.tp == 1:
         return [first]
     last = trace_rank(step, grid.sizes, grid.tp - 1)
-    if same_work(first, last):
+    if are_alike(first, last):
         return [first] * grid.tp
     return [first, *(trace_rank(step, grid.sizes, rank) for rank in range(1, grid.tp - 1)), last]

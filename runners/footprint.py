@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from results.errors import Unavailable
-from results.printable import plain_words
+from results.printable import plain_message
 from results.text_files import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
 from runners.cli.exits import FAILED, Mistake, exit_code, guarded
@@ -143,13 +143,13 @@ class Steps:
         try:
             return trace(self.options, batch_size)
         except Unavailable as fault:
-            raise Unavailable(plain_words(f"{model} at batch {batch_size}: {fault}")) from fault
+            raise Unavailable(plain_message(f"{model} at batch {batch_size}: {fault}")) from fault
         except ValueError as fault:
             text = " ".join(str(fault).split()).removeprefix(f"{model}: ")
             raise Mistake(f"{model} at batch {batch_size}: {text}") from fault
         except Exception as fault:  # a model's own code may raise anything; torch adds the stack of its C++
             text = " ".join(str(fault).partition("Exception raised from ")[0].split())
-            message = plain_words(f"{type(fault).__name__}: {text}")
+            message = plain_message(f"{type(fault).__name__}: {text}")
             raise Unavailable(f"{model} at batch {batch_size}: {message}") from fault
 
 

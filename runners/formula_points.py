@@ -14,7 +14,7 @@ from typing import Any
 from analysis.formula.interpolate import Point, point_text
 from analysis.formula.sampling import Axis, SizeSample
 from results.errors import Unavailable
-from results.printable import depends_on_data, plain_words
+from results.printable import depends_on_data, plain_message
 from runners.workers.pool import user_location
 from workloads.catalogue.catalogue import ENTRIES
 
@@ -113,7 +113,7 @@ def why(fault: Exception) -> str:
     cause = " ".join(str(fault).split())[:MOST_CHARACTERS]
     if not (cause and isinstance(fault, (Unavailable, ValueError))):
         cause = f"{type(fault).__name__}: {cause}"
-    cause = plain_words(cause)
+    cause = plain_message(cause)
     return f"{cause}{user_location(fault)}{f'; {ONE_BATCH}' if depends_on_data(cause) else ''}"
 
 
@@ -190,7 +190,7 @@ def _axis(planned: Axis, base: Mapping[str, int], own: int, sample_at: Callable[
         axis = Axis(planned.symbol, base[planned.symbol], step)
         try:
             for steps in (1, 2):
-                sample_at({**base, axis.symbol: axis.at(steps)})
+                sample_at({**base, axis.symbol: axis.value(steps)})
         except NotBuilt as refused:
             fault = fault or refused
         else:

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import sympy
 
 from analysis.catamount.graph_terms import FIXED, Term, terms
-from analysis.catamount.rules import KEPT, RULES, footprint, optimizer_of
+from analysis.catamount.rules import RULES, VARIABLE_ROLES, footprint, optimizer_of
 from analysis.devices.precisions import PRECISIONS
 from analysis.footprint.minimum import minimal
 from analysis.formula import derive
@@ -83,7 +83,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         device = rates(options.device, PRECISIONS[options.precision].matmul_unit) if options.device else None
     placeholder = sympy.Add(*map(symbol, symbols))
     _requests(options.solve, dict.fromkeys(QUANTITIES, placeholder), symbols, device, {})  # mistakes come early
-    convention = Convention(RULES, footprint, KEPT) if is_catamount else OWN
+    convention = Convention(RULES, footprint, VARIABLE_ROLES) if is_catamount else OWN
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
     try:
         derived, left_out = _derived(options, subject, symbols, looked_at, convention)
@@ -125,7 +125,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         minimal_proven=footprints.proven,
         axes=(*derived.axes, *derived.structural),
         samples=derived.samples,
-        not_understood=dict(derived.not_understood),
+        not_understood=dict(derived.unsupported),
         parts=derive.parts(derived, options.by) if options.by else {},
         by=options.by or "",
         at_least=at_least,

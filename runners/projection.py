@@ -379,7 +379,7 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
         "The footprint is what is kept for the backward pass and a gradient of each parameter; bytes are of every "
         "operation alone, nothing fused."
     )
-    if formulas.products_alone:
+    if formulas.products_only:
         notes.append("FLOP are those of products alone: the other arithmetic has no formula, and the step takes more.")
     if formulas.at_least & {"bytes_accessed", "kept_bytes"}:
         notes.append(

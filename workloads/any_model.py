@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from results.errors import Unavailable
-from results.printable import plain_words
+from results.printable import plain_message
 from results.process import free_bytes
 from workloads.catalogue.base import Batch, Workload, mean_loss, tensors
 from workloads.catalogue.catalogue import entry, factory
@@ -38,7 +38,7 @@ def fault_text(fault: BaseException) -> str:
     code that raised it."""
     frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
     message = str(fault) or (frames[-1].line if frames else "") or ""
-    return plain_words(f"{type(fault).__name__}: {' '.join(message.split())[:300]}")
+    return plain_message(f"{type(fault).__name__}: {' '.join(message.split())[:300]}")
 
 
 @contextlib.contextmanager

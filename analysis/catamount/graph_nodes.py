@@ -1,21 +1,11 @@
-"""Catamount's counting rules, on TensorFlow's own operations: what one node of a graph costs.
+"""FLOP, bytes and footprint of the nodes of a TensorFlow graph, by Catamount's counting rules.
 
-Source: github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`: the rules, not its text. A node is
-an operation by Catamount's name for it ("Add" is TensorFlow's Add, BiasAdd and AssignAdd) and the sizes of its tensors.
-Arithmetic on whole numbers and truth values counts as that on floats does. What has no rule here computes nothing and
-reads and writes each of its tensors once: Reshape, Concat, Split, Slice, Transpose, Cast, Pad, Tile, OneHot, ….
-
-Faults that are kept, since its numbers hold them: an L2 loss is 3 whatever its length; a mean has no division; a
-convolution's padding does not exist, and its gradients are counted as if the stride divided the input. Kept apart in
-one respect: a convolution's gradients are counted by the gradient that comes in, which is the same where the stride
-does divide it.
-
-While loops over an LSTM's time steps are nodes of one step, times the steps.
-The cell is BasicLSTMCell: input and state are joined, multiplied with one matrix, and split into four gates; 1 is added
-to the forget gate. TensorFlow's gradient of a sum or product sums and reshapes both sides, whether anything was
-broadcast or not, and the gradients of matrix and bias are added up step by step: these are in its loop, and so here.
-Sizes as the wordlm graph of Catamount's repository has them: 16h²b + 33hb + 6 FLOP a step forward, 32h²b + 8h² + 37hb +
-4h + 3 backward, where inputs are as wide as the state. Not here: what a graph does outside of its loops.
+`GraphNode`s, operations by Catamount's names ("Add" is TensorFlow's Add, BiasAdd and AssignAdd) with the sizes of their
+tensors, go into `flop`, `traffic`, `footprint_of` and `parameters`. An operation without a rule here (Reshape, Concat,
+Cast, …) computes nothing and reads and writes each tensor once. Integers and booleans count as floats do. Source:
+github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`, with the faults that its numbers contain:
+an L2 loss is 3 FLOP whatever its length, a mean has no division, convolutions have no padding. One deviation: a
+convolution's gradients are counted by the incoming gradient, which is equal where the stride divides the input.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,14 +17,14 @@ from analysis.operators.products import multiply_adds, scalars
 
 @dataclass(frozen=True)
 class Operand:
-    """Sizes, and bytes of one element; () is a scalar."""
+    """A tensor: its sizes, () for a scalar, and the bytes of one element."""
 
     sizes: Sizes = ()
     itemsize: int = 4
 
     @property
     def numel(self) -> Size:
-        """Elements."""
+        """Number of elements."""
         return numel(self.sizes)
 
     @property
@@ -48,10 +38,9 @@ SCALAR = Operand()
 
 @dataclass(frozen=True)
 class GraphNode:
-    """An operation of a TensorFlow graph, by Catamount's name, `times` times.
+    """`times` equal operations of a TensorFlow graph, by Catamount's name.
 
-    Operands of a product are written as they are multiplied: (…, m, k) and (…, k, n). A filter is (out, in, height,
-    width).
+    Operands of a product are (…, m, k) and (…, k, n); a filter is (out, in, height, width).
     """
 
     name: str
@@ -74,16 +63,16 @@ def _convolution(data: int, weight: int) -> Callable[[GraphNode], Cost]:
     return count
 
 
-def _each_output(flop_each: int) -> Callable[[GraphNode], Cost]:
-    return lambda node: scalars(flop_each * node.outputs[0].numel)
+def _per_output(flop_per_element: int) -> Callable[[GraphNode], Cost]:
+    return lambda node: scalars(flop_per_element * node.outputs[0].numel)
 
 
-def _each_input(flop_each: int, position: int = 0) -> Callable[[GraphNode], Cost]:
-    return lambda node: scalars(flop_each * node.inputs[position].numel)
+def _per_input(flop_per_element: int, position: int = 0) -> Callable[[GraphNode], Cost]:
+    return lambda node: scalars(flop_per_element * node.inputs[position].numel)
 
 
 def _normalised(channels: int) -> Callable[[GraphNode], Cost]:
-    """6 for each element and `channels` for each channel: the first input is the batch, the third one a channel's."""
+    """6 FLOP an element and `channels` a channel; input 0 is the batch, input 2 has one value a channel."""
     return lambda node: scalars(6 * node.inputs[0].numel + channels * node.inputs[2].numel)
 
 
@@ -100,7 +89,9 @@ POINTWISE = {
 """FLOP for each element of the output → names. A sigmoid is -, exp, +, ÷; a tanh -, two exp, +, -, ÷."""
 
 FLOP: dict[str, Callable[[GraphNode], Cost]] = {
-    **{name: _each_output(flop_each) for flop_each, listed in POINTWISE.items() for name in listed.split()},
+    **{
+        name: _per_output(flop_per_element) for flop_per_element, listed in POINTWISE.items() for name in listed.split()
+    },
     "MatMul": _product,
     "BatchMatMul": _product,
     "Conv2D": _convolution(2, 1),  # x, filter → y
@@ -108,39 +99,39 @@ FLOP: dict[str, Callable[[GraphNode], Cost]] = {
     "Conv2DGradFilter": _convolution(2, 3),  # x, sizes of the filter, dy → its gradient
     "FusedBatchNorm": _normalised(3),  # mean, centre, variance (2), scale, offset; ÷, ÷, √ for each channel
     "FusedBatchNormGrad": _normalised(1),
-    "Reduce": _each_input(1),  # sum, mean, product, largest, any; BiasAddGrad
+    "Reduce": _per_input(1),  # sum, mean, product, largest, any; BiasAddGrad
     "AddN": lambda node: scalars((len(node.inputs) - 1) * node.outputs[0].numel),
-    "Softmax": _each_input(3),  # exp, sum, ÷; log-softmax, too
-    "SparseSoftmaxCrossEntropyWithLogits": _each_input(3),
+    "Softmax": _per_input(3),  # exp, sum, ÷; log-softmax, too
+    "SparseSoftmaxCrossEntropyWithLogits": _per_input(3),
     "L2Loss": lambda _node: scalars(3),
-    "Select": _each_input(1),  # of the condition
-    "Where": _each_input(1),
-    "ScatterUpdate": _each_input(1, 2),  # of the updates
-    "UnsortedSegmentSum": _each_input(1),
-    "ApplyGradientDescent": _each_input(2),
-    "ApplyMomentumDecay": _each_output(1),  # these two and ApplyGradientDescent of the momentum are ApplyMomentum
-    "ApplyMomentumAdd": _each_output(1),
+    "Select": _per_input(1),  # of the condition
+    "Where": _per_input(1),
+    "ScatterUpdate": _per_input(1, 2),  # of the updates
+    "UnsortedSegmentSum": _per_input(1),
+    "ApplyGradientDescent": _per_input(2),
+    "ApplyMomentumDecay": _per_output(1),  # these two and ApplyGradientDescent of the momentum are ApplyMomentum
+    "ApplyMomentumAdd": _per_output(1),
     "CandidateSampler": lambda node: scalars(node.outputs[1].numel),
     "Multinomial": lambda node: scalars(5 * node.inputs[0].numel),  # of one sample for each row
     "ScalarFlop": lambda _node: scalars(1),  # one operation on scalars, whose bytes are in a row of their own
 }
-"""Name → its FLOP; what is not here has none."""
+"""Name → its FLOP; a name that is missing has none."""
 
 IN_PLACE = ("ScatterUpdate", "ApplyGradientDescent")
-"""What adds nothing to a footprint: its output is a variable that is there already."""
+"""Operations that add nothing to a footprint: their output is a variable that exists."""
 
 UNCOUNTED = (
     "Identity", "Enter", "Exit", "Switch", "Merge", "NextIteration", "Stack", "TensorArray", "NoOp",
     "Variable", "Buffer",
 )  # fmt: skip
-"""What reads and writes nothing."""
+"""Operations that read and write nothing."""
 
-MADE = ("Shape", "Size", "Rank", "NumLike", "RandomInitializer", "Constant", "Placeholder")
-"""What reads nothing."""
+WRITTEN_ONLY = ("Shape", "Size", "Rank", "NumLike", "RandomInitializer", "Constant", "Placeholder")
+"""Operations that read nothing."""
 
 MOVED: dict[str, Callable[[GraphNode, Size, Size], tuple[Size, Size]]] = {
     **dict.fromkeys(UNCOUNTED, lambda _node, _read, _written: (0, 0)),
-    **dict.fromkeys(MADE, lambda _node, _read, written: (0, written)),
+    **dict.fromkeys(WRITTEN_ONLY, lambda _node, _read, written: (0, written)),
     # parts of a node whose variables the part that follows reads and writes
     **dict.fromkeys(("ApplyMomentumDecay", "ApplyMomentumAdd"), lambda _node, read, _written: (read, 0)),
     # indices, and of the table as much as is returned
@@ -155,30 +146,30 @@ MOVED: dict[str, Callable[[GraphNode, Size, Size], tuple[Size, Size]]] = {
     # a tensor of exponentials is written, too
     "Softmax": lambda _node, read, written: (read, read + written),
 }
-"""Name, where not each input and each output once → (bytes read, bytes written), from these."""
+"""Name → (bytes read, bytes written), where these are not each tensor once."""
 
 VARIABLES = ("Variable", "Buffer")
-"""What is only held; a Variable is a parameter, too."""
+"""Operations that only hold memory; a Variable is also a parameter."""
 
 
 def parameters(nodes: Iterable[GraphNode]) -> Size:
-    """Elements of the variables among some nodes."""
+    """Number of elements of all variables among the nodes."""
     return sum(node.outputs[0].numel * node.times for node in nodes if node.name == "Variable")
 
 
 def flop(nodes: Iterable[GraphNode]) -> Cost:
-    """FLOP of some nodes: products and convolutions apart from all else."""
+    """FLOP of the nodes: model FLOP of products and convolutions, other FLOP of the rest."""
     return sum((FLOP[node.name](node) * node.times for node in nodes if node.name in FLOP), ZERO)
 
 
 def traffic(nodes: Iterable[GraphNode]) -> tuple[Size, Size]:
-    """(bytes read, bytes written): each input and each output once, but for those of `MOVED`."""
+    """(bytes read, bytes written): each input and output once, except for names in `MOVED`."""
     moved = [(_node_bytes(node), node.times) for node in nodes]
     return sum(read * times for (read, _), times in moved), sum(written * times for (_, written), times in moved)
 
 
 def footprint_of(nodes: Iterable[GraphNode]) -> Size:
-    """What nodes add to Catamount's total footprint: all that they write, unless it is there already."""
+    """Bytes that the nodes add to Catamount's total footprint: all that they write, unless it exists already."""
     held = [node for node in nodes if node.name not in IN_PLACE]
     return sum((_bytes(node.outputs) if node.name in VARIABLES else _node_bytes(node)[1]) * node.times for node in held)
 
@@ -199,7 +190,11 @@ FLAG = Operand((), 1)
 
 
 def forward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ...]:
-    """One step of the forward loop; `inputs` is the width of what the layer is fed."""
+    """One time step of an LSTM's forward loop. inputs: width of the layer's input.
+
+    The cell is BasicLSTMCell: input and state are joined, multiplied with one matrix and split into four gates; 1 is
+    added to the forget gate. With inputs = hidden = h: 16h²b + 33hb + 6 FLOP, as in Catamount's wordlm graph.
+    """
     state, joined = Operand((batch, hidden)), Operand((batch, inputs + hidden))
     gates, weight = Operand((batch, 4 * hidden)), Operand((inputs + hidden, 4 * hidden))
     return (
@@ -218,7 +213,7 @@ def forward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ..
 
 
 def _counter(adds: int) -> tuple[GraphNode, ...]:
-    """The loop's own: step, output and gradient counters, two comparisons, a condition."""
+    """The loop's own operations: step, output and gradient counters, two comparisons, a condition."""
     return (
         GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), adds),
         GraphNode("Less", (SCALAR, SCALAR), (FLAG,), 2),
@@ -228,7 +223,11 @@ def _counter(adds: int) -> tuple[GraphNode, ...]:
 
 
 def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ...]:
-    """One step of the backward loop, with the step's share added to the gradients of matrix and bias."""
+    """One time step of the backward loop, which adds its gradients of matrix and bias to their sums.
+
+    TensorFlow sums and reshapes the gradients of both sides of each sum and product, broadcast or not. With inputs =
+    hidden = h: 32h²b + 8h² + 37hb + 4h + 3 FLOP.
+    """
     state, joined = Operand((batch, hidden)), Operand((batch, inputs + hidden))
     gates, weight, bias = (
         Operand((batch, 4 * hidden)),
@@ -265,5 +264,5 @@ def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, .
 
 
 def repeated(nodes: tuple[GraphNode, ...], times: Size) -> tuple[GraphNode, ...]:
-    """The nodes of a step, `times` times."""
+    """The nodes of a step, repeated `times` times."""
     return tuple(GraphNode(node.name, node.inputs, node.outputs, node.times * times) for node in nodes)

@@ -1,19 +1,11 @@
-"""What the graphs that Catamount counted do and a step of PyTorch does not: named terms, to be added on top of `RULES`.
+"""Costs that Catamount's graphs have and a PyTorch step has not, to be added to those of `rules.RULES`.
 
-A term is a group of a graph's operations: its FLOP, bytes and footprint follow from Catamount's rules on these nodes
-(`graph_nodes.py`), which are listed in `catamount_graphs.csv` (read off the graphs in Catamount's repository) and, of
-the ResNets, in `resnet_nodes`; nothing is fitted. A node with negative times is one that PyTorch's step has and the
-graph has not. "Scalars" are the bytes, and "ScalarFlop" the operations, of nodes on single numbers and on sizes of
-tensors.
-
-Terms are functions of the model's sizes and the batch, but hold for the graph's own number of layers (`FIXED`), the
-ResNets' for images whose side is a multiple of 32, and speech's for frames that are a multiple of 4.
-
-The graphs are tensorpack's (TensorFlow 1.5): images come as bytes, moving averages of loss and errors are kept, the
-first convolution's data gets a gradient that nobody uses, every addition's gradient is summed over no axis and
-reshaped. There is no weight decay in them; the optimizer of a step here has one, which a term takes off. Rows are
-those of the graph of ResNet-18, node by node; those of the others follow from their blocks. Holds for images whose
-side is a multiple of 32: Catamount's convolutions have no padding, and halve by rounding down.
+`terms(model)` gives FLOP, bytes, footprint and parameters of named groups of graph nodes, as expressions in the model's
+sizes and `batch`. The nodes are in `catamount_graphs.csv`, read off the graphs in Catamount's repository, and for
+tensorpack's ResNets (TensorFlow 1.5) in `resnet_nodes`; their costs follow from `graph_nodes.py`, nothing is fitted.
+Nodes with negative times are in PyTorch's step only. "Scalars" are bytes, "ScalarFlop" operations, of nodes on single
+numbers and on sizes. Terms hold for the graph's number of layers (`FIXED`), for ResNet images whose side is a multiple
+of 32, since Catamount's convolutions have no padding, and for speech whose frames are a multiple of 4.
 """
 
 import csv
@@ -31,7 +23,7 @@ GRAPHS = Path(__file__).with_name("catamount_graphs.csv")
 QUANTITIES = ("parameters", "flop", "bytes", "footprint")
 
 FIXED = {"wordlm": {"layers": 2}, "charlm": {"depth": 10}}
-"""Model → sizes that its terms do not depend on, because the graph has one value of them only: terms hold there."""
+"""Model → the only sizes for which its terms hold, as the graph has no others."""
 
 WHY = {
     "scalar variables": "the step counter and the learning rate (in speech the average loss) are variables: two more"
@@ -85,13 +77,13 @@ WHY = {
     "counts of batches": "PyTorch's normalisations count their batches, the graph's do not",
     "form of the bias gradient": "a view in PyTorch, which counts as a copy",
 }
-"""Term → why there is one, in every graph that has it."""
+"""Term → why it exists, in every graph that has it."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """What a counting convention adds that no operation shows: one quantity (flop, bytes, footprint or parameters) of a
-    group of nodes, in the workload's sizes and `batch`."""
+    """One quantity (flop, bytes, footprint or parameters) of a group of nodes that no traced operation shows, in the
+    workload's sizes and `batch`."""
 
     name: str
     quantity: str
@@ -101,7 +93,7 @@ class Term:
 
 @cache
 def terms(model: str) -> tuple[Term, ...]:
-    """The terms of a model, those that are zero left out; none for a model that Catamount has no graph of."""
+    """The nonzero terms of a model; none for a model that Catamount has no graph of."""
     groups = nodes(model)
     return tuple(
         Term(name, quantity, expression, WHY[name])
@@ -175,13 +167,13 @@ class Sums:
 
     @property
     def parameters(self) -> sympy.Expr:
-        """Elements of all of them."""
+        """Number of trained elements."""
         return self.weights + 2 * self.channels + CLASSES
 
 
 @cache
 def sums(model: str) -> Sums:
-    """The sums of one ResNet. Raises KeyError for another model."""
+    """Computes the sums of one ResNet. Raises KeyError for another model."""
     stages, wider = DEPTHS[model]
     convolutions, channels = 1, WIDTH
     weights = COLOURS * WIDTH * 49
@@ -204,12 +196,12 @@ def sums(model: str) -> Sums:
 
 
 def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
-    """Term → its nodes; negative times where it is PyTorch that does more."""
+    """Term → its nodes, with negative times where PyTorch does more."""
     counted = sums(model)
     added = Operand((BATCH * counted.added,))
     sizes = (BATCH, IMAGE, IMAGE, COLOURS)
     colour, images, raw = Operand((COLOURS,)), Operand(sizes), Operand(sizes, 1)
-    each, flags = Operand((BATCH,)), Operand((BATCH,), 1)
+    per_image, flags = Operand((BATCH,)), Operand((BATCH,), 1)
     pooled, weights = Operand((BATCH, WIDTH * 8 * DEPTHS[model][1])), Operand((counted.parameters,))
     return {
         "scalar variables": (
@@ -235,10 +227,10 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
             GraphNode("Transpose", (images, _whole(4)), (images,)),
         ),
         "top-1 and top-5 errors": (
-            GraphNode("InTopK", (Operand((BATCH, CLASSES)), each, SCALAR), (flags,), 2),
+            GraphNode("InTopK", (Operand((BATCH, CLASSES)), per_image, SCALAR), (flags,), 2),
             GraphNode("LogicalNot", (flags,), (flags,), 2),
-            GraphNode("Cast", (flags,), (each,), 2),
-            GraphNode("Reduce", (each, SCALAR), (SCALAR,), 2),
+            GraphNode("Cast", (flags,), (per_image,), 2),
+            GraphNode("Reduce", (per_image, SCALAR), (SCALAR,), 2),
         ),
         # scalars and sizes, which do not grow with the graph: 64 operations on scalars; 580 bytes are read, and 560
         # written, by these and by what only makes, casts or reshapes a few numbers; and where TensorFlow's linear layer
@@ -248,7 +240,7 @@ def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
             GraphNode("Scalars", (Operand((580,), 1),), (Operand((560,), 1),)),
             GraphNode("Reshape", (pooled, _whole(2)), (pooled,)),
             GraphNode("Scalars", (_whole(2),), ()),  # axes of the pooling
-            GraphNode("Div", (each, SCALAR), (each,)),  # of the loss by the batch
+            GraphNode("Div", (per_image, SCALAR), (per_image,)),  # of the loss by the batch
         ),
         "gradients of the residual sums": (
             GraphNode("Reduce", (added,), (added,), 2),

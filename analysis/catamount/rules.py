@@ -1,21 +1,11 @@
-"""Catamount's counting rules as a second table over this project's vocabulary: pass `RULES` to
-`analysis.operators.registry.cost`.
+"""Catamount's counting rules for ATen operations: `RULES`, a table for `analysis.operators.registry.cost`.
 
-Each ATen operation is translated to the nodes that a TensorFlow graph of 2018 would have in its place, and these are
-counted as Catamount counts them (`graph_nodes.py`): model and other FLOP together are its "algorithmic FLOPs", bytes
-read and written its "algorithmic bytes", `footprint` and `kept` its "total footprint". An addmm is a product and an
-addition, a cross entropy one node with its gradient, a view a Reshape that copies, a select a read of a TensorArray,
-which Catamount does not know. Whole numbers count 4 bytes each, as TensorFlow's labels and indices do, whatever PyTorch
-makes of them. What an operation has no node for (fused attention, layer norm, GELU: TensorFlow 1 composed them) keeps
-this project's own FLOP, each tensor read and written once.
-
-Optimizers: the language models' graphs apply plain gradient descent ("sgd-plain", ApplyGradientDescent, 2 a weight),
-the ResNets' momentum ("sgd", ApplyMomentum, 4 a weight), as `optimizer_of` says; trace the step with that one. An
-embedding's rows are subtracted where its gradient is made, so that its dense update is taken off again by a term.
-
-What a graph does that a step of PyTorch does not (sums over no axis, shapes, clipping) is in `graph_terms.py`, to be
-added on top. Not claimed: that any of this is what a device does; that FLOP of whole numbers or of copies mean
-something.
+Each ATen operation is translated to the nodes of an equivalent TensorFlow 1 graph, whose costs are in `graph_nodes.py`.
+Model and other FLOP together are Catamount's "algorithmic FLOPs", bytes read and written its "algorithmic bytes",
+`footprint` and the storages of `VARIABLE_ROLES` its "total footprint". Integers are 4 bytes, as TensorFlow's labels and
+indices are. An operation without nodes (fused attention, layer norm, GELU) keeps this project's FLOP and moves each
+tensor once. Trace the step with the optimizer that `optimizer_of` names. What only a graph does (sums over no axis,
+shapes, clipping) is in `graph_terms.py`. Not claimed: that a device does any of this.
 """
 
 from collections.abc import Callable
@@ -40,7 +30,7 @@ from analysis.operators.registry import Rule, Rules
 from analysis.operators.traffic import itemsize
 from results.records.counts import Operation
 
-KEPT = ("weight", "buffer", "optimizer_state")
+VARIABLE_ROLES = ("weight", "buffer", "optimizer_state")
 """Roles of the storages that are variables of a graph."""
 
 
@@ -51,32 +41,32 @@ WHOLE = ("int64", "uint64")
 
 
 def tensor(sizes: Sizes, dtype: str = "float32") -> Operand:
-    """A tensor of the graph: as wide as PyTorch's, but whole numbers are 4 bytes."""
+    """The operand for a PyTorch tensor; integers are 4 bytes."""
     return Operand(tuple(sizes), 4 if dtype in WHOLE else itemsize(dtype))
 
 
 def inputs(operation: Operation) -> tuple[Operand, ...]:
-    """All input tensors, one passed twice twice."""
+    """Operands for all input tensors, repeated ones too."""
     return tuple(tensor(s, d) for s, d in zip(operation.input_shapes, operation.input_dtypes, strict=True))
 
 
 def outputs(operation: Operation) -> tuple[Operand, ...]:
-    """All output tensors."""
+    """Operands for all output tensors."""
     return tuple(tensor(s, d) for s, d in zip(operation.output_shapes, operation.output_dtypes, strict=True))
 
 
-def _one(sizes: Sizes) -> tuple[Operand]:
+def _operand(sizes: Sizes) -> tuple[Operand]:
     return (Operand(tuple(sizes)),)
 
 
 def nothing(_operation: Operation) -> Nodes:
-    """No node, or one that Catamount counts nothing for: an identity, a transposed operand, a TensorArray."""
+    """No node: Catamount counts nothing for an identity, a transposed operand, a TensorArray."""
     return ()
 
 
 def same(name: str, *extra: Operand) -> Translation:
-    """One node of this name with the tensors of the operation and those that TensorFlow adds (an axis); a number among
-    its arguments is a scalar tensor."""
+    """Translates to one node of this name. extra: tensors that TensorFlow adds, such as an axis; a number among the
+    arguments is a scalar tensor."""
 
     def nodes(operation: Operation) -> Nodes:
         number = (SCALAR,) if attribute(operation, "overload") == "Scalar" else ()
@@ -86,7 +76,7 @@ def same(name: str, *extra: Operand) -> Translation:
 
 
 def copied(name: str, times: int = 1) -> Translation:
-    """A view that TensorFlow copies: the tensor and its new form, order or place, a whole number for each dimension."""
+    """Translates a view to a copying node. times: how many vectors of integers describe the new form."""
 
     def nodes(operation: Operation) -> Nodes:
         forms = (Operand((len(output(operation)),)),) * times
@@ -96,7 +86,8 @@ def copied(name: str, times: int = 1) -> Translation:
 
 
 def turned(operation: Operation) -> Nodes:
-    """transpose: a copy in another order; of an operand of a batched product nothing, which takes it turned."""
+    """transpose: a copy where the first dimension moves, else nothing, since batched products take transposed
+    operands."""
     dims = {attribute(operation, name, 0) % len(first(operation)) for name in ("dim0", "dim1")}
     return copied("Transpose")(operation) if 0 in dims else ()
 
@@ -104,12 +95,12 @@ def turned(operation: Operation) -> Nodes:
 def bernoulli_nodes(operation: Operation) -> Nodes:
     """bernoulli: dropout's mask, from uniform numbers that are scaled, shifted, added to what is kept and rounded."""
     mask = outputs(operation)
-    changed = tuple(GraphNode(name, (*mask, SCALAR), mask) for name in ("Mul", "Add", "Add"))
-    return (GraphNode("RandomInitializer", (), mask), *changed, GraphNode("Floor", mask, mask))
+    steps = tuple(GraphNode(name, (*mask, SCALAR), mask) for name in ("Mul", "Add", "Add"))
+    return (GraphNode("RandomInitializer", (), mask), *steps, GraphNode("Floor", mask, mask))
 
 
 def added(name: str) -> Translation:
-    """add and sub: with a factor other than 1 a multiplication before. In the optimizer's phase see `descended`."""
+    """add and sub, after a multiplication where alpha is not 1; in the optimizer's phase `descended`."""
 
     def nodes(operation: Operation) -> Nodes:
         if operation.phase == "optimizer":
@@ -134,26 +125,28 @@ def added_product(operation: Operation) -> Nodes:
 def convolution(operation: Operation) -> Nodes:
     """Conv2D, and an addition where there is a bias."""
     results = outputs(operation)
-    data, weight = _one(shape(operation, "input")), _one(shape(operation, "weight"))
-    bias = (GraphNode("Add", (*results, *_one(shape(operation, "bias"))), results),) if has(operation, "bias") else ()
+    data, weight = _operand(shape(operation, "input")), _operand(shape(operation, "weight"))
+    bias = (
+        (GraphNode("Add", (*results, *_operand(shape(operation, "bias"))), results),) if has(operation, "bias") else ()
+    )
     return (GraphNode("Conv2D", (*data, *weight), results), *bias)
 
 
 def convolution_backward(operation: Operation) -> Nodes:
-    """The gradients that are asked for, each a node of its own; one of them reads the sizes of what it makes."""
-    gradient, data, weight = (_one(shape(operation, name)) for name in ("grad_output", "input", "weight"))
+    """One node for each requested gradient; one of them reads the sizes of its output."""
+    gradient, data, weight = (_operand(shape(operation, name)) for name in ("grad_output", "input", "weight"))
     sizes = Operand((len(data[0].sizes),))
     nodes = (
         GraphNode("Conv2DGradInput", (sizes, *weight, *gradient), data),
         GraphNode("Conv2DGradFilter", (*data, sizes, *gradient), weight),
-        GraphNode("Reduce", gradient, _one(gradient[0].sizes[1:2])),
+        GraphNode("Reduce", gradient, _operand(gradient[0].sizes[1:2])),
     )
     return tuple(node for node, wanted in zip(nodes, output_mask(operation), strict=True) if wanted)
 
 
-def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], fed: str, kept: str) -> Translation:
-    """mkldnn_rnn_layer with LSTM cells, and its backward loop: a while loop over the steps. fed, kept: its two
-    matrices. The bias is one, not two."""
+def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], input_weight: str, recurrent_weight: str) -> Translation:
+    """mkldnn_rnn_layer with LSTM cells, or its backward, as a while loop. input_weight, recurrent_weight: its two
+    matrices. There is one bias, not two."""
 
     def nodes(operation: Operation) -> Nodes:
         if needed(operation, "mode") != 2:
@@ -161,7 +154,7 @@ def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], fed: str, kept: s
                 f"{operation.name} at index {operation.index}: expected LSTM cells, the only ones unrolled"
             )
         steps, batch, _ = shape(operation, "input")
-        widths = (shape(operation, name)[-1] for name in (fed, kept))  # inputs, hidden: columns of the matrices
+        widths = (shape(operation, name)[-1] for name in (input_weight, recurrent_weight))  # columns: inputs, hidden
         return repeated(step(batch, *widths), steps)
 
     return nodes
@@ -191,15 +184,14 @@ def batch_norm_backward(operation: Operation) -> Nodes:
 
 
 def cross_entropy(operation: Operation) -> Nodes:
-    """_log_softmax: the one node that makes loss and gradient; its labels are the next operation's."""
+    """_log_softmax: one node makes loss and gradient; its labels are the next operation's."""
     logits = inputs(operation)[0]
     rows = Operand(logits.sizes[:-1])
     return (GraphNode("SparseSoftmaxCrossEntropyWithLogits", (logits, rows), (rows, logits)),)
 
 
 def cross_entropy_backward(operation: Operation) -> Nodes:
-    """_log_softmax_backward_data: the gradient that is there already, times each row's; and zeros for the output that
-    has no use."""
+    """_log_softmax_backward_data: the existing gradient times each row's, and zeros for the unused output."""
     logits = outputs(operation)[0]
     rows = logits.sizes[:-1]
     spread = Operand((*rows, 1))
@@ -222,9 +214,9 @@ def softmax_backward(operation: Operation) -> Nodes:
 
 
 def pooling(operation: Operation) -> Nodes:
-    """max_pool and its gradient: a comparison for each element of the smaller tensor and each place in its window.
+    """max_pool and its gradient: a comparison for each element of the smaller tensor and each position of its window.
 
-    MaxPool returns no places; its gradient reads the batch, the result and the gradient, equally large.
+    MaxPool returns no indices; its gradient reads batch, result and gradient, equally large.
     """
     if operation.name.endswith("backward"):
         data, smaller = (tensor(shape(operation, name)) for name in ("self", "grad_output"))
@@ -362,12 +354,12 @@ def _rule(name: str, own: Rule) -> Rule:
 
 
 RULES: Rules = {name: _rule(name, own) for name, own in registry.TABLE.items()}
-"""The convention of Catamount, of every operation that this project's own table knows."""
+"""Catamount's rule for every operation of this project's own table."""
 
 
 def footprint(operation: Operation) -> Size:
-    """What an operation adds to Catamount's total footprint: its outputs, and what it holds meanwhile; an update of a
-    variable nothing."""
+    """Bytes that an operation adds to Catamount's total footprint: its outputs and what it holds meanwhile; 0 for an
+    update of a variable."""
     name = operation.name if operation.name in NODES else operation.name.removesuffix("_")
     if name in NODES:
         return footprint_of(NODES[name](operation))

@@ -1,26 +1,11 @@
-"""Fathom's operation groups A to G for the operations of PyTorch, H for time in which none runs, and model functions.
+"""Classifies PyTorch operations into Fathom's groups A to G; H is time in which none runs.
 
-Source: Adolf et al., IISWC 2016, Figure 3, whose groups order TensorFlow's operation types; the paper leaves the 1 to
-2 % of a step between operations out, here it is H. An operation is placed by the first of four stages that knows it:
-
-1. scope: whatever an optimizer's `step` calls is F, and whatever its `zero_grad` calls is data movement, G;
-2. table: names placed one by one (`BY_NAME`), then the kind that `analysis/operators/registry.py` gives the name
-(`BY_KIND`); 3. pattern: names of backends and wrappers that no table has (`PATTERNS`);
-4. tag: what torch itself says of the operator (`BY_TAG`), recorded beside its name where torch was at hand.
-
-What none of them knows is unclassified: shown, and never folded into a group.
-
-Choices that could be made otherwise: softmax is A and the logarithm of it, being a part of the cross entropy, is C
-(the paper's columns); pooling and normalisation are C; a look-up in an embedding is G, a bag of them C; fused
-attention and fused recurrent layers, which mix B and A, are B; communication is G.
-
-`figure3` has the operation types of the eight workloads as the paper prints them, in per cent of each one's time
-(training, a CPU of eight threads, TensorFlow 0.8). `fathom_figure3.csv` holds its cells. Rows sum to 94 to 99: the
-paper's tool cuts each cell down to a whole per cent.
-
-As printed, seq2seq's data movement reads Tile 3, Select 20, Reshape 1; its graph has no Select, and shifting the run by
-one place gives Transpose 3, Tile 20, Pad 1, which is in the file. All of it is group G either way; the merge of seq2seq
-and memnet would be at 0.23 and is at 0.11.
+`group_of` and `type_of` take an operation's name, optimizer scope and tags. The first stage that knows it decides:
+scope (an optimizer's `step` is F, its `zero_grad` G), table (`BY_NAME`, then `BY_KIND` by the kind that
+`analysis/operators/registry.py` gives), pattern (`PATTERNS`), torch's own tag (`BY_TAG`). Anything else is unclassified
+and in no group. Source: Adolf et al., IISWC 2016, Figure 3. Open choices: softmax is A, its logarithm C (the paper's
+columns); pooling and normalisation are C; an embedding is G, a bag of them C; fused attention and recurrent layers,
+which mix B and A, are B; communication is G.
 """
 
 import csv
@@ -144,7 +129,7 @@ def bare(name: str) -> str:
 
 
 def group_of(name: str, scope: str = "", tags: Sequence[str] = ()) -> str:
-    """The group of an operation by its name, as torch's profiler or our tracer has it; "" for none.
+    """The group of an operation by its name as torch's profiler or our tracer reports it; "" for none.
 
     scope: "step" or "zero_grad" of an optimizer around it, or "". tags: see `BY_TAG`.
     """
@@ -185,7 +170,12 @@ COLUMNS_OF_GROUPS: Mapping[str, str] = {
 
 @functools.cache
 def figure3() -> dict[str, dict[str, int]]:
-    """Workload → operation type → per cent of its training time."""
+    """Workload → operation type → per cent of its training time, from `fathom_figure3.csv`.
+
+    The paper's tool cuts each cell down to a whole per cent, so that rows sum to 94 to 99. As printed, seq2seq's data
+    movement reads Tile 3, Select 20, Reshape 1, though its graph has no Select; the file has the run shifted by one
+    column: Transpose 3, Tile 20, Pad 1. All is group G; the merge of seq2seq and memnet moves from 0.23 to 0.11.
+    """
     with Path(__file__).with_name("fathom_figure3.csv").open(encoding="utf-8", newline="") as file:
         return {row.pop("workload"): {name: int(cell) for name, cell in row.items()} for row in csv.DictReader(file)}
 

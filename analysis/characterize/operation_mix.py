@@ -86,7 +86,7 @@ class Mix:
 
 
 def inner_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
-    """Without the first and the last, where three are left at least."""
+    """The steps without the first and the last, where at least three are left."""
     ordered = sorted(steps, key=lambda step: step.step)
     return ordered[1:-1] if len(ordered) >= 5 else ordered
 
@@ -124,8 +124,8 @@ def type_table(
 
 
 def mix(data: Characterization, recording: WorkloadRecording, label: str = "") -> Mix | None:
-    """The shares of one recording; None where none of its steps was profiled. A step of which is not known how long its
-    operations took is no part of them."""
+    """The shares of one recording; None where none of its steps was profiled. Steps without a time of their operations
+    are left out."""
     steps = [s for s in steps_of(data, recording.recording, PROFILED) if s.operations_s is not None]
     table = type_table(data, recording.recording, [step.step for step in steps])
     if not steps or table["time_s"].empty:
@@ -167,7 +167,7 @@ def _groups(shares: pd.DataFrame, ratios: pd.Series) -> dict[str, Share]:
 
 
 def types_for(shares: Iterable[float], ratio: float = 0.9) -> int | None:
-    """How many operation types, the largest first, make this part of their sum; None where none has a share."""
+    """How many operation types, the largest first, make up this part of their sum; None where none has a share."""
     sums = list(itertools.accumulate(sorted(shares, reverse=True)))
     if not sums or not sums[-1] > 0:
         return None
@@ -177,7 +177,7 @@ def types_for(shares: Iterable[float], ratio: float = 0.9) -> int | None:
 def vectors(mixes: Sequence[Mix]) -> dict[str, tuple[float, ...]]:
     """Label → shares by operation type, time between operations left out as in the paper.
 
-    A type has a place of its own for each group, the same for all workloads.
+    Each (group, type) has the same index for all workloads.
     """
     columns = sorted({(share.group, share.name) for mix in mixes for share in mix.operations})
     shares = {mix.label: {(share.group, share.name): share.share_ratio for share in mix.operations} for mix in mixes}
@@ -188,11 +188,11 @@ LABELS = {
     "variant": "{}", "mode": "{}", "batch_size": "batch {}", "device": "{}", "threads": "{} threads",
     "precision": "{}", "layout": "{}", "execution": "{}", "seed": "seed {}", "repeat": "repeat {}",
 }  # fmt: skip
-"""Fields that may set recordings of one workload apart, as they are written."""
+"""Fields that may distinguish recordings of one workload, as they are written."""
 
 
 def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
-    """Recording → the workload's name, and what sets it apart from others of the same name."""
+    """Recording → the workload's name and what distinguishes it from others of that name."""
     names = {}
     for recording in recordings:
         others = [other for other in recordings if other.workload == recording.workload]
@@ -207,7 +207,7 @@ def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Merge:
-    """Two clusters become one. left, right: their members, those named first on the left; height: their distance."""
+    """The union of two clusters. left, right: their members, those named first on the left; height: their distance."""
 
     left: tuple[str, ...]
     right: tuple[str, ...]

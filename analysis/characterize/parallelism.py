@@ -1,22 +1,11 @@
-"""What more threads, and larger batches, do to each operation type: absolute times, and Amdahl's law through them.
+"""How each operation type's time depends on threads and on the batch: Fathom's Figure 6, with Amdahl's law fitted.
 
-Fathom's Figure 6, from the recorded rows of a characterization: on a CPU over the threads of an operation, on a device
-over the batch. Times of types are those under the profiler, of the whole step those without it.
-
-Amdahl's law says how much of a time does not shrink with more threads: T(n) = serial + parallel ÷ n (Amdahl, AFIPS
-1967) is a straight line in 1/n. It meets 0 at serial, and the serial share is serial ÷ (serial + parallel), of the time
-at one thread. The line is fitted by least squares through the counts' median steps, which a step that others
-slowed down does not move. Each is weighted by one over the square of its
-error: 1.2533 σ/√k for a median of k normal values (Kenney and Keeping), σ from the median absolute deviation, × k ÷
-(k - 0.8) for few (Croux and Rousseeuw 1992). The share's 95 % interval is Fieller's (J. R. Stat. Soc. B 16, 1954) for
-the ratio of the two, with Student's t of all steps less two degrees of freedom. An interval that his method leaves open
-is unknown. Beside it the serial share that each count alone gives with one thread: Karp and Flatt, Commun. ACM 33,
-1990, e = (1/speed-up - 1/n) ÷ (1 - 1/n).
-
-A share below 0 is a speed-up above n (more cache), one above 1 a slow-down; both are reported as they are. Not claimed:
-that the law holds. `lack_of_fit` is the largest distance of a count's median from the line, in its errors: 0 with
-two counts, which any line fits. Seen in simulation: intervals hold the truth 93 to 96 times in 100 from eight steps a
-count on, and 87 times with five steps at three counts. More threads than processors measure something else.
+`parallelism` gives times over threads, `over_batch` mixes over batch sizes, from a characterization's rows; types are
+timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967), T(n) = serial + parallel ÷ n, is fitted by
+weighted least squares to the median steps (`amdahl`). Karp's and Flatt's serial share (Commun. ACM 33, 1990) of each
+count stands beside it. A share below 0 is a speed-up above n, one above 1 a slow-down. In simulation intervals held the
+truth 93 to 96 times in 100 from eight steps a count, 87 times with five steps at three counts. Not claimed: that the
+law holds, which `lack_of_fit` tests, or anything for more threads than processors.
 """
 
 from __future__ import annotations
@@ -40,9 +29,9 @@ LEAST_TYPES_RATIO = 0.01
 
 @dataclass(frozen=True)
 class Scaling:
-    """An operation type's time a step over threads. times_s: threads → median. law: None where it could not be fitted.
+    """Time of an operation type in a step, by threads. times_s: threads → median. law: None where none could be fitted.
 
-    name: of the type; "step": of the whole step without a profiler.
+    name: the type; "step": the whole step without a profiler.
     """
 
     workload: str
@@ -54,12 +43,12 @@ class Scaling:
 
 def parallelism(data: Characterization) -> list[Scaling]:
     """Over threads: the whole step, then each type of at least `LEAST_TYPES_RATIO` of it, the longest first."""
-    by_threads = _over(ok(data, "mix", "threads"), "threads")
+    by_threads = _by_field(ok(data, "mix", "threads"), "threads")
     return [scaling for group in by_threads for scaling in _scalings(data, group)]
 
 
-def _over(recordings: Iterable[WorkloadRecording], field: str) -> list[dict[int, WorkloadRecording]]:
-    """Recordings that differ in one field alone, by its value, where it has several values."""
+def _by_field(recordings: Iterable[WorkloadRecording], field: str) -> list[dict[int, WorkloadRecording]]:
+    """Groups recordings that differ in one field alone, by its value, where it has several values."""
     groups: dict[tuple[object, ...], dict[int, WorkloadRecording]] = defaultdict(dict)
     for recording in recordings:
         value = getattr(recording, field)
@@ -89,8 +78,8 @@ def _scaling(workload: str, name: str, group: str, times_s: Mapping[int, Sequenc
 
 
 def over_batch(data: Characterization) -> list[tuple[WorkloadRecording, Mix]]:
-    """The mixes of one workload over its batch sizes, the smallest first; of workloads with more than one."""
-    sizes = [group[size] for group in _over(ok(data, "mix", "batch"), "batch_size") for size in sorted(group)]
+    """The mixes of each workload by batch size, the smallest first, where it has more than one."""
+    sizes = [group[size] for group in _by_field(ok(data, "mix", "batch"), "batch_size") for size in sorted(group)]
     mixes = ((recording, mix(data, recording)) for recording in sizes)
     return [(recording, shares) for recording, shares in mixes if shares is not None]
 
@@ -106,8 +95,9 @@ _LEAST_SPREAD_RATIO = 1e-9
 class Amdahl:
     """A fit. serial_s, parallel_s: at one thread. serial_ratio: serial ÷ both, with its interval.
 
-    speed_up: median time at the fewest threads ÷ that at the most. karp_flatt: threads → serial share from one thread
-    and these alone; empty where one thread was not timed.
+    speed_up: median time at the fewest threads ÷ that at the most. lack_of_fit: largest distance of a median from the
+    line, in its errors. karp_flatt: threads → serial share from these and one thread alone; empty where one thread was
+    not timed.
     """
 
     serial_s: float
@@ -120,13 +110,13 @@ class Amdahl:
     karp_flatt: Mapping[int, float]
 
     def time_s(self, threads: int) -> float:
-        """What the law gives."""
+        """The time that the law gives."""
         return self.serial_s + self.parallel_s / threads
 
 
 def amdahl(times_s: Mapping[int, Sequence[float]]) -> Amdahl | None:
-    """The law fitted to threads → times of steps; None for times of no length, below two counts, or below two steps at
-    one of them."""
+    """The law fitted to threads → times of steps; None below two counts, below two steps at one of them, and for times
+    of 0."""
     if len(times_s) < 2 or min(map(len, times_s.values())) < 2:
         return None
     middles = {count: statistics.median(times_s[count]) for count in sorted(times_s)}
@@ -155,7 +145,8 @@ def karp_flatt(speed_up: float, threads: int) -> float:
 
 
 def _error(times_s: Sequence[float], middle_s: float) -> float:
-    """Standard error of the median."""
+    """Standard error of a median of k times: 1.2533 σ/√k (Kenney and Keeping), σ from the median absolute deviation × k
+    ÷ (k - 0.8) (Croux and Rousseeuw 1992)."""
     count = len(times_s)
     deviation = statistics.median(abs(time - middle_s) for time in times_s)
     sigma = MAD_TO_SIGMA * deviation * count / (count - 0.8)
@@ -163,9 +154,9 @@ def _error(times_s: Sequence[float], middle_s: float) -> float:
 
 
 def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[float, float, _Covariance]:
-    """Weighted least squares of times over 1 ÷ threads: (at 0, slope, their covariances).
+    """Weighted least squares of times over 1 ÷ threads: (intercept, slope, their covariances).
 
-    In sums about the mean: `np.polyfit` inverts a matrix that is singular where one error is a millionth of another.
+    Uses sums about the mean: `np.polyfit` inverts a matrix that is singular where one error is a millionth of another.
     """
     weight = {count: errors[count] ** -2 for count in middles}
     total = sum(weight.values())
@@ -177,7 +168,8 @@ def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[fl
 
 
 def _fieller(serial: float, slope: float, covariance: _Covariance, degrees: int) -> tuple[float | None, float | None]:
-    """The 95 % interval of serial ÷ (serial + slope): all shares that t cannot tell from it; None, None: it is open."""
+    """Fieller's 95 % interval (J. R. Stat. Soc. B 16, 1954) of serial ÷ (serial + slope); None, None where it is open.
+    degrees: of Student's t."""
     of_serial, both, of_slope = covariance
     whole = serial + slope
     of_whole, shared = of_serial + 2 * both + of_slope, of_serial + both

@@ -1,11 +1,11 @@
-"""Do a workload's steps take the same time all along, and how unequal are the times of its calls?
+"""Tests whether a workload's steps keep their time, and fits how unequal the times of its calls are.
 
-A series has its median with an interval by order statistics; its spread with that of a normal sample, s·√((n-1)/χ²);
-Theil's and Sen's slope with its interval; and Mann-Kendall's test against a trend, exact up to `EXACT_STEPS` without
-ties. Steps are taken to be independent of their neighbours: where `autocorrelation` is large, small probabilities are
-too small. Times of calls have three laws, fitted by greatest likelihood from the shortest time on (Pareto: Clauset,
-Shalizi and Newman 2009), compared by Akaike's criterion and Kolmogorov's distance. Not claimed: that a steady series is
-stationary in every sense, or that the best of the three laws fits.
+`stationarity` takes a series of step times: median with an interval by order statistics, spread with that of a normal
+sample, s·√((n-1)/χ²), Theil's and Sen's slope, and Mann-Kendall's trend test, exact up to `EXACT_STEPS` without ties.
+Steps are assumed independent: with a large `autocorrelation`, small probabilities are too small. `tail` takes times of
+calls and fits three laws by maximum likelihood from the shortest time on (Pareto: Clauset, Shalizi and Newman 2009),
+compared by Akaike's criterion and Kolmogorov's distance. Not claimed: that a steady series is stationary in every
+sense, or that the best law fits.
 """
 
 import math
@@ -27,12 +27,12 @@ FEWEST = 4
 
 
 def stationarity(times_s: Sequence[float]) -> dict[str, Any]:
-    """What a series of times in s, in order, says of itself, as a row of stationarity.csv.
+    """Statistics of a series of times in s, in order, as a row of stationarity.csv.
 
     low_s, high_s: of the median, None below six steps. The spread is a ratio to the mean; trends are ratios to the
     median, over the whole series, not a step. p_value: how often a series without a trend would look at least as
-    ordered; None below `FEWEST` steps. verdict: "steady", "slower" or "faster" over the series, or "unknown" where a
-    test could not tell. Raises ValueError for an empty series, or one that is not finite or not positive.
+    ordered; None below `FEWEST` steps. verdict: "steady", "slower" or "faster", or "unknown" where the test cannot
+    tell. Raises ValueError for an empty series, or one that is not finite or not positive.
     """
     summary = stats_summary.summarise(times_s)
     if not summary.mean > 0:
@@ -61,7 +61,7 @@ def stationarity(times_s: Sequence[float]) -> dict[str, Any]:
 
 
 def mann_kendall(values: Sequence[float]) -> float | None:
-    """The two-sided probability of an order at least as far from none without any trend; None below `FEWEST` values."""
+    """Two-sided p-value of Mann-Kendall's test against a trend; None below `FEWEST` values."""
     from scipy.stats import kendalltau  # 1 s to import: not for a command's --help
 
     n = len(values)
@@ -105,9 +105,9 @@ FEWEST_TIMES = 10
 def tail(times_s: Sequence[float]) -> dict[str, Any] | None:
     """How unequal times are; None for fewer than `FEWEST_TIMES` times above 0.
 
-    calls: how many; top_1_ratio, top_10_ratio: of the whole time the share of the longest hundredth and tenth of them;
-    fits: each law with its parameters, aic (lower is better) and distance (greatest between the survivals), the best
-    first; none where all times are equal.
+    calls: how many; top_1_ratio, top_10_ratio: share of the total time in the longest 1 % and 10 %; fits: each law with
+    its parameters, aic (lower is better) and distance (greatest between the survival functions), the best first; none
+    where all times are equal.
     """
     known = sorted(time for time in times_s if time > 0)
     if len(known) < FEWEST_TIMES:
@@ -132,11 +132,11 @@ def _fits(ordered: Sequence[float]) -> Iterator[dict[str, Any]]:
     from scipy import stats  # 1 s to import: not for a command's --help
 
     least = ordered[0]
-    place, mean = stats.expon.fit(ordered)
+    location, mean = stats.expon.fit(ordered)
     sigma, _, scale = stats.lognorm.fit(ordered, floc=0)
     alpha, _, _ = stats.pareto.fit(ordered, floc=0, fscale=least)
     laws = {
-        "exponential": (stats.expon(place, mean), {"x0_s": least, "mean_s": mean}),
+        "exponential": (stats.expon(location, mean), {"x0_s": least, "mean_s": mean}),
         "pareto": (stats.pareto(alpha, scale=least), {"x0_s": least, "alpha": alpha}),
         "log-normal": (stats.lognorm(sigma, scale=scale), {"mu": math.log(scale), "sigma": sigma}),
     }

@@ -1,10 +1,9 @@
-"""What recordings of workloads say together: their mixes, likeness, training against inference, cost by group.
+"""Tables from a characterization's rows: mixes, similarity, training against inference, cost by group, reconstruction.
 
-Every function takes the rows of a characterization; none knows a file or a device. Times of steps are medians over the
-steps that count, without the profiler wherever that was timed. What groups do is exact FLOP and bytes by the operation
-table, timed under the profiler; bytes are unfused, so that their rate is what operations asked for. A step put together
-(`reconstructed`) is Fathom's tools' "direct reconstruction": Σ over distinct calls of how often × how long alone; below
-1 of the recorded step, operations take longer in the step than alone.
+Each function takes the rows and gives those of one table; none knows a file or a device. Times of steps are medians
+over the steps that count, without the profiler where that was timed. A group's FLOP and bytes are exact and unfused,
+its time is under the profiler. `reconstructed` is the "direct reconstruction" of Fathom's tools: Σ over distinct calls
+of count × time alone; below the recorded step, operations take longer in the step than alone.
 """
 
 from collections import defaultdict
@@ -42,12 +41,12 @@ T = TypeVar("T", AloneTime, OperationTypeCost)
 
 
 def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
-    """The recordings that were made, for these reasons."""
+    """The successful recordings that were made for these reasons."""
     return [recording for recording in data.recordings if recording.status == "ok" and recording.why in whys]
 
 
 def mixes(data: Characterization) -> list[Mix]:
-    """The mix of every recording that has one, labelled by what sets it apart."""
+    """The mix of every recording that has one, with its label."""
     recordings = ok(data, "mix")
     names = labels(recordings)
     shares = (mix(data, recording, names[recording.recording]) for recording in recordings)
@@ -55,7 +54,7 @@ def mixes(data: Characterization) -> list[Mix]:
 
 
 def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
-    """The mixes that stand for their workloads: training on the device of the first, else inference there."""
+    """The mixes that are compared between workloads: training on the first one's device, else inference there."""
     if not mixes:
         return []
     mode = "training" if any(mix.recording.mode == "training" for mix in mixes) else "inference"
@@ -87,13 +86,13 @@ def training_against_inference(data: Characterization) -> list[Row]:
 
 
 def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Row]]:
-    """How steady the plain steps of every mix are; in order of time, those that count."""
+    """Stationarity of the plain steps of each mix."""
     times = [(r, [step.time_s for step in steps_of(data, r.recording, PLAIN)]) for r in ok(data, "mix")]
     return [(recording, stationarity(times_s)) for recording, times_s in times if times_s]
 
 
 def _by_group(rows: Sequence[T], recording: WorkloadRecording) -> dict[str, list[T]]:
-    """A recording's rows by group, "" for what has none. All optimizer work is F."""
+    """A recording's rows by group, "" for unclassified ones. All of an optimizer is F."""
     groups: dict[str, list[T]] = {group: [] for group in (*OPERATIONS, UNCLASSIFIED)}
     for row in rows:
         if row.recording == recording.recording:
@@ -118,7 +117,7 @@ def group_costs(data: Characterization, peaks: Mapping[str, float]) -> list[Row]
 
 
 def _group_cost(workload: str, group: str, rows: Sequence[OperationTypeCost], peaks: Mapping[str, float]) -> Row:
-    """The sum over a group's rows; without FLOP if one of them is of an operation that has no formula."""
+    """The sum over a group's rows; FLOP are None if one of them has no formula."""
     times = [row.time_s for row in rows if row.time_s is not None]
     model, other = sum(row.model_flop for row in rows), sum(row.other_flop for row in rows)
     nbytes = sum(row.read_bytes + row.written_bytes for row in rows)
@@ -164,7 +163,7 @@ def reconstructed(data: Characterization) -> list[Row]:
     """
     parts = []
     for recording in ok(data, "mix"):
-        if not (groups := _by_group(data.alone, recording)):
+        if not (groups := _by_group(data.alone_times, recording)):
             continue
         steps = [step.step for step in steps_of(data, recording.recording, PROFILED)]
         times = type_table(data, recording.recording, steps, views=False)["time_s"].groupby("group").sum()

@@ -1,11 +1,10 @@
-"""Which measured kernel is the ceiling of a unit, what others reached in matrix products, and rates of collectives.
+"""Measured ceilings of arithmetic units: the best kernel, checks against the datasheet, others' figures, collectives.
 
-The ceiling is the fastest kernel, whatever it computes: on a CPU 3 × 3 convolutions reach 2.4 times the rate of
-products. A rate that the units cannot have is a time that is wrong: `impossible` says so. `achievable.csv` has what
-others reached, one figure a row with its source, shown and never divided by. A collective of n ranks and S bytes has
-an algorithm rate, S ÷ time, and a link rate, that × the share of S that each rank has to send at least (`sent_share`;
-nccl-tests calls it bus bandwidth). Not claimed: that a ceiling is more than the best of what was tried, or others'
-boards those of this machine.
+`best` picks the fastest product or convolution among ceilings.csv's rows: on a CPU 3 × 3 convolutions reach 2.4 times
+the rate of products. `impossible` rejects rates that a unit cannot have, since their time must be wrong. `figures`
+gives what others reached, from `achievable.csv`; nothing is divided by it. A collective of n ranks and S bytes has an
+algorithm rate, S ÷ time, and a link rate (nccl-tests: bus bandwidth), that × the share of S that each rank has to send
+(`sent_share`). Not claimed: that a ceiling is more than the best of what was tried.
 """
 
 import csv
@@ -22,7 +21,7 @@ from results.records.cell import Ceiling
 from results.records.rows import FromOne, Record
 
 ABOVE_SHEET = "ceiling_above_sheet"
-"""How the reason begins why nothing is divided by a ceiling that the device cannot have reached."""
+"""Prefix of the reason why a ceiling above what the device can reach is not divided by."""
 
 FAST_ALGORITHM = 4.0
 """Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
@@ -32,13 +31,12 @@ FAST_ALGORITHMS = ("winograd", "fft")
 """Algorithms that need fewer multiplications than are counted, as `Ceiling.family` of a convolution names them."""
 
 SUSTAINED = "sustained"
-"""How the family begins of a kernel that ran back to back for seconds, at the clock that the power cap leaves."""
+"""Prefix of the family of a kernel that ran back to back for seconds, at the clock that the power cap allows."""
 
 
 def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Ceiling | None:
-    """This unit's product or convolution with the highest FLOP/s, the first of equals; None if none was measured: a
-    rate that is no finite number above 0 was not. sustained: of those that ran back to back for seconds, else of the
-    others.
+    """The row of this unit's product or convolution with the highest FLOP/s, the first of equals; None if none has a
+    rate that is finite and above 0. sustained: among those that ran back to back for seconds, else among the others.
 
     The caller chooses whose rows these are: ceilings of another device or session are not distinguished here.
     """
@@ -49,10 +47,10 @@ def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Cei
 
 
 def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | None:
-    """The FLOP/s that a row's unit can have; None where the sheet has no figure for it.
+    """The highest FLOP/s that a row's unit can reach; None where the sheet has no figure for it.
 
-    highest_hz: the highest SM clock that the device itself names; None: the sheet's. A sheet that quotes a unit at a
-    higher clock is believed. A convolution is only faster than its unit where its kernels name a fast algorithm.
+    highest_hz: the highest SM clock that the device reports; None: the sheet's. A sheet that quotes a unit at a higher
+    clock is believed. Only a convolution whose kernels name a fast algorithm may be faster than its unit.
     """
     if row.unit not in known.peaks:
         return None
@@ -61,15 +59,15 @@ def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | N
 
 
 def able_to_be_fast(row: Ceiling) -> bool:
-    """Whether a fast algorithm is known for what was timed; which one ran, `row.family` says."""
+    """Whether a fast algorithm exists for what was timed; `row.family` says which one ran."""
     return row.operation == "convolution" and row.unit not in TENSOR_UNITS
 
 
 def impossible(ceilings: Iterable[Ceiling], unit: str, known: Device | None, highest_hz: float | None = None) -> str:
-    """Why the ceilings of a unit cannot be believed: one of them is above what it can have. Empty if none is.
+    """Why the ceilings of a unit cannot be believed: one of them exceeds its limit; "" if none does.
 
-    known: the device's row of peaks; None: nobody knows its peak. Whatever made one time too short (events, a kernel
-    that did not run) may have made the others so.
+    known: the device's row of peaks; None: it has none. Whatever made one time too short (events, a kernel that did not
+    run) may have shortened the others too.
     """
     if known is None:
         return ""
@@ -82,7 +80,7 @@ def impossible(ceilings: Iterable[Ceiling], unit: str, known: Device | None, hig
 
 
 def impossible_bandwidth(row: Ceiling | None, known: Device | None) -> str:
-    """Why a copy beyond the caches cannot have been as fast as it was timed; empty if it can."""
+    """Why a copy beyond the caches cannot have been as fast as its time says; "" if it can."""
     if row is None or known is None or not known.bandwidth_bytes_per_s or not row.bytes_per_s:
         return ""
     if row.bytes_per_s <= known.bandwidth_bytes_per_s:
@@ -96,7 +94,7 @@ ACHIEVABLE = Path(__file__).with_name("achievable.csv")
 
 @dataclass(frozen=True)
 class Achievable:
-    """One figure. unit: of analysis.devices.precisions.UNITS."""
+    """A published rate. unit: of analysis.devices.precisions.UNITS."""
 
     accelerator: str
     unit: str
@@ -105,7 +103,7 @@ class Achievable:
 
 
 def figures(device_name: str, unit: str) -> list[Achievable]:
-    """What others reached on this device's unit; nothing for a device that `peaks.csv` does not know."""
+    """Published rates of this device's unit; empty for a device that `peaks.csv` does not know."""
     device = peaks.lookup(device_name)
     if device is None:
         return []
@@ -122,7 +120,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveRate(Record):
-    """One collective of one size. Times are of one call, on the slowest rank; nbytes: S."""
+    """The rate of one collective at one size. Times are of one call, on the slowest rank; nbytes: S."""
 
     operation: str
     ranks: FromOne
@@ -139,6 +137,6 @@ class CollectiveRate(Record):
 
 
 def sent_share(operation: str, ranks: int) -> Fraction:
-    """The part of a buffer that each rank sends at least. Raises KeyError for no collective of COLLECTIVES."""
+    """The share of a buffer that each rank has to send. Raises KeyError for no collective of COLLECTIVES."""
     once = Fraction(ranks - 1, ranks)
     return {"all_reduce": 2 * once, "all_gather": once, "reduce_scatter": once, "all_to_all": once}[operation]

@@ -1,12 +1,11 @@
-"""How much memory a device has, by exactly the name that the driver prints, and the links that it has to others.
+"""Memory sizes of devices by the exact name that the driver prints, and the links between devices.
 
-`memories.csv` has the datasheets' round gigabytes, read as 10⁹ bytes: drivers offer a little more, or up to 2 % less.
-Verified are rows by `name` (the driver's own name says it), `retrieved` (public text that is its evidence says the
-same) or `memory` (nobody looked it up, or the text differs). `interconnects.csv` has the rate of one device in one
-direction, half of what datasheets of NVLink print, and the time of one step of a ring before any byte moves: NCCL's
-constants (NVIDIA/nccl, src/graph/tuning.cc at 01afd20). Not claimed: memory of a device that the table lacks; that a
-collective reaches the rate (`ACHIEVED` of it is assumed: on NVLink 4 reduce-scatter was seen at 360 of 450 GB/s,
-NVIDIA/nccl issue 1281); contention between switches.
+`lookup` reads `memories.csv`: the datasheets' round gigabytes as 10⁹ bytes; drivers offer a little more, or up to 2 %
+less. Rows are verified by `name` (the driver's name says it), `retrieved` (a public text says it) or `memory` (nobody
+looked it up, or the text differs). `links` reads `interconnects.csv`: a device's rate in one direction, half of what
+NVLink datasheets print, and the latency of one ring step by NCCL's constants (NVIDIA/nccl, src/graph/tuning.cc at
+01afd20). Not claimed: that a collective reaches the rate (`ACHIEVED` of it is assumed; on NVLink 4 reduce-scatter was
+seen at 360 of 450 GB/s, NVIDIA/nccl issue 1281); contention between switches.
 """
 
 import csv
@@ -22,7 +21,7 @@ MEMORIES = Path(__file__).with_name("memories.csv")
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a device. name: as drivers print it."""
+    """The memory size of a device. name: as drivers print it."""
 
     name: str
     memory_bytes: int
@@ -70,7 +69,7 @@ WITHIN: Mapping[str, str] = {
     "NVIDIA GB200": "NVLink 5",
     "NVIDIA B300 SXM6 AC": "NVLink 5",
 }
-"""Boards that are sold in nodes joined by NVLink. Others are taken to be joined by PCIe of their generation."""
+"""Boards that are sold in nodes joined by NVLink; for others PCIe of their generation is assumed."""
 
 PCIE: Mapping[str, str] = {"6": "PCIe 3 x16", "7": "PCIe 3 x16", "8": "PCIe 4 x16"}
 """First digit of the compute capability → PCIe; from 9 on PCIe 5."""
@@ -83,7 +82,7 @@ NODE_DEVICES = 8
 
 @dataclass(frozen=True)
 class Link:
-    """One link. bytes_per_s: of one device in one direction; latency_s: of one step of a ring."""
+    """A link between devices. bytes_per_s: of one device in one direction; latency_s: of one step of a ring."""
 
     name: str
     kind: str
@@ -111,11 +110,11 @@ def links() -> Mapping[str, Link]:
 
 
 def within(device: Device) -> Link:
-    """What joins devices of one node, where nothing else is said."""
+    """The link between devices of one node, by default."""
     major = device.compute_capability.partition(".")[0]
     return links()[WITHIN.get(device.name, PCIE.get(major, "PCIe 5 x16"))]
 
 
 def between(device: Device) -> Link:
-    """The port of each device to other nodes, where nothing else is said."""
+    """The port of each device to other nodes, by default."""
     return links()[BETWEEN.get(device.compute_capability.partition(".")[0], "InfiniBand EDR")]

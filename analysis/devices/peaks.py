@@ -1,12 +1,11 @@
-"""Datasheet peaks of devices, found by exactly the name that the driver prints: what can one do at best, who says so?
+"""Datasheet peaks of devices, looked up by exactly the name that the driver prints.
 
-`peaks.csv` holds one device a row: dense figures, tensor units with fp32 accumulation, one source, and how it was
-verified: `retrieved` (the figures were read in the source, or in a copy that is named), `memory` (nobody looked them
-up) or `derived` (multiprocessors × rate × clock, where the sheet prints none); `memory_units` and `derived_units`
-mark single figures, `evidence` says where they were read. `sparse` has what the maker states with 2:4 sparsity,
-`refused` why a figure is missing. A name that the table lacks has no peak, and nothing is guessed. Not claimed: that
-a device reaches its peak, or runs at `clock_hz`, the clock that a figure implies. `derived_upper_bound` gives no
-datasheet's peak.
+`lookup`, `peak` and `mixed_peak` read `peaks.csv`, one device a row: dense figures, tensor units with fp32
+accumulation, one source, and how it was verified: `retrieved` (read in the source, or in a named copy), `memory`
+(nobody looked it up) or `derived` (multiprocessors × rate × clock, where the sheet prints none); `memory_units` and
+`derived_units` mark single figures. `sparse` has figures with 2:4 sparsity, `refused` why a figure is missing. A name
+that the table lacks has no peak; nothing is guessed. Not claimed: that a device reaches its peak, or runs at
+`clock_hz`, the clock that a figure implies. `derived_upper_bound` gives no datasheet peak.
 """
 
 import csv
@@ -37,22 +36,22 @@ LATER_COLUMNS = tuple(f"{unit}_flop_per_s" for unit in SMALL_UNITS)
 """Columns that came after rows had ids: an empty one is no part of a row's id."""
 
 STAND_IN = "stand-in of "
-"""How the name of a stand-in device begins (docs/evidence.md): it has the peaks of the device whose name follows, and
-nothing measured on it is evidence of anything but this program."""
+"""Prefix of a stand-in device's name (docs/evidence.md): it has the peaks of the device whose name follows, and nothing
+measured on it is evidence of anything but this program."""
 
 STAND_IN_MARK = "stand_in"
-"""The word for that in a session's environment, and the code of the warning that each row of such a device has."""
+"""Key of a stand-in in a session's environment, and code of the warning that each row of such a device has."""
 
 
 def stand_in_warning(name: str) -> str:
-    """What each row of a stand-in device says."""
+    """The warning on each row of a stand-in device."""
     return f"{STAND_IN_MARK}: {name} computes nothing: no hardware was measured"
 
 
 FLOP_PER_FMA = 2
 
 OTHER_MAKERS = ("AMD ", "AWS ", "Google ", "Intel ")
-"""How names begin of devices that are not NVIDIA's."""
+"""Prefixes of names of devices that are not NVIDIA's."""
 
 FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "3.7": {"fp64": 64, "fp32": 192},
@@ -135,10 +134,10 @@ class Device:
 
 
 def normalise(name: str) -> str:
-    """A driver's name without the vendor's first word, with single spaces, in lower case; of a stand-in, the name of
-    the device that it stands in for."""
-    words = name.casefold().removeprefix(STAND_IN).split()
-    return " ".join(words[1:] if len(words) > 1 and words[0] == "nvidia" else words)
+    """A driver's name in lower case, with single spaces, without a leading "NVIDIA"; of a stand-in, the device that it
+    stands in for."""
+    tokens = name.casefold().removeprefix(STAND_IN).split()
+    return " ".join(tokens[1:] if len(tokens) > 1 and tokens[0] == "nvidia" else tokens)
 
 
 def is_stand_in(name: str) -> bool:
@@ -159,21 +158,21 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
 
 
 def device_called(name: str) -> Device:
-    """The row of a name that a person types: its own, the end of one row's names ("RTX 3090"), or words of them that no
-    other row has ("MI300X").
+    """Finds the row for a name that a person types: its own name, the end of one row's names ("RTX 3090"), or words in
+    them that no other row has ("MI300X").
 
-    Not for what a driver prints, which is a whole name (`lookup`). Raises ValueError for a name of no row, with the
-    nearest, and of several, with what differs.
+    A driver prints whole names: use `lookup` for those. Raises ValueError for a name of no row, with the nearest, and
+    of several, with what differs.
     """
     if (device := lookup(name)) is not None:
         return device
     wanted = normalise(name)
     called = [(row, [normalise(spelling) for spelling in (row.name, *row.names)]) for row in all_devices()]
-    rows = [row for row, names in called if any(_words(wanted) <= _words(alias) for alias in names)]
+    rows = [row for row, names in called if any(_tokens(wanted) <= _tokens(alias) for alias in names)]
     ending = [row for row, names in called if any(alias.endswith(f" {wanted}") for alias in names)]
     if len(ending) == 1 or len(rows) == 1:
         return (ending if len(ending) == 1 else rows)[0]
-    if rows and _words(wanted):
+    if rows and _tokens(wanted):
         figures = [f"{row.name} ({', '.join(_figures(row))})" for row in rows]
         raise ValueError(f"several devices are called {name!r}: {'; '.join(figures[:4])}")
     near = " or ".join(nearest(name)) or "none"
@@ -181,14 +180,15 @@ def device_called(name: str) -> Device:
 
 
 def _figures(row: Device) -> list[str]:
-    """What tells a row from others of its family: its peak in its fastest common format, and its memory."""
+    """Figures that distinguish a row from others of its family: the peak in its fastest common format, and its
+    bandwidth."""
     unit = next(unit for unit in ("bf16", "fp16", "fp32", *row.peaks) if unit in row.peaks)
     rate = [f"{row.bandwidth_bytes_per_s / 1e12:.3g} TB/s"] if row.bandwidth_bytes_per_s else []
     return [f"{unit} {row.peaks[unit] / 1e12:.4g} TFLOP/s", *rate]
 
 
 def spelling(device: Device, name: str) -> str:
-    """The device's own name as the table writes it; of a row for several devices, not the row's name.
+    """The device's own name as the table writes it; for a row of several devices, not the row's name.
 
     name: what the driver or the caller calls it, which led to this row. Another name gives the row's; a stand-in keeps
     its own.
@@ -200,12 +200,12 @@ def spelling(device: Device, name: str) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Up to three names of the table that look like this one, or of which the end or a word does, best first; for
-    messages, never for a peak."""
+    """Up to three names of the table that resemble this one, or whose end or word does, best first; for messages, never
+    for a peak."""
     name_of: dict[str, str] = {}
     for row in all_devices():
-        for words in (normalise(spelling).split() for spelling in (row.name, *row.names)):
-            texts = {*words, *(" ".join(words[first:]) for first in range(len(words)))}
+        for tokens in (normalise(spelling).split() for spelling in (row.name, *row.names)):
+            texts = {*tokens, *(" ".join(tokens[first:]) for first in range(len(tokens)))}
             name_of |= {text: row.name for text in sorted(texts) if text not in name_of}
     near = text_files.nearest(normalise(name), list(name_of), cutoff=0.5)
     return list(dict.fromkeys(name_of[text] for text in near))
@@ -276,13 +276,13 @@ def _device(row: Mapping[str, str]) -> Device:
 
 
 def _row_id(row: Mapping[str, str]) -> str:
-    """A digest of all that a run may divide by and where it is from: without sparse figures and reasons."""
+    """A digest of everything that a run may divide by and its source, without sparse figures and reasons."""
     absent = {"sparse", "refused", *(name for name in LATER_COLUMNS if not row[name])}
     return digest({name: value for name, value in row.items() if name not in absent})
 
 
 def _sparse(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, float]:
-    """Sparse figures of a row's words: `unit` for twice the dense figure, as sheets print it, or `unit=figure`."""
+    """Figures with sparsity by unit: `unit` means twice the dense figure, `unit=figure` another one."""
     figures = {}
     for word in row["sparse"].split():
         unit, _, figure = word.partition("=")
@@ -290,12 +290,12 @@ def _sparse(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, flo
     return figures
 
 
-def _words(spelling: str) -> set[str]:
+def _tokens(spelling: str) -> set[str]:
     return set(spelling.replace("-", " ").split())
 
 
-def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
-    """A copy of the device's row of peaks.csv, as a run's manifest keeps it; None where it has none."""
+def manifest_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
+    """The device's row of peaks.csv as a run's manifest keeps it; None where it has none."""
     device = lookup(name, multiprocessors)
     if device is None:
         return None
@@ -306,7 +306,7 @@ def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
 REFUSALS = Path(__file__).with_name("peak_refusals.csv")
 
 FORMATS = (*UNITS, *SMALL_UNITS)
-"""What has a peak to ask for."""
+"""Formats that `peak` can be asked for."""
 
 _UNIT_OF = {
     "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "tfloat32": "tf32",
@@ -316,7 +316,7 @@ _UNIT_OF = {
 
 @dataclass(frozen=True)
 class Peak:
-    """A datasheet's peak. flop_per_s: FLOP/s (int8: operations/s); tensor units with fp32 accumulation.
+    """A datasheet peak. flop_per_s: FLOP/s (int8: operations/s); tensor units with fp32 accumulation.
 
     verification: "retrieved" (read in the source), "derived" (units × rate × clock) or "memory" (nobody looked it up).
     """
@@ -331,10 +331,10 @@ class Peak:
 
 @dataclass(frozen=True)
 class MixedPeak:
-    """The peak of a step whose products run in several formats: Σ FLOP ÷ Σ (FLOP ÷ peak of the format).
+    """The peak of a step whose products run in several formats: flop_per_s = Σ FLOP ÷ Σ (FLOP ÷ peak of the format).
 
-    flop_per_s: that, in FLOP/s. single: the peak of the format with most FLOP, which is what a table with one format
-    divides by. by_unit: every format's own. utilization 1 over `flop_per_s` means that each part ran at its own peak.
+    single: the peak of the format with most FLOP, which a table with one format divides by. by_unit: every format's
+    own. Utilization 1 means that each part ran at its own peak.
     """
 
     device_name: str
@@ -386,17 +386,17 @@ def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPea
     >>> round(mixed.flop_per_s / 1e12), round(mixed.single.flop_per_s / 1e12)
     (1583, 1979)
     """
-    work = {dtype: float(flop) for dtype, flop in flop_by_dtype.items() if flop}
-    if not work or not all(0 < flop < float("inf") for flop in work.values()):
+    flop_of = {dtype: float(flop) for dtype, flop in flop_by_dtype.items() if flop}
+    if not flop_of or not all(0 < flop < float("inf") for flop in flop_of.values()):
         raise ValueError(f"expected FLOP above 0 by dtype, got {dict(flop_by_dtype)!r}")
-    figures = {dtype: peak(device_name, dtype) for dtype in work}
+    figures = {dtype: peak(device_name, dtype) for dtype in flop_of}
     known = {dtype: figure for dtype, figure in figures.items() if figure is not None}
     if len(known) < len(figures):
         return None
-    seconds = sum(flop / known[dtype].flop_per_s for dtype, flop in work.items())
-    most = known[max(work, key=lambda dtype: work[dtype])]
+    seconds = sum(flop / known[dtype].flop_per_s for dtype, flop in flop_of.items())
+    most = known[max(flop_of, key=lambda dtype: flop_of[dtype])]
     by_unit = {figure.unit: figure for figure in known.values()}
-    return MixedPeak(most.device_name, sum(work.values()) / seconds, most, by_unit)
+    return MixedPeak(most.device_name, sum(flop_of.values()) / seconds, most, by_unit)
 
 
 def _unit(dtype: str) -> str:
@@ -408,7 +408,7 @@ def _unit(dtype: str) -> str:
 
 
 def _named(name: str) -> Device | None:
-    """The row of a name; None for one that is known to have no peak. Raises ValueError for any other."""
+    """The row of a name; None for one that is known to have no peak. Raises ValueError for an unknown one."""
     return lookup(name) if name_refusal(name) is not None else device_called(name)
 
 
@@ -423,9 +423,9 @@ def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None
 
 
 def name_refusal(device_name: str) -> str | None:
-    """Why a device of this name has no peak, whatever the format; None for a device of the table and a name unknown.
+    """Why a device of this name has no peak in any format; None for a device of the table and an unknown name.
 
-    A name of `peak_refusals.csv` is whole, the end of names after `* `, or words in them between `* ` and ` *`.
+    Names in `peak_refusals.csv` are patterns: a whole name, an end after `* `, or words between `* ` and ` *`.
     """
     name = normalise(device_name)
     with REFUSALS.open(encoding="utf-8", newline="") as file:

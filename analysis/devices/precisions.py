@@ -1,11 +1,9 @@
-"""What each `--precision` means: which dtype runs where, which unit's peak applies, and what torch's flags must read.
+"""What each `--precision` means: dtypes, the units whose peaks apply, and the values that torch's flags must have.
 
-A precision is a policy, not a dtype: under `fp32` every product is IEEE single precision, under `tf32` convolutions
-and matrix products may round their inputs to TF32, under `amp-*` autocast chooses per operation. Data only;
-`measure/device/apply_precision.py` sets the flags on a device and reads them back.
-
-`disagreements` says where flags that were read disagree: `cleaning/gates_device` asks rows of the past. Flags are named
-as `Run.flags_before` names them.
+A precision is a policy, not a dtype: under `fp32` every product is IEEE single precision, under `tf32` convolutions and
+matrix products may round their inputs to TF32, under `amp-*` autocast chooses per operation. `unit_of` maps a dtype to
+its unit, `disagreements` compares recorded flags (named as in `Run.flags_before`) with the policy. Data only:
+`measure/device/apply_precision.py` sets the flags on a device.
 """
 
 from collections.abc import Mapping
@@ -100,9 +98,9 @@ def disagreements(
 
 
 def overriding(precision: Precision, device: str, environ: Mapping[str, str]) -> list[str]:
-    """Variables that change what this policy's products do below the flags.
+    """Environment variables that change this policy's products below the flags.
 
-    On CUDA those of TF32 reach only the float32 products that fp32 and tf32 are about; under autocast few are left.
+    On CUDA those of TF32 only reach float32 products, of which autocast leaves few.
     """
     if device.startswith("cuda"):
         return [name for name in OVERRIDES if name in environ and precision.autocast is None]
@@ -110,7 +108,7 @@ def overriding(precision: Precision, device: str, environ: Mapping[str, str]) ->
 
 
 def expected_cuda(precision: Precision) -> dict[str, tuple[Any, ...]]:
-    """Flag → what it may read on CUDA under this policy."""
+    """Flag → the values that this policy allows on CUDA."""
     float32 = ("tf32",) if precision.tf32 else _IEEE
     return {
         "cuda.matmul.fp32_precision": float32,

@@ -1,12 +1,10 @@
-"""What telemetry readings say about a window of time: energy, mean clock, why clocks were held back.
+"""Energy, mean clock and clock-limiting events of a window of time, from rows of telemetry.csv in order of time.
 
-Pure functions over rows of telemetry.csv in order of time.
 Energy comes from the device's own counter where it has one (millijoules since its driver was loaded, Volta and later),
-else from the integral of polled power.
-
-Not claimed: accuracy better than about 5 %. The counter moves every 0.1 s or so, power is an average of up to 1 s, and
-A100 and H100 sample it during a quarter of the time only (Yang et al., "Part-time Power Measurements", SC 2024,
-arXiv:2312.02741). On a MIG slice both are the whole GPU's. Nothing is ever filled in from a power limit.
+else from the integral of polled power. Not claimed: accuracy better than about 5 %. The counter moves every 0.1 s or
+so, power is an average of up to 1 s, and A100 and H100 sample it during a quarter of the time only (Yang et al.,
+"Part-time Power Measurements", SC 2024, arXiv:2312.02741). On a MIG slice both are the whole GPU's. Power limits fill
+no gap.
 """
 
 import itertools
@@ -42,12 +40,12 @@ EVENT_REASONS = {
     "memory_thermal_slowdown": "heat of the memory",
     "unspecified_slowdown": "the device says that clocks are held, not why",
 }
-"""Why clocks are held → what that means: one vocabulary for all vendors, NVML's names where NVML has one. Each adapter
-maps its own reasons to these words; one that it does not know keeps the vendor's name."""
+"""Reason why clocks are held → its meaning: one vocabulary for all vendors, NVML's names where NVML has one. Adapters
+map their reasons to these; an unknown one keeps the vendor's name."""
 
 
 class Energy(NamedTuple):
-    """joules: None if unknown. method: counter, polled, or empty. reason: why unknown, or what makes it doubtful."""
+    """joules: None if unknown. method: counter, polled, or empty. reason: why it is unknown or doubtful."""
 
     joules: float | None
     method: str
@@ -61,8 +59,9 @@ Points = Sequence[tuple[float, float]]
 def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energy:
     """Energy between two host times, in J.
 
-    From the counter's difference, interpolated to the window; where there is none or it stood still, from the trapezoid
-    of polled power. The readings must enclose the window but for 0.5 s. Raises ValueError if the window is empty.
+    Taken from the counter's difference, interpolated to the window; where the counter is absent or stood still, from
+    the trapezoid of polled power. The readings must enclose the window but for 0.5 s. Raises ValueError if the window
+    is empty.
     """
     if not end_s > start_s:
         raise ValueError(f"expected a window that ends after it starts, got {start_s} to {end_s}")
@@ -79,7 +78,7 @@ def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energ
 
 
 def mean_sm_clock_hz(readings: Sequence[Telemetry], start_s: float, end_s: float) -> float | None:
-    """Time-weighted mean SM clock over a window; None if the readings do not enclose it or are missing too long."""
+    """Time-weighted mean SM clock over a window; None if readings do not enclose it or are missing for too long."""
     clock = [(r.time_s, float(r.sm_clock_hz)) for r in readings if r.sm_clock_hz is not None]
     if not end_s > start_s or _uncovered(clock, start_s, end_s, ""):
         return None
@@ -106,7 +105,7 @@ def _counter_energy(counter: Points, start_s: float, end_s: float) -> tuple[floa
         return None, fault
     rate_w = (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
     line = _padded(inside, start_s, end_s, rate_w)
-    return _at(line, end_s) - _at(line, start_s), ""
+    return _interpolated(line, end_s) - _interpolated(line, start_s), ""
 
 
 def _doubts(joules: float, polled: float | None, window_s: float) -> str:
@@ -118,7 +117,7 @@ def _doubts(joules: float, polled: float | None, window_s: float) -> str:
 
 
 def counter_fault(counter: Points, stall_s: float = STALL_S) -> str:
-    """What is wrong with an energy counter: it went backwards, or showed one value for so long; "" if nothing is."""
+    """Why an energy counter is wrong: it went backwards, or showed one value for too long; "" if it is not."""
     since_s, longest_s = (counter[0][0] if counter else 0.0), 0.0
     for (_, before), (time_s, after) in itertools.pairwise(counter):
         if after < before:
@@ -144,7 +143,7 @@ def _not_enclosed(points: Points, start_s: float, end_s: float, what: str) -> st
 
 
 def _window(points: Points, start_s: float, end_s: float) -> Points:
-    """Points inside, and the nearest one on either side; two at least."""
+    """The points inside the window and the nearest one on either side; at least two."""
     first = max((i for i, (t, _) in enumerate(points) if t <= start_s), default=0)
     last = min((i for i, (t, _) in enumerate(points) if t >= end_s), default=len(points) - 1)
     return points[min(first, len(points) - 2) : max(last, first + 1) + 1]
@@ -158,8 +157,8 @@ def _padded(points: Points, start_s: float, end_s: float, rate: float = 0.0) -> 
     return [*before, *points, *after]
 
 
-def _at(points: Points, time_s: float) -> float:
-    """Linear interpolation; `time_s` lies within."""
+def _interpolated(points: Points, time_s: float) -> float:
+    """Linear interpolation at `time_s`, which lies within."""
     for (t0, v0), (t1, v1) in itertools.pairwise(points):
         if t0 <= time_s <= t1:
             return v0 if t1 == t0 else v0 + (v1 - v0) * (time_s - t0) / (t1 - t0)
@@ -170,7 +169,7 @@ def _integral(points: Points, start_s: float, end_s: float) -> float:
     """Trapezoid of the straight lines between points, from start to end."""
     known = _padded(points, start_s, end_s)
     inside = [(t, v) for t, v in known if start_s < t < end_s]
-    line = [(start_s, _at(known, start_s)), *inside, (end_s, _at(known, end_s))]
+    line = [(start_s, _interpolated(known, start_s)), *inside, (end_s, _interpolated(known, end_s))]
     return sum((t1 - t0) * (v0 + v1) / 2 for (t0, v0), (t1, v1) in itertools.pairwise(line))
 
 

@@ -1,10 +1,11 @@
-"""What of a device's memory a training step takes beside its tensors, and the largest batch that fits.
+"""Device memory of a training step beyond its tensors, and the largest batch that fits.
 
-`replay` takes the ledger through the published rules of PyTorch's caching allocator for CUDA (torch 2.11 to 2.15,
-`CUDACachingAllocator.cpp`, default settings, one stream): live ≤ allocated ≤ reserved. `allowance` is what cuBLAS keeps
-(`CublasHandlePool.cpp`: 2 × 4096 + 16 × 8 KiB a thread, 32 MiB from compute capability 9.0 on). `tensors_peak` tells
-tensors from workspaces in a recorded history. `largest_batch` predicts from small batches, then looks at the step. Not
-claimed: what earlier steps left cached, the device's context, workspaces of cuDNN and oneDNN.
+`replay` runs the ledger of storages through the published rules of PyTorch's caching allocator for CUDA (torch 2.11 to
+2.15, `CUDACachingAllocator.cpp`, default settings, one stream): live ≤ allocated ≤ reserved. `allowance` is cuBLAS's
+workspace (`CublasHandlePool.cpp`: 2 × 4096 + 16 × 8 KiB a thread, 32 MiB from compute capability 9.0 on).
+`tensors_peak` separates tensors from workspaces in a recorded history. `largest_batch` predicts from small batches,
+then verifies on the step. Not claimed: what earlier steps left cached, the device's context, workspaces of cuDNN and
+oneDNN.
 """
 
 import re
@@ -27,7 +28,8 @@ OWN_ROUNDING = 2 * 2**20
 
 @dataclass(frozen=True)
 class Reserved:
-    """Bytes at their highest. allocated: of blocks (`memory_allocated`); reserved: of segments; segments: how many."""
+    """Peak bytes of the allocator. allocated: of blocks (`memory_allocated`); reserved: of segments; segments: how
+    many."""
 
     allocated_bytes: int
     reserved_bytes: int
@@ -40,7 +42,7 @@ def rounded(nbytes: int) -> int:
 
 
 def segment(nbytes: int) -> int:
-    """The bytes of the segment that a request makes if no free block will do."""
+    """The bytes of the segment that a request creates if no free block fits."""
     if nbytes <= SMALL:
         return SMALL_SEGMENT
     if nbytes < OWN_SEGMENT:
@@ -49,13 +51,12 @@ def segment(nbytes: int) -> int:
 
 
 class Pools:
-    """Segments, and what of them is free. Every block is known by the number that its caller gave it.
+    """Segments and their free blocks. Every block is known by the number that its caller gave it.
 
     A request is rounded up to 512 bytes. One of up to 1 MiB is served from small segments of 2 MiB, one below 10 MiB
-    from large ones of 20 MiB, a larger one from a segment of its own. The smallest free block that is large enough is
-    taken, and split if 512 bytes (small) or more than 1 MiB (large) are left, which no other request could use; a freed
-    block joins its free neighbours; a segment stays reserved. Which of equal blocks is taken depends on addresses in
-    the original, on the order of making here.
+    from large ones of 20 MiB, a larger one from a segment of its own. The smallest free block that fits is taken, and
+    split if 512 bytes (small) or more than 1 MiB (large) are left; a freed block joins its free neighbours; a segment
+    stays reserved. Among equal blocks the original chooses by address, this one by age.
     """
 
     def __init__(self) -> None:
@@ -65,19 +66,19 @@ class Pools:
         self._small: list[bool] = []  # of each segment
 
     def take(self, number: int, nbytes: int) -> None:
-        """Give a block to a request of nbytes."""
+        """Allocates a block for a request of nbytes."""
         size = rounded(nbytes)
         if not size:
             return
         small = size <= SMALL
         free = self._free[small]
-        at = bisect_left(free, (size,))
-        if at == len(free):
+        index = bisect_left(free, (size,))
+        if index == len(free):
             free.append((segment(size), self.segments, 0))
             self.reserved += segment(size)
             self.segments += 1
             self._small.append(small)
-        block, where, start = free.pop(at)
+        block, where, start = free.pop(index)
         left = block - size
         taken = size if (left >= BLOCK if small else left > SMALL) else block
         if block > taken:  # the rest stays free behind it: that decides what it can join later
@@ -86,23 +87,23 @@ class Pools:
         self.allocated += taken
 
     def give(self, number: int) -> None:
-        """Take a block back; a request of nothing had none."""
+        """Frees a block; an empty request has none."""
         where, start, size = self.blocks.pop(number, (0, 0, 0))
         if not size:
             return
         self.allocated -= size
         free = self._free[self._small[where]]
-        beside = [block for block in free if block[1] == where and start in (block[2] + block[0], block[2] - size)]
-        for block in beside:
+        neighbours = [block for block in free if block[1] == where and start in (block[2] + block[0], block[2] - size)]
+        for block in neighbours:
             free.remove(block)
             start, size = min(start, block[2]), size + block[0]
         insort(free, (size, where, start))
 
 
 def replay(storages: Iterable[Storage]) -> Reserved:
-    """What a step needs of the allocator. Storages of unknown size are left out.
+    """Peak bytes that a step needs of the allocator. Storages of unknown size are left out.
 
-    An operation's inputs and outputs are alive at the same time: what dies there is given back after what is born.
+    An operation's inputs and outputs are alive together: its dead storages are freed after its new ones are allocated.
     """
     events = []
     for storage in storages:
@@ -121,20 +122,20 @@ def replay(storages: Iterable[Storage]) -> Reserved:
 
 
 _WORKSPACE = re.compile(r"workspace|cudnn|cublas", re.IGNORECASE)
-_KEPT = re.compile(r"at::native::cudnn_batch_norm|_cudnn_rnn|reserve", re.IGNORECASE)
-"""Functions of cuDNN whose outputs are tensors."""
+_CUDNN_TENSORS = re.compile(r"at::native::cudnn_batch_norm|_cudnn_rnn|reserve", re.IGNORECASE)
+"""cuDNN functions whose outputs are tensors."""
 _EMPTY = re.compile(r"at::(detail|native)::empty|at::empty")
-"""The functions by which torch makes every tensor; libraries' own memory does not come through them."""
+"""Functions by which torch allocates every tensor; libraries' own memory does not pass through them."""
 _GRADIENTS = "at::native::convolution_backward"
-"""The innermost function with a name around what cuDNN asks for to calculate a convolution's gradients."""
+"""The innermost named function around cuDNN's requests for a convolution's gradients."""
 _CUBLAS = "at::cuda::blas::"
-"""What makes its workspace as a tensor, of bytes: no output is made there."""
+"""Functions that allocate their workspace as a tensor of bytes, and no output."""
 
 ALLOCATED, FREED = "alloc", "free_completed"
 
 
 def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
-    """The most bytes that were asked for by tensors, from entry `since` on."""
+    """Peak bytes requested by tensors, from entry `since` on."""
     living: dict[int, int] = {}
     tensors = most = 0
     for position, entry in enumerate(history):
@@ -149,7 +150,7 @@ def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
 
 
 def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a library asked: the innermost frames up to the operator's own, which is at::native's or at::_ops'."""
+    """Whether a library requested it, by the innermost frames up to the operator's own (at::native or at::_ops)."""
     names = [str(frame.get("name", "")) for frame in frames]
     if any(map(_EMPTY.search, names)):
         return any(name.startswith(_CUBLAS) for name in names)
@@ -158,7 +159,7 @@ def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
             return True
         if name.startswith(("at::_ops::", "at::meta::", "torch::autograd::")):
             return False
-        if _WORKSPACE.search(name) and not _KEPT.search(name):
+        if _WORKSPACE.search(name) and not _CUDNN_TENSORS.search(name):
             return True
     return False
 
@@ -173,7 +174,7 @@ _PRODUCTS = ("matmul", "attention", "recurrent")
 
 @dataclass(frozen=True)
 class Workspace:
-    """What one library takes. source: of the number."""
+    """Memory of one library. source: of the number."""
 
     library: str
     nbytes: int
@@ -183,7 +184,7 @@ class Workspace:
 def allowance(
     operations: Sequence[Operation], device: str, compute_capability: str | None = None
 ) -> tuple[Workspace, ...]:
-    """What is to be added to a step's tensors. device: "cuda" or "cpu". compute_capability: "8.0"; None: not known."""
+    """Workspaces to add to a step's tensors. device: "cuda" or "cpu". compute_capability: "8.0"; None: unknown."""
     if device != "cuda":
         return ()
     threads = {operation.phase in ("backward", "recompute") for operation in operations if operation.kind in _PRODUCTS}
@@ -195,7 +196,7 @@ def allowance(
 
 
 def unforeseen(operations: Sequence[Operation], device: str) -> str:
-    """What is known to come on top without a number, in one line; "" for nothing."""
+    """Memory that is known to come on top and has no number, in one line; "" for none."""
     kinds = {operation.kind for operation in operations}
     if device == "cuda":
         cudnn = kinds & {"convolution", "recurrent"}
@@ -205,22 +206,22 @@ def unforeseen(operations: Sequence[Operation], device: str) -> str:
 
 
 SMALL_BATCHES = (2, 4)
-"""Batches from which all others are predicted. Not 1, whose strides are any."""
+"""Batches from which all others are predicted; not 1, whose strides are arbitrary."""
 
 EIGHT = 8
 """Batches are rounded down to a multiple of this, for which kernels are made."""
 
 MOST = 2**24
-"""Larger batches are not looked for."""
+"""Largest batch that is tried."""
 
 
 @dataclass(frozen=True)
 class BatchFit:
-    """largest_batch: by live bytes, 0 where not even the smallest fits. needed: batch → these, of all that were looked
-    at. fits: the batch whose reserved segments fit, a multiple of EIGHT where it is that large; reserved_bytes: its.
+    """largest_batch: by live bytes, 0 where not even the smallest fits. needed: batch → live bytes, of all that were
+    tried. fits: the batch whose reserved segments fit, a multiple of EIGHT where it is that large; reserved_bytes: its.
 
-    predicted: by the small batches alone; None where they predict nothing. capped: the next batch was not looked at, as
-    it is beyond MOST, or the step refuses it: refused has its words.
+    predicted: from the small batches alone; None where they predict nothing. capped: the next batch was not tried, as
+    it is beyond MOST, or the step refuses it; refused: its message.
     """
 
     largest_batch: int
@@ -234,29 +235,30 @@ class BatchFit:
 
 
 def in_eights(batch: int) -> int:
-    """The largest multiple of EIGHT that is no larger; a smaller batch as it is."""
+    """The largest multiple of EIGHT that is not larger; a batch below EIGHT as it is."""
     return batch - batch % EIGHT if batch > EIGHT else batch
 
 
-def reserved_fits(at_most: BatchFit, reserved: Callable[[int], int], least: int) -> BatchFit:
-    """With the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what lies beside them."""
-    batch, nbytes = in_eights(at_most.largest_batch), 0
-    while batch >= least and (nbytes := reserved(batch)) > at_most.available_bytes:
-        batch = min(batch - 1, batch * at_most.available_bytes // nbytes)
+def reserved_fits(live_fit: BatchFit, reserved: Callable[[int], int], least: int) -> BatchFit:
+    """Adds the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what comes on top."""
+    batch, nbytes = in_eights(live_fit.largest_batch), 0
+    while batch >= least and (nbytes := reserved(batch)) > live_fit.available_bytes:
+        batch = min(batch - 1, batch * live_fit.available_bytes // nbytes)
         batch = in_eights(batch)
     fits = batch if batch >= least else 0
-    return replace(at_most, fits=fits, reserved_bytes=nbytes if fits else 0)
+    return replace(live_fit, fits=fits, reserved_bytes=nbytes if fits else 0)
 
 
 def largest_batch(
     need: Callable[[int], Sequence[int]], available_bytes: int, least: int = 1, most: int = MOST
 ) -> BatchFit:
-    """Look for it: that batch fits and the next one does not, or the step refuses it (ValueError).
+    """Finds the largest batch: it fits, and the next one does not, or the step refuses it (ValueError).
 
-    At one order of operations each moment's live bytes are a line in the batch, so that two small batches say which
-    moment is the highest at any batch; where operations change with the batch the search goes by doubling and halves.
-    need: batch → bytes at each moment of its step, which do not fall as the batch grows. least: the smallest batch that
-    the step takes."""
+    At one order of operations each moment's live bytes are a line in the batch, so that two small batches predict the
+    highest moment at any batch; where operations change with the batch the search doubles and halves. need: batch →
+    bytes at each moment of its step, which do not fall as the batch grows. least: the smallest batch that the step
+    takes.
+    """
     looked: dict[int, Sequence[int]] = {}
     refused: dict[int, str] = {}
 
@@ -290,8 +292,8 @@ def largest_batch(
 
 
 def _predicted_batch(small: Sequence[tuple[int, Sequence[int]]], available_bytes: int) -> int | None:
-    """Where the first moment's line through two small batches crosses the memory; None without two that have as many
-    moments, each at one order of operations."""
+    """The batch at which the first moment's line through two small batches reaches the memory; None without two that
+    have as many moments, each at one order of operations."""
     if len(small) < 2 or len(small[0][1]) != len(small[1][1]):
         return None
     (first, low), (second, high) = small

@@ -1,12 +1,12 @@
-"""How much memory one training step needs as it runs: the bytes of its storages, alive from operation to operation.
+"""Live bytes of a training step from operation to operation: eager peak, its categories and its storages.
 
-Views and writes in place share a storage, which counts once, from the operation that made it to the last one before its
-last reference went. A moment is an operation *while it runs*: what it reads and what it makes are both there; the one
-before the first operation counts, too. Where two gradients of one tensor meet autograd adds in place
-(`input_buffer.cpp`) unless a dispatch mode, such as the tracer's, looks on: `reuse_gradients` takes the ledger back to
-what runs unwatched. On a CPU the ledger was compared with the allocator at each operation. Not claimed: what a kernel
-allocates inside itself, the generator's state that a checkpoint saves, what the step never touches, and storages whose
-size is not known (of a sparse or opaque tensor, oneDNN's workspace of an LSTM on fake tensors): the peak is "at least".
+`footprint` takes a traced table of operations and storages. Views and in-place writes share a storage, which counts
+once, from the operation that made it to the last one before it was freed. A moment is an operation while it runs,
+inputs and outputs both alive; the moment before the first operation (`BEFORE`) counts too. Where two gradients of one
+tensor meet, autograd adds in place (`input_buffer.cpp`) unless a dispatch mode is active: `reuse_gradients` restores
+that. On a CPU the ledger was compared with the allocator at each operation. Not claimed: memory inside kernels, the
+generator's state of a checkpoint, storages of unknown size (sparse, opaque, oneDNN's LSTM workspace): with those the
+peak is "at least".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ from results.records.counts import Operation, Storage
 
 CAST = "cast"
 CATEGORIES = ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", CAST, "temporary")
-"""Roles of storages, and of activations and temporaries those that are copies in another dtype: autocast's, mostly. In
-the order in which a picture stacks them."""
+"""Roles of storages; CAST: activations and temporaries that are copies in another dtype, mostly autocast's. In the
+order in which a picture stacks them."""
 
 _ROLES = tuple(name for name in CATEGORIES if name != CAST)
 _COPIES = ("aten._to_copy",)
@@ -30,8 +30,9 @@ BEFORE = -1
 
 
 @dataclass(frozen=True)
-class StepPlace:
-    """An operation of the step. index -1: before the first one; then operation, module and phase are empty."""
+class StepMoment:
+    """A moment of the step: the operation that runs. index -1: before the first one; then the other fields are
+    empty."""
 
     index: int
     operation: str
@@ -43,28 +44,28 @@ class StepPlace:
 class LiveStorage:
     """A storage that is alive at the peak, and the operation that made it.
 
-    module: of that operation; of what was there before the step, the first that reads it.
+    module: of its maker; where it existed before the step, of the first operation that reads it.
     """
 
     storage: int
     nbytes: int
     category: str
-    made: StepPlace
+    maker: StepMoment
     module: str = ""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Live bytes of a step. Each list has a moment an entry: before the first operation, then while each runs.
+    """Live bytes of a step, a moment an entry: before the first operation, then while each runs.
 
-    timeline: category → bytes. total_bytes: their sum. at_least_bytes: the highest of it. held: what is alive there,
-    largest first. unknown: storages without a size, which are in none of these. ledger: all others, settled.
+    timeline: category → bytes. total_bytes: their sum. at_least_bytes: its maximum. held: storages alive there, the
+    largest first. unknown: storages without a size, which are not counted. ledger: all others, after `reuse_gradients`.
     """
 
     timeline: Mapping[str, tuple[int, ...]]
     total_bytes: tuple[int, ...]
     at_least_bytes: int
-    peak_at: StepPlace
+    peak_moment: StepMoment
     by_category: Mapping[str, int]
     held: tuple[LiveStorage, ...]
     unknown: tuple[int, ...]
@@ -72,15 +73,15 @@ class Footprint:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Bytes at the peak; None where a storage has no known size: then they are at least `at_least_bytes`."""
+        """Bytes at the peak; None where a storage has no known size: then `at_least_bytes` is a lower bound."""
         return None if self.unknown else self.at_least_bytes
 
 
 def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> Footprint:
-    """The eager footprint of a step. Of several moments with the same bytes the first is the peak.
+    """The eager footprint of a step. Among moments with equal bytes the first is the peak.
 
-    Raises ValueError for sizes that are expressions (give them values first) and for operations that are not numbered
-    from 0, Inconsistent for a storage that dies before it is born or lives outside of the step.
+    Raises ValueError for sizes that are expressions and for operations that are not numbered from 0, Inconsistent for a
+    storage that dies before it is born or lives outside of the step.
     """
     known, unknown = _known_storages(operations, tuple(storages))
     known = reuse_gradients(operations, known)
@@ -99,14 +100,14 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     held = []
     for storage in known:
         if storage.born_index <= index and (storage.died_index is None or index <= storage.died_index):
-            maker = place(operations, storage.born_index)
+            maker = moment_at(operations, storage.born_index)
             module = readers.get(storage.id, "") if maker.index == BEFORE else maker.module
             held.append(LiveStorage(storage.id, storage.nbytes or 0, category[storage.id], maker, module))
     return Footprint(
         timeline=timeline,
         total_bytes=total,
         at_least_bytes=peak,
-        peak_at=place(operations, index),
+        peak_moment=moment_at(operations, index),
         by_category={name: row[moment] for name, row in timeline.items()},
         held=tuple(sorted(held, key=lambda live: (-live.nbytes, live.storage))),
         unknown=unknown,
@@ -115,7 +116,7 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
 
 
 def peak_bytes(operations: Sequence[Operation], storages: Iterable[Storage]) -> int:
-    """The peak of `footprint` alone, in a fraction of its time. Raises what it raises."""
+    """The peak of `footprint` only, in a fraction of its time. Raises as it does."""
     known, _ = _known_storages(operations, tuple(storages))
     return max(live_bytes(reuse_gradients(operations, known), len(operations)))
 
@@ -133,10 +134,10 @@ def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> 
 
 
 def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
-    """The storages, of which one that a sum of gradients reads last gives its memory to the sum.
+    """The storages, with gradients that a sum reads last ending before it, as their memory becomes the sum's.
 
-    Such a sum is a plain `add` of two in the backward pass. The first that dies there gives its place, if it is as
-    large and no view was taken of it: a view keeps its base, and autograd writes only where nobody else looks.
+    Such a sum is a plain `add` of two in the backward pass. The first operand that dies there is reused, if it is as
+    large and no view of it exists, since autograd only writes where nobody else looks.
     """
     given, viewed = {storage.id: storage for storage in storages}, set[int]()
     for operation in operations:
@@ -154,7 +155,7 @@ def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]
 
 
 def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
-    """Bytes of these storages at each moment of so many operations, as the sum of what comes and what goes."""
+    """Bytes of these storages at each moment of so many operations."""
     change = [0] * (operations + 2)
     for storage in storages:
         change[storage.born_index - BEFORE] += storage.nbytes
@@ -163,12 +164,12 @@ def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
     return tuple(accumulate(change[:-1]))
 
 
-def place(operations: Sequence[Operation], index: int) -> StepPlace:
-    """Where operation `index` is; -1: nowhere, before the first one."""
+def moment_at(operations: Sequence[Operation], index: int) -> StepMoment:
+    """The moment of operation `index`; -1: before the first one."""
     if index == BEFORE:
-        return StepPlace(BEFORE, "", "", "")
+        return StepMoment(BEFORE, "", "", "")
     operation = operations[index]
-    return StepPlace(index, operation.name, operation.module, operation.phase)
+    return StepMoment(index, operation.name, operation.module, operation.phase)
 
 
 def _known_storages(
@@ -194,7 +195,7 @@ def _known_storages(
 
 
 def unsized(operations: Iterable[Operation], storages: Iterable[Storage]) -> set[int]:
-    """Numbers of the storages whose size is not known."""
+    """Numbers of the storages of unknown size."""
     opaque = {operation.writes[-1] for operation in operations if operation.name in UNSIZED}
     return {
         storage.id for storage in storages if storage.nbytes is None or (storage.nbytes == 0 and storage.id in opaque)

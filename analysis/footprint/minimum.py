@@ -1,10 +1,10 @@
-"""The minimal footprint of a step: the least peak of live bytes over all orders that its operations can run in.
+"""The minimal footprint of a step: the least peak of live bytes over all valid orders of its operations.
 
-`minimal` lists a few orders below a limit each, takes the one with the lowest peak, which is never above the eager one,
-and says what no order can be below: where both are equal that is proven. `graph` has what must come before what: writes
-before and after other uses of a storage, random draws, a number for the host before all else. A block of memory lives
-as long as the step needs it, a gradient until the optimizer has used it. Not claimed: nothing is recomputed, moved or
-split, and what kernels take for themselves and allocators round up is left out. An unknown size counts as 0.
+`minimal` tries a few greedy orders, each below a limit, keeps the one with the lowest peak, never above the eager one,
+and gives a lower bound of all orders: where both are equal the minimum is proven. `graph` has the dependencies: writes
+before and after other uses of a storage, random draws in order, a number for the host before all that follows. A block
+of memory lives as long as the step needs it, a gradient until the optimizer has used it. Not claimed: recomputation,
+offloading or splitting; kernels' own memory and the allocator's rounding are left out. An unknown size counts as 0.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from analysis.footprint.live_bytes import BEFORE, peak_bytes, reuse_gradients
 from results.errors import Inconsistent
 from results.records.counts import Operation, Storage
 
-KEPT = frozenset(("weight", "buffer", "optimizer_state", "input"))
+PERSISTENT_ROLES = frozenset(("weight", "buffer", "optimizer_state", "input"))
 """Roles of storages that the next step needs, or the caller holds."""
 
 STEPS = 4
-"""Limits that orders are listed for, from the bound on."""
+"""Limits for which orders are listed, starting at the bound."""
 
 MOST_REACHED = 20_000
-"""Operations of a graph in which it is looked for what is before and after each, at most: it takes their square."""
+"""Largest graph, in operations, for which reachability is computed, which takes their square."""
 
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Storages that share their memory, as one. maker: the node that makes it, -1: there before the step.
+    """Storages that share one block of memory. maker: the node that makes it; -1: it existed before the step.
 
-    users: the nodes that read or write it, rising, the maker among them. stays: it is there at the end.
+    users: the nodes that read or write it, ascending, the maker among them. stays: it exists at the end.
     """
 
     nbytes: int
@@ -49,17 +49,17 @@ class SharedMemory:
 class Graph:
     """Nodes are operations without views, numbered from 0 in eager order; `operations` has their indices.
 
-    before, after: direct neighbours of each node. made_bytes: what comes as a node runs. goes: of each node, the blocks
-    that it uses and that go after their last use. at_first_bytes: what is there before the first node.
+    before, after: direct neighbours of each node. allocated_bytes: allocated when a node runs. goes: for each node, the
+    blocks that it uses and that are freed after their last use. initial_bytes: alive before the first node.
     """
 
     operations: tuple[int, ...]
     before: Sequence[Sequence[int]]
     after: Sequence[Sequence[int]]
     blocks: Sequence[SharedMemory]
-    made_bytes: Sequence[int]
+    allocated_bytes: Sequence[int]
     goes: Sequence[Sequence[int]]
-    at_first_bytes: int
+    initial_bytes: int
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Minimal:
 
 
 def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Minimal:
-    """The minimal footprint of a step, and what bounds it from below.
+    """The minimal footprint of a step, with a lower bound.
 
-    Raises what `analysis.footprint.live_bytes.footprint` raises.
+    Raises as `analysis.footprint.live_bytes.footprint` does.
     """
     known = tuple(storages)
     eager_bytes, step_graph = peak_bytes(operations, known), graph(operations, known)
-    bound = max(forced_bytes(step_graph), default=step_graph.at_first_bytes)
+    bound = max(forced_bytes(step_graph), default=step_graph.initial_bytes)
     peak, order = listed(step_graph, None, True)
     span = peak - bound
     for is_eager, step in product((True, False), range(STEPS)):
@@ -122,7 +122,9 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
     blocks, comes, goes = list[SharedMemory](), [0] * len(chosen), [list[int]() for _ in chosen]
     for number, group in members.items():
         role = group[-1].role
-        is_result = number not in consumed if role == "gradient" else role in KEPT or len(users[number]) <= 1
+        is_result = (
+            number not in consumed if role == "gradient" else role in PERSISTENT_ROLES or len(users[number]) <= 1
+        )
         block = SharedMemory(
             nbytes=max(storage.nbytes or 0 for storage in group),
             maker=node_of.get(group[0].born_index, BEFORE),
@@ -139,28 +141,28 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
     for node, others in enumerate(before):
         for other in others:
             after[other].append(node)
-    at_first = sum(block.nbytes for block in blocks if block.maker == BEFORE and (block.stays or block.users))
-    return Graph(tuple(operation.index for operation in chosen), before, after, blocks, comes, goes, at_first)
+    initial_bytes = sum(block.nbytes for block in blocks if block.maker == BEFORE and (block.stays or block.users))
+    return Graph(tuple(operation.index for operation in chosen), before, after, blocks, comes, goes, initial_bytes)
 
 
 def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
-    """Every operation of the step in an order of nodes: a view comes right after what last wrote its storage."""
-    turn = {graph.operations[node]: place for place, node in enumerate(order, 1)}
+    """Extends an order of nodes to all operations: a view follows what last wrote its storage."""
+    turn = {graph.operations[node]: position for position, node in enumerate(order, 1)}
     written: dict[int, int] = {}
-    places = []
+    positions = []
     for operation in operations:
-        place = turn.get(operation.index)
-        if place is None:
+        position = turn.get(operation.index)
+        if position is None:
             last = max((written.get(number, 0) for number in (*operation.reads, *operation.writes)), default=0)
-            places.append((last, True, operation.index))
+            positions.append((last, True, operation.index))
         else:
-            written.update(dict.fromkeys(operation.writes, place))
-            places.append((place, False, operation.index))
-    return tuple(index for _, _, index in sorted(places))
+            written.update(dict.fromkeys(operation.writes, position))
+            positions.append((position, False, operation.index))
+    return tuple(index for _, _, index in sorted(positions))
 
 
 def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[int, int]:
-    """Storage → the one whose memory it shares, of sums of gradients that take the place of one of their two."""
+    """Storage of a sum of gradients → the storage whose memory it reuses."""
     pairs = zip(storages, reuse_gradients(operations, storages), strict=True)
     given = [before for before, after in pairs if before.died_index != after.died_index]
     shared: dict[int, int] = {}
@@ -172,7 +174,8 @@ def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[
 def _before(
     chosen: Sequence[Operation], reads: Sequence[set[int]], writes: Sequence[set[int]]
 ) -> list[tuple[int, ...]]:
-    """What has to come right before each node. Rather too many than too few are taken to draw random numbers."""
+    """The direct predecessors of each node. Too many operations rather than too few are taken to draw random
+    numbers."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     barrier = drawn = BEFORE
@@ -194,13 +197,14 @@ def _before(
 
 
 def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequence[int]]:
-    """(peak, order) of a run over the graph that keeps below a limit in bytes where it can; in eager order without one.
+    """(peak, order) of a greedy run over the graph that stays below a limit in bytes where it can; None: in eager
+    order.
 
-    Of the operations that can run, the first is one that fits below the limit and leaves no more than it found: later
-    it would free no more, and everything between has that much less to bear. Else it is one that fits, the first of the
-    eager order or that which leaves the least; where none fits, the one that needs the least. Nothing is taken back.
+    Of the ready operations, the first choice fits below the limit and leaves no more than before: postponing it would
+    free no more. The next fits, the first of the eager order or the one that leaves the least; where none fits, the one
+    that needs the least. There is no backtracking.
     """
-    comes = graph.made_bytes
+    comes = graph.allocated_bytes
     waiting, gain = list(map(len, graph.before)), [0] * len(comes)
     left = [0 if block.stays else len(block.users) for block in graph.blocks]
     users = [sum(block.users) for block in graph.blocks]  # the sum of the nodes that are still to use a block
@@ -208,7 +212,7 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
         if left[number] == 1:
             gain[block.users[0]] += block.nbytes
     ready = {node for node, count in enumerate(waiting) if not count}
-    live = peak = graph.at_first_bytes
+    live = peak = graph.initial_bytes
     order = []
 
     def rank(node: int) -> tuple[int, int, int]:
@@ -238,11 +242,11 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
 
 
 def forced_bytes(graph: Graph) -> list[int]:
-    """Bytes that are there while each node runs, in any order.
+    """Bytes that are alive while each node runs, in any order.
 
-    What it uses, what something before it made and something after it uses, and what stays from before the step or has
-    been made by then. The largest of them is a lower bound of every order's peak. It need not be reached: two blocks
-    may each be avoidable, and not both.
+    They are the blocks that it uses, that a predecessor made and a successor uses, and that stay from before the step
+    or have been made by then. Their maximum is a lower bound of every order's peak, which need not be reached: two
+    blocks may each be avoidable, and not both.
     """
     nodes = len(graph.operations)
     if nodes > MOST_REACHED:
@@ -267,7 +271,7 @@ def forced_bytes(graph: Graph) -> list[int]:
 
 
 def _reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
-    """The nodes that each node reaches over neighbours, itself among them, as bits. order: neighbours first."""
+    """The nodes that each node reaches over neighbours, itself included, as bits. order: neighbours first."""
     reached = [0] * len(neighbours)
     for node in order:
         reached[node] = 1 << node

@@ -1,11 +1,11 @@
-"""What a step costs, as formulas: from operation tables at a few points to exact expressions of sympy.
+"""Derives the costs of a step as formulas: from operation tables at a few points to exact sympy expressions.
 
-`formulas` gives every count by phase, kind, module and operation as a polynomial in the symbols and their rounded
-quotients. Symbols that only change sizes come from the forms of those sizes, on which the rules of
-`analysis/operators/registry.py` (or another table) count; symbols that change the operations themselves (layers, an
-unrolled loop) from interpolation between such counts, exactly. Either way the result must equal the count of whole
-numbers at points that had no part in it, or `Unfitted` is raised. `totals` and `parts` are the answers: what has no
-formula is None there, `unknown` says why, and `at_least` has what is known of it.
+`formulas` samples tables (`Sampler`) and gives `Derived`: every count by phase, kind, module and operation as a
+polynomial in the symbols and their rounded quotients. Symbols that only change sizes are derived from symbolic sizes,
+on which the rules of `analysis/operators/registry.py` (or another table) count; symbols that change the operations
+(layers, an unrolled loop) by exact interpolation between such counts. Results must equal the counts at points that were
+not fitted to, or `Unfitted` is raised. `totals` and `parts` give the answers, None without a formula: `unknown` says
+why, `at_least` what is known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sympy
 from analysis.catamount.graph_terms import Term
 from analysis.footprint.live_bytes import unsized
 from analysis.formula.interpolate import Fitter, Form, Point, interpolated, plus, value_of
-from analysis.formula.sampling import Axis, CountKey, Sampler, Sizes, SizeSample, Unfitted, derive, place_of
+from analysis.formula.sampling import Axis, CountKey, Sampler, Sizes, SizeSample, Unfitted, count_key, derive
 from analysis.formula.symbolic_table import FOOTPRINT, LESS, OWN, UNKNOWN, Convention, Counts, Key, counts_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE
@@ -30,15 +30,15 @@ from analysis.operators.attention_conventions import BY_RULE
 Expr = Any
 
 STRUCTURE_POINTS = 2
-"""Points along a symbol that changes the operations, beside its base, at first."""
+"""Initial points along a symbol that changes the operations, besides its base."""
 
 STRUCTURE_LONGEST = 12
-"""Points for those symbols together, at most."""
+"""Most points for those symbols together."""
 
 STRUCTURE_DEGREE = 3
 """Degree of a count in one symbol that changes the operations."""
 
-KEPT = ("weight", "buffer", "optimizer_state", "input", "activation")
+SAVED_ROLES = ("weight", "buffer", "optimizer_state", "input", "activation")
 """Roles of storages that are alive when the backward pass begins."""
 
 QUANTITIES = {
@@ -55,10 +55,10 @@ QUANTITIES = {
     "minimal_footprint_bytes": "minimal footprint, bytes",
     "io_bytes": "input and output, bytes",
 }
-"""Name → what it is called in a table (docs/formula.md has what each is)."""
+"""Name → its heading in a table (docs/formula.md explains each)."""
 
 COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
-"""What there is of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
+"""Quantities of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
 
 FLOP = ("model_flop", "all_flop")
 
@@ -66,7 +66,7 @@ OF_ATTENTION = {f"{name}_flop": name for name in BY_RULE}
 """Quantity → convention of attention; all others count attention dense (docs/conventions.md)."""
 
 SIZED = ("bytes_accessed", "total_footprint_bytes", "kept_bytes")
-"""What lacks a storage whose size is not known, which a step keeps for its backward pass."""
+"""Quantities that lack a storage of unknown size, which a step keeps for its backward pass."""
 
 UNSIZED = "what oneDNN's LSTM keeps for its backward pass has no known size"
 
@@ -74,10 +74,10 @@ PART = (*COSTS, "operational_intensity")
 """Quantities of a part: its costs, and all FLOP ÷ bytes accessed."""
 
 BY: Mapping[str, Callable[[CountKey], str]] = {
-    "phase": lambda place: place.phase,
-    "kind": lambda place: place.kind or "not understood",
-    "module": lambda place: place.module or "(the model itself)",
-    "operation": lambda place: f"{place.module or '(the model itself)'} {place.name} ({place.phase})",
+    "phase": lambda key: key.phase,
+    "kind": lambda key: key.kind or "not understood",
+    "module": lambda key: key.module or "(the model itself)",
+    "operation": lambda key: f"{key.module or '(the model itself)'} {key.name} ({key.phase})",
 }
 
 _PARTS = {
@@ -96,34 +96,33 @@ _OF_TERMS = {
 
 @dataclass(frozen=True)
 class Derived:
-    """Formulas of a step. counts: without zeros. checked: points at which whole-number counts were equal, and none of
-    which a form was fitted to. axes: of the symbols that change sizes; structural: of those that change operations.
-    without: places whose other FLOP are of no known form, though all their sizes are: `OPEN` alone may be so. levels:
-    the tables whose sizes are forms, each with its values of the structural symbols; the last was only checked against.
-    unsized: places of the operations that read or write a storage whose size is not known.
-    """
+    """Formulas of a step. counts: without zeros. checked: points that were not fitted to and whose counts are equal.
+    axes: of the symbols that change sizes; structural: of those that change operations. unsupported: operation without
+    a rule → calls. without: keys whose other FLOP have no known form, though all their sizes have: only `OPEN` may be
+    so. levels: the tables with symbolic sizes, each with its values of the structural symbols; the last was only
+    checked against. unsized: keys of the operations that read or write a storage of unknown size."""
 
     counts: Counts
     axes: tuple[Axis, ...]
     structural: tuple[Axis, ...]
     checked: tuple[Point, ...]
     samples: int
-    not_understood: Mapping[str, int]
+    unsupported: Mapping[str, int]
     without: frozenset[Key] = frozenset()
     levels: tuple[tuple[Point, Sizes], ...] = ()
     unsized: frozenset[CountKey] = frozenset()
 
-    def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _place: True) -> Form:
-        """The sum of a quantity over the places that are kept."""
-        return plus(form for (place, of), form in self.counts.items() if of == quantity and keep(place))
+    def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _key: True) -> Form:
+        """The sum of a quantity over the selected keys."""
+        return plus(form for (key, of), form in self.counts.items() if of == quantity and keep(key))
 
     def cost(self, name: str, keep: Callable[[Any], bool]) -> Expr:
-        """The expression of a cost of the operations at the places that are kept."""
+        """The expression of a cost, over the selected operations."""
         return expression(plus(self.total(part, keep) for part in _PARTS.get(name, (name,))))
 
 
 class Level(NamedTuple):
-    """Counts at a point of the structural symbols, as forms in the others, and where they were checked."""
+    """Counts at one point of the structural symbols, as forms in the others, and where they were checked."""
 
     fixed: Point
     sizes: Sizes
@@ -132,18 +131,18 @@ class Level(NamedTuple):
 
 
 def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = OWN) -> Derived:
-    """The formulas of a step in the symbols of all axes. Raises Unfitted where they are of no known form."""
-    looked_at = cache(lambda point: sample_at(dict(point)))
+    """Derives the formulas of a step in the symbols of all axes. Raises Unfitted where they have no known form."""
+    cached_sample = cache(lambda point: sample_at(dict(point)))
 
     def sampled(point: Point) -> SizeSample:
-        return looked_at(tuple(sorted(point.items())))
+        return cached_sample(tuple(sorted(point.items())))
 
     base = {axis.symbol: axis.base for axis in axes}
     first = sampled(base)
     structural = tuple(
         axis
         for axis in axes
-        if any(sampled({**base, axis.symbol: axis.at(steps)}).structure != first.structure for steps in (1, 2))
+        if any(sampled({**base, axis.symbol: axis.value(steps)}).structure != first.structure for steps in (1, 2))
     )
     sized = tuple(axis for axis in axes if axis not in structural)
     levels: dict[tuple[int, ...], Level] = {}
@@ -162,18 +161,18 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     if structural:
         counts, late = _through(structural, level, without)
         checked += level(late).checked
-    samples = [] if convention.made else [sample for table in levels.values() for sample in table.sizes.samples]
+    samples = [] if convention.added_bytes else [sample for table in levels.values() for sample in table.sizes.samples]
     return Derived(
         counts,
         sized,
         structural,
         checked,
-        looked_at.cache_info().currsize,
-        registry.not_understood(first.operations, convention.rules),
+        cached_sample.cache_info().currsize,
+        registry.unsupported(first.operations, convention.rules),
         frozenset(without),
         tuple((fixed, sizes) for fixed, sizes, *_ in levels.values()),
         frozenset(
-            place_of(operation, bool(structural))
+            count_key(operation, bool(structural))
             for sample in samples
             if (lacking := unsized(sample.operations, sample.storages))
             for operation in sample.operations
@@ -185,9 +184,10 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
 def _through(
     structural: Sequence[Axis], level: Callable[[Point], Level], without: Collection[Key]
 ) -> tuple[Counts, Point]:
-    """The counts in all symbols, and a structural point at which they are those that are had there, of other sizes."""
+    """Interpolates the counts over the structural symbols; also gives the structural point at which they were
+    verified."""
     points: list[Point] = [{axis.symbol: axis.base for axis in structural}]
-    points += [{**points[0], axis.symbol: axis.at(1 + i)} for axis in structural for i in range(STRUCTURE_POINTS)]
+    points += [{**points[0], axis.symbol: axis.value(1 + i)} for axis in structural for i in range(STRUCTURE_POINTS)]
     for turn in range(STRUCTURE_LONGEST):
         tables = [level(point).counts for point in points]
         fitter = Fitter(points, STRUCTURE_DEGREE)
@@ -201,22 +201,22 @@ def _through(
             counts[key] = form
         along = [axis for axis in structural if len(structural) == 1 or axis.symbol == curved]
         if along:  # a point further out
-            late = {**points[0], along[0].symbol: along[0].at(STRUCTURE_POINTS + 1 + turn)}
+            late = {**points[0], along[0].symbol: along[0].value(STRUCTURE_POINTS + 1 + turn)}
         else:  # one with all symbols changed, not twice in the same proportion
-            late = {axis.symbol: axis.at(1 + (turn * (i + 1) + i) % 3) for i, axis in enumerate(structural)}
+            late = {axis.symbol: axis.value(1 + (turn * (i + 1) + i) % 3) for i, axis in enumerate(structural)}
         if late in points:
             continue
         if curved is None:
             there = level(late).counts
-            here = {key: partly_at(form, late) for key, form in counts.items()}
+            here = {key: partly_evaluated(form, late) for key, form in counts.items()}
             if all(here.get(key, {}) == there.get(key, {}) for key in (here.keys() | there.keys()) - set(without)):
                 return counts, late
         points.append(late)
     raise Unfitted(f"no formula in {', '.join(axis.symbol for axis in structural)} was found")
 
 
-def partly_at(form: Form, point: Point) -> Form:
-    """A form with some of its symbols at numbers."""
+def partly_evaluated(form: Form, point: Point) -> Form:
+    """A form with numbers in place of some of its symbols."""
     parts = []
     for monomial, coefficient in form.items():
         free = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
@@ -229,7 +229,7 @@ def partly_at(form: Form, point: Point) -> Form:
 
 
 def expression(form: Form) -> Expr:
-    """A form in sympy's terms."""
+    """A form as a sympy expression."""
     return sympy.Add(
         *(
             sympy.Rational(c.numerator, c.denominator) * sympy.Mul(*(atom.expression() ** n for atom, n in monomial))
@@ -251,40 +251,40 @@ def totals(
 
 
 def unknown(derived: Derived) -> dict[str, str]:
-    """Quantity without a formula, the peaks apart → why."""
+    """Quantity without a formula → why, except for footprints."""
     why = {}
     if derived.without:
-        places = ", ".join(sorted({str(place) for place, _ in derived.without}))
-        why["all_flop"] = f"those of {places} follow none (unequal windows)"
+        keys = ", ".join(sorted({str(key) for key, _ in derived.without}))
+        why["all_flop"] = f"those of {keys} follow none (unequal windows)"
     if derived.unsized:
         why.update(dict.fromkeys(SIZED, UNSIZED))
-    if derived.not_understood:
-        why.update(dict.fromkeys((*FLOP, *OF_ATTENTION), f"no rule understands {', '.join(derived.not_understood)}"))
+    if derived.unsupported:
+        why.update(dict.fromkeys((*FLOP, *OF_ATTENTION), f"no rule understands {', '.join(derived.unsupported)}"))
     if reason := why.get("all_flop", why.get("bytes_accessed")):
         why["operational_intensity"] = reason
     return why
 
 
 def at_least(derived: Derived) -> dict[str, Expr]:
-    """FLOP of the operations that a rule understands, and bytes of the storages of known size, where there are
-    others; else nothing."""
-    names = (FLOP if derived.not_understood else ()) + (SIZED if derived.unsized else ())
+    """FLOP of the operations with a rule where others have none, and bytes of the storages of known size where others
+    have none; else empty."""
+    names = (FLOP if derived.unsupported else ()) + (SIZED if derived.unsized else ())
     known = _known_sums(derived) if names else {}
     return {name: known[name] for name in names}
 
 
 def _known_sums(derived: Derived) -> dict[str, Expr]:
-    """Every quantity that is a sum, of all that is known."""
+    """Every quantity that is a sum, over what is known."""
 
-    def of_operation(place: Any) -> bool:
-        return isinstance(place, CountKey)
+    def of_operation(key: Any) -> bool:
+        return isinstance(key, CountKey)
 
-    roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
+    roles = {key: form for (key, of), form in derived.counts.items() if of == "role_bytes"}
     sums = {
         "parameters": expression(derived.total("parameters")),
         **{name: derived.cost(name, of_operation) for name in COSTS[:3]},
         "total_footprint_bytes": expression(derived.total(FOOTPRINT)),
-        "kept_bytes": expression(plus(form for role, form in roles.items() if role in KEPT)),
+        "kept_bytes": expression(plus(form for role, form in roles.items() if role in SAVED_ROLES)),
         "io_bytes": expression(roles.get("input", {})),
     }
     for name, convention in OF_ATTENTION.items():
@@ -296,25 +296,25 @@ def _known_sums(derived: Derived) -> dict[str, Expr]:
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     """Costs by phase, kind, module or operation, in order of the step."""
     grouped: dict[str, dict[CountKey, None]] = {}
-    for place, _ in derived.counts:
-        if isinstance(place, CountKey):
-            grouped.setdefault(BY[by](place), {})[place] = None
-    open_places = {place for place, _ in derived.without}
+    for key, _ in derived.counts:
+        if isinstance(key, CountKey):
+            grouped.setdefault(BY[by](key), {})[key] = None
+    open_keys = {key for key, _ in derived.without}
     costs_of = {}
-    for name, places in grouped.items():
-        costs = {cost: derived.cost(cost, places.__contains__) for cost in COSTS}
-        if not open_places.isdisjoint(places):
+    for name, keys in grouped.items():
+        costs = {cost: derived.cost(cost, keys.__contains__) for cost in COSTS}
+        if not open_keys.isdisjoint(keys):
             costs["all_flop"] = None
-        if not all(place.kind for place in places):  # not understood
+        if not all(key.kind for key in keys):  # not understood
             costs.update(dict.fromkeys(FLOP))
-        if not derived.unsized.isdisjoint(places):
+        if not derived.unsized.isdisjoint(keys):
             costs.update(dict.fromkeys(("bytes_accessed", "made_bytes")))
         costs_of[name] = {**costs, "operational_intensity": _intensity(costs)}
     return costs_of
 
 
 def _intensity(costs: Mapping[str, Expr]) -> Expr:
-    """FLOP per byte; 0 of what moves nothing; None without a formula of the FLOP or the bytes."""
+    """FLOP per byte; 0 where nothing is moved; None without a formula of FLOP or bytes."""
     if costs["all_flop"] is None or costs["bytes_accessed"] is None:
         return None
     return costs["all_flop"] / costs["bytes_accessed"] if costs["bytes_accessed"] != 0 else sympy.Integer(0)

@@ -1,10 +1,10 @@
 """Formulas: their symbols, their text and their exact values.
 
-A symbol is a positive whole number (a batch, a width, a length), a formula an exact sympy expression in symbols:
-rational coefficients, sums, products, whole powers, floor, ceiling, Max, Min and Mod. `plain` writes one, leading terms
-first; `parse` reads it back, as Python's syntax has it, and evaluates nothing as Python. `pretty` of `shortest` is for
-people: `24·batch·hidden²·layers + 8·hidden + 2`. `value` and `compiled` calculate in ints and Fractions of any size.
-Not claimed: no logarithm, no root, no floating point (0.5 is one half).
+A symbol is a positive integer (a batch, a width, a length), a formula an exact sympy expression: rational coefficients,
+sums, products, integer powers, floor, ceiling, Max, Min and Mod. `plain` writes a formula, leading terms first; `parse`
+reads it back without evaluating it as Python. `pretty` of `shortest` is for people: `24·batch·hidden²·layers + 8·hidden
++ 2`. `value` and `compiled` calculate in ints and Fractions of any size. Not supported: logarithms, roots, floating
+point (0.5 is one half).
 """
 
 import ast
@@ -35,14 +35,14 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Expr], int | None]] = {
     "Min": (sympy.Min, None),
     "Mod": (sympy.Mod, 2),
 }
-"""Name in a text → (function, how many arguments it takes; None: one or more)."""
+"""Function name → (function, number of arguments; None: one or more)."""
 
 HIGHEST_POWER = 1000
 DEEPEST = 60
-"""A text with a higher power or deeper brackets than these is refused, so that none can hang or overflow."""
+"""Limits on powers and nested brackets: a text beyond them is refused, so that none can hang or overflow."""
 
 MOST_NAMED = 12
-"""How many valid names a message lists; the nearest is looked for among all."""
+"""How many valid names a message lists."""
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _OPERATORS = str.maketrans({"^": "**", "·": "*", "×": "*", "\n": " ", "\t": " "})
@@ -57,7 +57,7 @@ def symbol(name: str) -> Expr:
 
 
 def rational(number: Fraction | float) -> Expr:
-    """A fraction, an int, or exactly what a float holds, as sympy has it."""
+    """The exact value of a fraction, int or float as a sympy number."""
     exact = Fraction(number)
     return sympy.Rational(exact.numerator, exact.denominator)
 
@@ -68,7 +68,7 @@ def names(*expressions: Expr) -> list[str]:
 
 
 def unknown_name(kind: str, got: str, valid: Iterable[str]) -> str:
-    """One line for a name that is none of the valid ones, with the nearest of them."""
+    """One line for a name that is not valid, with the nearest that are."""
     known = [str(name) for name in valid]
     near = nearest(got, known, cutoff=0.5)
     shown = known if len(known) <= MOST_NAMED else [*known[:MOST_NAMED], f"{len(known) - MOST_NAMED} others"]
@@ -82,21 +82,21 @@ def plain(expression: Expr) -> str:
 
 
 def parse(text: str, known: Iterable[str] | Mapping[str, Expr] | None = None) -> Expr:
-    """The expression that a text stands for.
+    """Parses a formula.
 
     known: the names that may occur (None: any), or what each name stands for. `^` is a power and `·` a product. Raises
-    ValueError, in one line, for anything that is no formula, a name that is not known, and a division by zero.
+    ValueError, in one line, for anything that is no formula, an unknown name, and a division by zero.
     """
     meanings = known if isinstance(known, Mapping) or known is None else {name: symbol(name) for name in known}
     return _Reader(text, meanings).whole()
 
 
 class _Reader:
-    """Makes sympy's expression of a text's syntax tree."""
+    """Builds the sympy expression of a text's syntax tree."""
 
     def __init__(self, text: str, meanings: Mapping[str, Expr] | None) -> None:
         self.meanings, self.shown = meanings, repr(text if len(text) <= 60 else f"{text[:57]}...")
-        powers = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda found: f"**{found[0].translate(_SUPERSCRIPTS)}", text)
+        powers = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda match: f"**{match[0].translate(_SUPERSCRIPTS)}", text)
         self.source = powers.translate(_OPERATORS).strip()
 
     def whole(self) -> Expr:
@@ -132,7 +132,7 @@ class _Reader:
         raise ValueError(f"expected a formula, got {ast.unparse(node)[:20]!r} in {self.shown}")
 
     def chain(self, node: ast.expr, plus: type[ast.operator], minus: type[ast.operator]) -> list[tuple[bool, Expr]]:
-        """Terms, or factors, that are put together in one go, each with whether it is taken off."""
+        """The terms of a sum, or factors of a product, each with whether it is subtracted or divided by."""
         parts = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, plus | minus):
             parts.append((isinstance(node.op, minus), self.read(node.right)))
@@ -145,7 +145,7 @@ class _Reader:
         return 1 / divisor
 
     def raised(self, base: Expr, power: Expr) -> Expr:
-        """Raises ValueError for a power inside of others that would be a number without end: sympy calculates it."""
+        """Raises ValueError for nested powers whose number would be endless, since sympy would calculate it."""
         if not power.is_Integer or abs(power) > HIGHEST_POWER:
             raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {power} in {self.shown}")
         base, count = self.inverse(base) if power < 0 else base, abs(int(power))
@@ -176,18 +176,19 @@ class _Reader:
 
 
 FEW = 16
-"""A formula of at most this many terms is searched for sums as factors, which is slow."""
+"""Most terms of a formula that is factored, which is slow."""
 
 MANY = 60
-"""A formula of more terms is not collected by a symbol: that takes seconds and helps nobody to read it."""
+"""Most terms of a formula that is collected by a symbol, which takes seconds beyond."""
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def shortest(expression: Expr) -> Expr:
-    """The form whose text is shortest: multiplied out, factored, or collected by a symbol; the first of equals.
+    """The form with the shortest text: expanded, factored, or collected by a symbol; the first of equals.
 
-    The form need not be in sympy's own normal form (`2·(a + b)` stays so). A maximum stays as it is: that takes long.
+    It need not be sympy's normal form (`2·(a + b)` stays so). Formulas with a maximum stay as they are: that takes
+    long.
     """
     if expression.has(sympy.Max):
         return expression
@@ -209,7 +210,7 @@ def pretty(expression: Expr) -> str:
 
 
 class _Text(StrPrinter):  # type: ignore[misc]
-    """sympy's text, with raised powers, roundings in brackets of their own and commas between thousands."""
+    """sympy's text, with superscript powers, brackets for roundings and commas between thousands."""
 
     def _print_Integer(self, expr: Expr) -> str:
         return f"{int(expr):,}"
@@ -257,9 +258,9 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
 
 
 def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
-    """A row a point: its symbols, then each formula's value there. A formula may need fewer symbols than there are.
+    """A row a point: its symbols, then each formula's value there. A formula may lack some of the symbols.
 
-    Raises ValueError as `value` does, and for a formula that has the name of a symbol.
+    Raises ValueError as `value` does, and for a formula named like a symbol.
     """
     listed = list(points)
     if shared := set(formulas).intersection(*map(set, listed[:1])):
@@ -268,7 +269,7 @@ def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str
 
 
 def partly(expression: Expr, point: Point) -> Expr:
-    """The expression with these symbols replaced by numbers, the others kept; maxima are left as they are written."""
+    """The expression with these symbols replaced by numbers; maxima stay unevaluated."""
     here = {symbol(name): sympy.Integer(number) for name, number in point.items()}
     return _replaced(sympy.sympify(expression), here)
 
@@ -276,7 +277,7 @@ def partly(expression: Expr, point: Point) -> Expr:
 def checked_point(
     point: Mapping[str, Any], wanted: Iterable[str], symbols: Collection[str] | None = None
 ) -> dict[str, int]:
-    """The point with its values as ints. Raises ValueError as `value` does."""
+    """The point with values as ints. Raises ValueError as `value` does."""
     needed = list(wanted)
     valid = sorted({*(symbols or ()), *needed})
     if strangers := [name for name in point if name not in valid]:
@@ -316,11 +317,11 @@ _SCOPE: Mapping[str, Callable[..., Any]] = {
     "ceiling": math.ceil,
     "Fraction": Fraction,
 }
-"""Names in a compiled formula: sympy's, with exact functions of ints and Fractions."""
+"""Names in a compiled formula: sympy's, as exact functions of ints and Fractions."""
 
 
 def _code(expression: Expr, places: Mapping[str, str]) -> str:
-    """Python's text of a formula, by the names of _SCOPE."""
+    """Python source of a formula, in the names of _SCOPE."""
     if isinstance(expression, sympy.Symbol):
         return places[expression.name]
     if isinstance(expression, sympy.Rational):

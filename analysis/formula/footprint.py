@@ -1,10 +1,10 @@
-"""The footprint of a step as a formula: the largest of a few forms, each what is alive while one operation runs.
+"""The footprint of a step as a formula: the maximum of a few forms, each the live bytes while one operation runs.
 
-At one order of operations live bytes are a sum of storages at every moment, and so a form. *eager* is the peak in the
-eager order, exact for all sizes that the step's other formulas hold for; *minimal* the peak in the order that
-`analysis/footprint/minimum.py` finds at the point that is asked for, which at other points may not be the best. Numbers
-of layers are interpolated as in `analysis/formula/derive.py`. What is given equals the footprint of whole numbers at
-every sample; where it does not, or the samples differ in kind, there is no formula, and `why` has the reason.
+`footprints` takes `Derived` formulas and a point. At one order of operations the live bytes at each moment are a sum of
+storages, hence a form. *eager* is the peak in the eager order, exact for all sizes that the other formulas hold for;
+*minimal* the peak in the order that `analysis/footprint/minimum.py` finds at the given point, which elsewhere may not
+be the best. Numbers of layers are interpolated as in `analysis/formula/derive.py`. A formula equals the footprint at
+every sample; where it does not, or the samples differ in kind, there is none, and `why` has the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,23 +20,23 @@ from sympy.polys.rings import ring
 
 from analysis.footprint.live_bytes import BEFORE, peak_bytes, reuse_gradients
 from analysis.footprint.minimum import Graph, graph, minimal
-from analysis.formula.derive import STRUCTURE_DEGREE, Derived, Expr, expression, partly_at
+from analysis.formula.derive import STRUCTURE_DEGREE, Derived, Expr, expression, partly_evaluated
 from analysis.formula.interpolate import Atom, Fitter, Form, Monomial, Point, interpolated, point_text, value_of
-from analysis.formula.sampling import CountKey, SizeSample, place_of
+from analysis.formula.sampling import CountKey, SizeSample, count_key
 from results.records.counts import Operation
 
 BATCH = "batch"
 
 MOST = 200
-"""Forms of one formula, at most."""
+"""Most forms of one formula."""
 
 PAIRED = 120
-"""Rows that are compared with means of two others, at most: it takes the cube of their number."""
+"""Most rows that are compared with means of two others, which takes the cube of their number."""
 
 LARGEST = 2**62
 
 ROUGH = 1e-6
-"""By how much floats may be off where a pair is only looked for."""
+"""Tolerance of floats in the search for a pair."""
 
 DENOMINATOR = 1000
 """Largest denominator of the share of a mean of two values."""
@@ -49,7 +49,7 @@ Matrix = Any
 """A numpy array of whole numbers: a form a row, a monomial a column."""
 
 Life = tuple[Form, int, int]
-"""The bytes of a storage, the first moment at which it is there, and the one after the last."""
+"""A storage: its bytes, the first moment at which it is alive, and the one after the last."""
 
 
 class Unalike(ValueError):
@@ -58,16 +58,16 @@ class Unalike(ValueError):
 
 @dataclass(frozen=True)
 class Labelled:
-    """What is alive while an operation runs. Of modules that a symbol multiplies, the numbers of the place are *."""
+    """Live bytes while an operation runs. Where a symbol multiplies modules, the numbers in the key's module are *."""
 
-    place: CountKey
+    key: CountKey
     form: Form
 
 
 @dataclass(frozen=True)
 class Footprints:
-    """peaks: quantity → the forms whose largest it is; why: quantity → why it has no formula. proven: no order has less
-    than the minimal formula at the point that was asked for, or at the few layers that were looked at there."""
+    """peaks: quantity → the forms whose maximum it is; why: quantity → why it has no formula. proven: no order needs
+    less than the minimal formula at the given point, or at the few layers that were sampled there."""
 
     peaks: Mapping[str, tuple[Labelled, ...]]
     why: Mapping[str, str]
@@ -80,7 +80,7 @@ class Footprints:
 
 
 def footprints(derived: Derived, point: Point) -> Footprints:
-    """The footprints of a step. point: where its minimal order is looked for, a value of every symbol."""
+    """The footprints of a step. point: a value of every symbol, at which the minimal order is searched."""
     axes = (*derived.axes, *derived.structural)
     least = {axis.symbol: 1 if axis.symbol == BATCH else min(axis.base, point[axis.symbol]) for axis in axes}
     peaks: dict[str, tuple[Labelled, ...]] = {}
@@ -99,7 +99,9 @@ def footprints(derived: Derived, point: Point) -> Footprints:
                     proven.append(is_proven)
                 moments = highest(lives, len(places), least)
                 merged = bool(derived.structural)
-                by_table.append((fixed, [Labelled(place_of(places[at], merged), form) for at, form in moments]))
+                by_table.append(
+                    (fixed, [Labelled(count_key(places[moment], merged), form) for moment, form in moments])
+                )
             peaks[quantity] = _through(by_table)
             for sample in (sample for _, sizes in derived.levels for sample in sizes.samples):
                 largest, exact = value(peaks[quantity], sample.point), eager_peak(sample)
@@ -117,13 +119,13 @@ def value(peaks: Sequence[Labelled], point: Point) -> int | Fraction:
 
 
 def eager_peak(sample: SizeSample) -> int:
-    """The peak of a step of whole numbers."""
+    """The eager peak of a sampled step."""
     return peak_bytes(sample.operations, sample.storages)
 
 
 def _eager_lives(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tuple[list[Life], list[Operation]]:
-    """When storages are there in the eager order, and its operations, before the first of which there is a moment, too.
-    Raises Unalike where storages live otherwise at some sample."""
+    """When storages are alive in the eager order, and its operations, preceded by the moment before them. Raises
+    Unalike where storages live otherwise at some sample."""
     lives = []
     for sample in samples:
         sized = [replace(storage, nbytes=storage.nbytes or 0) for storage in sample.storages]
@@ -139,8 +141,8 @@ def _eager_lives(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tuple[
 def _ordered_lives(
     samples: Sequence[SizeSample], forms: Sequence[Form], point: Point
 ) -> tuple[list[Life], list[Operation], bool]:
-    """When storages are there in the order that is found at a point, its operations, whether none needs less. Raises
-    Unalike where something else has to come before something at a sample."""
+    """When storages are alive in the order that is found at a point, its operations, whether none needs less. Raises
+    Unalike where dependencies differ between samples."""
     operations, pairs = samples[0].operations, zip(samples[0].storages, forms, strict=True)
     here = tuple(replace(storage, nbytes=int(value_of(form, point))) for storage, form in pairs)
     whole = graph(operations, samples[0].storages)
@@ -160,17 +162,17 @@ def _ordered_lives(
 
 
 def _shape(graph: Graph) -> tuple[object, ...]:
-    """What two graphs share whose sizes alone differ."""
+    """What two graphs share that differ only in sizes."""
     return graph.before, [replace(block, nbytes=0) for block in graph.blocks]
 
 
 def _through(by_table: Sequence[tuple[Point, Sequence[Labelled]]]) -> tuple[Labelled, ...]:
-    """The peaks of all tables as forms in every symbol. Raises Unalike."""
+    """Interpolates the peaks of all tables as forms in every symbol. Raises Unalike."""
     if max(len(peaks) for _, peaks in by_table) > MOST:
         raise Unalike(f"more than {MOST} operations can be the peak")
     if len(by_table) == 1:
         return tuple(by_table[0][1])
-    tables = [(fixed, _by_place(peaks)) for fixed, peaks in by_table]
+    tables = [(fixed, _by_key(peaks)) for fixed, peaks in by_table]
     fitted = [peaks for _, peaks in tables[:-1]]
     fitter = Fitter([fixed for fixed, _ in tables[:-1]], STRUCTURE_DEGREE)
     whole: list[Labelled] = []
@@ -180,21 +182,21 @@ def _through(by_table: Sequence[tuple[Point, Sequence[Labelled]]]) -> tuple[Labe
             if not isinstance(form, str) and Labelled(key[0], form) not in whole:
                 whole.append(Labelled(key[0], form))
     for fixed, peaks in tables:
-        here = [partly_at(peak.form, fixed) for peak in whole]
+        here = [partly_evaluated(peak.form, fixed) for peak in whole]
         if any(form not in here for form in peaks.values()) or any(form not in peaks.values() for form in here):
             raise Unalike(f"the peak at {point_text(fixed)} is at operations that it is not at elsewhere")
     return tuple(whole)
 
 
-def _by_place(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
-    """The forms by place; of several at one place each by its number from the first on (0, 1, …) and by that from the
-    last (-1, -2, …): of two layers the second is the last, and of three it is between."""
+def _by_key(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
+    """The forms by key and number; several of one key are numbered from the first (0, 1, …) and from the last (-1, -2,
+    …): of two layers the second is the last, of three it is between."""
     there: dict[CountKey, list[Form]] = {}
     for peak in peaks:
-        there.setdefault(peak.place, []).append(peak.form)
+        there.setdefault(peak.key, []).append(peak.form)
     return {
-        (place, number): form
-        for place, forms in there.items()
+        (key, number): form
+        for key, forms in there.items()
         for start in (0, -len(forms))
         for number, form in enumerate(forms, start)
     }
@@ -204,15 +206,15 @@ def _by_place(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
 
 
 def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int, Form]]:
-    """The moments of which one has the most bytes, for any sizes from `least` on, and what is alive there.
+    """The moments that may have the most bytes for sizes from `least` on, and their forms.
 
-    A moment is dropped where another has at least as much for all such sizes: their difference, written in variables
-    that are never below 0, has no coefficient below 0; and where a mean of two others has: so do those of all layers
-    between the first and the last, which give up an activation and gain a gradient from one to the next. That each that
-    is left is the highest somewhere is not claimed.
+    A moment is dropped where another always has at least as much: their difference, in variables that are never
+    negative, has no negative coefficient; and where a mean of two others has: so are all layers between the first and
+    the last, which trade an activation for a gradient from one to the next. Not claimed: that each moment that is left
+    is the highest somewhere.
     """
     monomials = sorted({monomial for form, *_ in lives for monomial in form})
-    column = {monomial: place for place, monomial in enumerate(monomials)}
+    column = {monomial: index for index, monomial in enumerate(monomials)}
     denominator = lcm(1, *(coefficient.denominator for form, *_ in lives for coefficient in form.values()))
     change = numpy.zeros((moments + 1, len(monomials)), dtype=numpy.int64)
     for form, begins, ends in lives:
@@ -225,15 +227,15 @@ def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int
     moved = _moved(rows[firsts], monomials, least)
     totals = [int(total) for total in moved.sum(axis=1)]
     chosen: list[int] = []
-    for place in sorted(range(len(moved)), key=lambda place: (-totals[place], place)):
-        if not (moved[chosen] >= moved[place]).all(axis=1).any():
-            chosen.append(place)
+    for row in sorted(range(len(moved)), key=lambda row: (-totals[row], row)):
+        if not (moved[chosen] >= moved[row]).all(axis=1).any():
+            chosen.append(row)
     chosen.sort()
-    for place in tuple(chosen) if len(chosen) <= PAIRED else ():
-        others = [other for other in chosen if other != place]
-        if _between(moved[place], moved[others]):
+    for row in tuple(chosen) if len(chosen) <= PAIRED else ():
+        others = [other for other in chosen if other != row]
+        if _between(moved[row], moved[others]):
             chosen = others
-    moments_of = [int(firsts[place]) for place in chosen]
+    moments_of = [int(firsts[row]) for row in chosen]
     pairs = (zip(monomials, rows[moment].tolist(), strict=True) for moment in moments_of)
     forms = ({monomial: Fraction(number, denominator) for monomial, number in row if number} for row in pairs)
     return list(zip(moments_of, forms, strict=True))
@@ -242,8 +244,8 @@ def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int
 def _moved(rows: Matrix, monomials: Sequence[Monomial], least: Point) -> Matrix:
     """The rows in variables that are 0 or more for all sizes from the least on.
 
-    Of one symbol the coarsest rounding is its least value and a variable, each finer one the next coarser, as often as
-    it is finer, with the least that is between them and a variable.
+    For each symbol the coarsest rounding is its least value plus a variable; each finer one is the next coarser times
+    their ratio, plus the least difference and a variable.
     """
     atoms = sorted({atom for monomial in monomials for atom, _ in monomial}, key=lambda a: (a.symbol, -a.by, a.add))
     space, *variables = ring([f"x{number}" for number in range(len(atoms) or 1)], ZZ)
@@ -270,8 +272,8 @@ def _moved(rows: Matrix, monomials: Sequence[Monomial], least: Point) -> Matrix:
 
 def _between(row: Matrix, others: Matrix) -> bool:
     """Whether a row is at most a mean of two others, and so never above the larger of them."""
-    for place in range(len(others) - 1):
-        first, rest = others[place], others[place + 1 :]
+    for index in range(len(others) - 1):
+        first, rest = others[index], others[index + 1 :]
         slope, need = (first - rest).astype(float), (row - rest).astype(float)
         with numpy.errstate(divide="ignore", invalid="ignore"):
             share = need / slope

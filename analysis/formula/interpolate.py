@@ -1,12 +1,11 @@
-"""Sizes as expressions in symbols, from their values at points: each exact, or none.
+"""Finds sizes as exact expressions in symbols from their values at points.
 
-A size of an operation table is nearly always a whole number, a symbol, a symbol divided by a stride and rounded, or a
-product or sum of a few of those. So each size is looked for among such forms: along each axis (points that differ from
-the first in one symbol only) a polynomial of an atom floor((symbol + c) / m), and over all points the product, the sum,
-or any multilinear form of these. A form goes through every point exactly, in rational arithmetic, or is not returned.
-
-That a form holds at other points is not claimed here: whoever gives the points checks others, and adds those where a
-form is wrong. A point more never makes a right form wrong.
+`Fitter` takes points and gives the form of each tuple of values, or None. A size in an operation table is nearly always
+an integer, a symbol, a symbol divided by a stride and rounded, or a product or sum of a few of those. Along each axis
+(points that differ from the first in one symbol only) a polynomial of an atom floor((symbol + c) / m) is fitted, and
+over all points their product, their sum, or any multilinear form. A form passes through every point exactly, in
+rational arithmetic. Not claimed: that it holds elsewhere; callers verify that, and add points where it is wrong, which
+never make a right form wrong.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +20,10 @@ from sympy.polys.matrices import DomainMatrix
 
 Point = Mapping[str, int]
 Values = tuple[Any, ...]
-"""Whole numbers or Fractions, one a point."""
+"""Integers or Fractions, one a point."""
 
 STRIDES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 30, 32, 40, 48, 56, 60, 64, 96, 112, 128)
-"""Divisors that strides, patches and windows make."""
+"""Divisors that come from strides, patches and windows."""
 
 DEGREE = 2
 """Degree of a size along one axis: the positions of an image are its side squared."""
@@ -41,7 +40,7 @@ class Atom(NamedTuple):
         return value if self.by == 1 else (value + self.add) // self.by
 
     def expression(self) -> Any:
-        """In sympy's terms; (s + m - 1) // m is a ceiling."""
+        """The atom as a sympy expression; (s + m - 1) // m is a ceiling."""
         import sympy
 
         symbol = sympy.Symbol(self.symbol, integer=True, positive=True)
@@ -62,12 +61,13 @@ ONE: Monomial = ()
 
 
 def point_text(point: Point) -> str:
-    """A point for a person: "batch 3, image 64"."""
+    """A point as text: "batch 3, image 64"."""
     return ", ".join(f"{symbol} {value}" for symbol, value in point.items())
 
 
 def value_of(form: Form, point: Point) -> int | Fraction:
-    """The value of a form at a point, an int where no coefficient has a denominator: ints add up many times as fast."""
+    """The value of a form at a point; an int where no coefficient has a denominator, as ints add up many times as
+    fast."""
     whole: int | Fraction = 0
     for monomial, coefficient in form.items():
         value = coefficient.numerator
@@ -112,19 +112,19 @@ class Fitter:
         self._along_axis: dict[tuple[str, Values], list[Form]] = {}
 
     def fit(self, values: Values) -> Form | None:
-        """The form through all values, one a point; None if no form of those known goes through."""
+        """The form through all values, one a point; None if none is found."""
         if values not in self._found:
             self._found[values] = next(self._forms(values), None)
         return self._found[values]
 
     def curved(self, values: Values) -> set[str]:
-        """The symbols along whose axis no form was found: more points there may help."""
+        """Symbols along whose axis no form was found, where more points may help."""
         return {symbol for symbol in self._axes if not self._along(symbol, values)}
 
     def doubt(self, values: Values, among: Mapping[str, Sequence[int]]) -> tuple[str, int] | None:
-        """A value of a symbol at which the forms through its axis differ most; None where one is left.
+        """(symbol, its value) at which the forms through its axis differ most; None where one is left.
 
-        among: the values of each symbol that may be looked at.
+        among: the values of each symbol that may be sampled.
         """
         for symbol in self._axes:
             forms = self._along(symbol, values)
@@ -137,12 +137,12 @@ class Fitter:
 
     @cached_property
     def _axes(self) -> dict[str, list[int]]:
-        """Symbol → places of the points that differ from the base in it alone, the base first."""
+        """Symbol → indices of the points that differ from the base in it only, the base first."""
         base = self.points[0]
         return {
             symbol: [
-                place
-                for place, point in enumerate(self.points)
+                position
+                for position, point in enumerate(self.points)
                 if all(point[other] == base[other] for other in base if other != symbol)
             ]
             for symbol in base
@@ -176,7 +176,7 @@ class Fitter:
             yield general
 
     def _solved(self, monomials: Sequence[Monomial], values: Values) -> Form | None:
-        """The one combination of these monomials through all points; None where there is none, or more than one."""
+        """The unique combination of these monomials through all points; None where there is none, or more than one."""
         if len(monomials) > len(values):
             return None
         rows = [[value_of({monomial: Fraction(1)}, point) for monomial in monomials] for point in self.points]
@@ -184,11 +184,11 @@ class Fitter:
         return None if solved is None else _without_zeros(dict(zip(monomials, solved, strict=True)))
 
     def _along(self, symbol: str, values: Values) -> list[Form]:
-        """The forms along one axis, the plainest first."""
-        places = self._axes[symbol]
-        seen = tuple(values[place] for place in places)
+        """The forms along one axis, the simplest first."""
+        positions = self._axes[symbol]
+        seen = tuple(values[position] for position in positions)
         if (symbol, seen) not in self._along_axis:
-            there = tuple(self.points[place][symbol] for place in places)
+            there = tuple(self.points[position][symbol] for position in positions)
             self._along_axis[symbol, seen] = self._looked_for(symbol, there, seen)
         return self._along_axis[symbol, seen]
 
@@ -201,8 +201,8 @@ class Fitter:
 
 
 def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
-    """The form in more symbols that is each of these at one of the fitter's points; or the symbol along which there is
-    none ("" where it is between)."""
+    """The form in more symbols that equals each of these at the fitter's point; else the symbol along which none was
+    found ("" if between axes)."""
     parts = []
     for monomial in dict.fromkeys(monomial for form in forms for monomial in form):
         values = tuple(form.get(monomial, Fraction(0)) for form in forms)
@@ -214,11 +214,11 @@ def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
 
 
 def _rounded(symbol: str, there: tuple[int, ...], seen: Values, degree: int) -> list[Form]:
-    """Polynomials in a rounded quotient of the symbol, smallest divisors first; those without a constant alone, if
-    there are any."""
+    """Polynomials in a rounded quotient of the symbol, smallest divisors first; only those without a constant, if there
+    are any."""
     order = sorted(range(len(there)), key=there.__getitem__)
     steps = [seen[b] != seen[a] for a, b in pairwise(order)]
-    quotients = _quotients(tuple(there[place] for place in order))
+    quotients = _quotients(tuple(there[position] for position in order))
     alike = ((quotients[:, 1:] != quotients[:, :-1]) == steps).all(axis=1)
     forms = [through(Atom(symbol, *_ROUNDINGS[row]), there, seen, degree) for row in alike.nonzero()[0]]
     fitting = [form for form in forms if form is not None]
@@ -230,28 +230,29 @@ _ROUNDINGS = [(by, add) for by in STRIDES for add in range(by - 1, -by - 1, -1)]
 
 @lru_cache(maxsize=64)
 def _quotients(there: tuple[int, ...]) -> Any:
-    """A row for each rounding: its value at each place."""
+    """A row for each rounding: its value at each point."""
     by, add = numpy.array(_ROUNDINGS).T
     return (numpy.array(there)[None, :] + add[:, None]) // by[:, None]
 
 
 def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) -> Form | None:
-    """The polynomial of this degree in the atom through all points; None if there is none, or points are too few."""
-    at: dict[int, int] = {}
-    for place, value in zip(there, seen, strict=True):
-        if at.setdefault(atom(place), value) != value:
+    """The polynomial of this degree in the atom through all points; None if there is none, or there are too few
+    points."""
+    value_of_atom: dict[int, int] = {}
+    for argument, value in zip(there, seen, strict=True):
+        if value_of_atom.setdefault(atom(argument), value) != value:
             return None
-    if len(at) < degree + 2:
+    if len(value_of_atom) < degree + 2:
         return None
-    rows = [[Fraction(x**power) for power in range(degree + 1)] for x in at]
-    solved = solve(rows, [Fraction(y) for y in at.values()])
+    rows = [[Fraction(x**power) for power in range(degree + 1)] for x in value_of_atom]
+    solved = solve(rows, [Fraction(y) for y in value_of_atom.values()])
     if solved is None:
         return None
     return _without_zeros({((atom, power),) if power else ONE: c for power, c in enumerate(solved)})
 
 
 def solve(rows: Sequence[Sequence[int | Fraction]], right: Sequence[int | Fraction]) -> list[Fraction] | None:
-    """The one solution of more equations than unknowns, exactly; None if there is none, or more than one."""
+    """The unique exact solution of an overdetermined system; None if there is none, or more than one."""
     table = [
         [QQ(entry.numerator, entry.denominator) for entry in (*row, value)]
         for row, value in zip(rows, right, strict=True)

@@ -1,10 +1,11 @@
-"""What is asked of formulas, as text: `footprint <= 32 GiB for batch`, `hidden=512:8192:512,batch=1,2,4`.
+"""Parses questions to formulas: `footprint <= 32 GiB for batch`, `hidden=512:8192:512,batch=1,2,4`.
 
-A request has a formula of quantities, symbols and numbers on each side, which may carry a unit; `for` names the unknown
-and may say which whole numbers it can be. Units become B, FLOP and s, exactly; a bound in another unit than its
-quantity is refused. Points and sweeps are values of symbols, whole numbers of at least 1: `first:last:step` holds its
-last value if a step meets it, `first:last:*factor` multiplies. `Rates` are a device's, for the least time of a
-formula's work, max(FLOP ÷ peak, bytes ÷ bandwidth), as if both overlapped perfectly. Nothing here solves.
+`request` gives a `Constraint`: a formula of quantities, symbols and numbers on each side, numbers with a unit or
+without; `for` names the unknown and may restrict its integers. Units become B, FLOP and s, exactly; a bound in a unit
+that does not measure its quantity is refused. `parse_point` and `axes` read values of symbols, integers of at least 1:
+`first:last:step` includes its last value if a step meets it, `first:last:*factor` multiplies. `rates` and `time_bound`
+give the least time of a formula on a device, max(FLOP ÷ peak, bytes ÷ bandwidth), as if both overlapped perfectly.
+Nothing is solved here (`solve.py`).
 """
 
 import itertools
@@ -35,11 +36,11 @@ UNITS: Mapping[str, tuple[str, Fraction]] = {
     "ns": ("s", Fraction(1, 10**9)),
     **{prefix: ("", Fraction(factor)) for prefix, factor in _DECIMAL.items()},
 }
-"""Unit → (what it measures, how much of that). A bare prefix is a plain number: 7 G parameters."""
+"""Unit → (what it measures, its factor). A bare prefix is a plain number: 7 G parameters."""
 
 
 RELATIONS: Mapping[str, str] = {"<=": "<=", "≤": "<=", ">=": ">=", "≥": ">=", "==": "==", "=": "==", "<": "<", ">": ">"}
-"""As written → as meant."""
+"""Spelling → relation."""
 
 EXPECTED = "QUANTITY <= NUMBER UNIT for SYMBOL"
 
@@ -52,7 +53,7 @@ _NUMBER = re.compile(r"(?<![\w.])((?>\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\d)
 
 @dataclass(frozen=True)
 class Candidates:
-    """The whole numbers an unknown may be: first, first + step, … up to `last` (None: without end)."""
+    """The integers that an unknown may take: first, first + step, … up to `last` (None: without end)."""
 
     first: int = 1
     step: int = 1
@@ -61,9 +62,9 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Constraint:
-    """left, right: formulas in symbols, in B, FLOP and s. relation: one of RELATIONS' values. text: as it was asked.
+    """left, right: formulas in symbols, in B, FLOP and s. relation: one of RELATIONS' values. text: the request.
 
-    measure: what both sides are, that of the first quantity of which it is known: "B", "FLOP", "FLOP/B" or "s".
+    measure: what both sides measure, that of the first quantity where it is known: "B", "FLOP", "FLOP/B" or "s".
     """
 
     left: Expr
@@ -81,7 +82,7 @@ def request(
     symbols: Collection[str] | None = None,
     measures: Mapping[str, str] | None = None,
 ) -> Constraint:
-    """The request that a text makes.
+    """Parses a request.
 
     quantities: name → formula, in B, FLOP, s or plain numbers. symbols: that may be used (None: those of the
     quantities). measures: name → "B", "FLOP", "FLOP/B", "s" or "" (a count), for quantities whose bounds are to be
@@ -113,7 +114,7 @@ def request(
 
 
 def amount(number: int | Fraction, measure: str) -> str:
-    """A number of B, FLOP or s (or of nothing) for a person, in the largest unit of which it has at least one."""
+    """A number of B, FLOP or s (or without a unit) as text, in the largest unit of which it has at least one."""
     exact = Fraction(number)
     for unit in _SHOWN.get(measure, ()):
         factor = UNITS[unit][1]
@@ -133,7 +134,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 
 
 def _candidates(text: str) -> Candidates:
-    """Which whole numbers: nothing, `multiple of 64`, `= 1 mod 8` or `in 8:1024:8`."""
+    """Parses which integers are allowed: nothing, `multiple of 64`, `= 1 mod 8` or `in 8:1024:8`."""
     if match := re.fullmatch(r"(?:multiple of|(?:=|==|≡)\s*(?P<rest>\d+)\s+mod)\s+(?P<step>\d+)|", text):
         step = int(match["step"] or 1)
         if step < 1:
@@ -149,7 +150,7 @@ def _candidates(text: str) -> Candidates:
 
 
 def _in_base_units(text: str) -> str:
-    """Each number with a unit as a product. Raises ValueError for a unit that there is not."""
+    """Replaces each number with a unit by a product. Raises ValueError for an unknown unit."""
 
     def product(match: re.Match[str]) -> str:
         number, unit = match.groups()
@@ -175,13 +176,13 @@ def _check_units(side: str, other: str, measures: Mapping[str, str]) -> None:
 
 
 MOST_POINTS = 1_000_000
-"""A sweep over more points than these is refused."""
+"""Largest sweep, in points."""
 
 _WHOLE = re.compile(r"[0-9](_?[0-9])*")
 
 
 def parse_point(text: str) -> dict[str, int]:
-    """`hidden=2004,batch=64` as a point. Raises ValueError for anything else, and for a symbol with several values."""
+    """Parses `hidden=2004,batch=64`. Raises ValueError for anything else, and for a symbol with several values."""
     values = axes(text)
     for name, several in values.items():
         if len(several) != 1:
@@ -190,10 +191,10 @@ def parse_point(text: str) -> dict[str, int]:
 
 
 def axes(text: str) -> dict[str, tuple[int, ...]]:
-    """`hidden=512:2048:512,batch=1,2,4` as each symbol's values, in the order written.
+    """Parses `hidden=512:2048:512,batch=1,2,4` into each symbol's values, in the order written.
 
-    A comma parts values of one symbol as well as symbols: what has no `=` belongs to the symbol before it. Raises
-    ValueError, in one line, for a piece that is neither, a symbol twice, and a value twice.
+    A comma separates values of one symbol as well as symbols: a piece without `=` belongs to the symbol before it.
+    Raises ValueError, in one line, for a piece that is neither, a symbol twice, and a value twice.
     """
     values: dict[str, list[int]] = {}
     name = ""
@@ -215,7 +216,7 @@ def axes(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def span(text: str) -> Sequence[int]:
-    """The values of `7`, `1:5`, `512:8192:512` or `1:1024:*2`. Raises ValueError for anything else."""
+    """Parses `7`, `1:5`, `512:8192:512` or `1:1024:*2`. Raises ValueError for anything else."""
     pieces = text.split(":")
     if len(pieces) == 1:
         return (_digits_of(text, text),)
@@ -234,14 +235,16 @@ def span(text: str) -> Sequence[int]:
     return [*itertools.takewhile(lambda number: number <= last, (first * factor**i for i in itertools.count()))]
 
 
-def points(over: Mapping[str, Sequence[int]], fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Every combination of the axes' values beside the fixed ones; the last axis moves fastest.
+def points(swept: Mapping[str, Sequence[int]], fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Every combination of the swept values with the fixed ones; the last axis moves fastest.
 
     Raises ValueError for more than MOST_POINTS combinations.
     """
-    if (count := math.prod(map(len, over.values()))) > MOST_POINTS:
+    if (count := math.prod(map(len, swept.values()))) > MOST_POINTS:
         raise ValueError(f"expected at most {MOST_POINTS:,} points, got {count:,}")
-    return ({**fixed, **dict(zip(over, combination, strict=True))} for combination in itertools.product(*over.values()))
+    return (
+        {**fixed, **dict(zip(swept, combination, strict=True))} for combination in itertools.product(*swept.values())
+    )
 
 
 def _digits_of(text: str, inside: str) -> int:
@@ -260,7 +263,7 @@ def _listed(values: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Rates:
-    """FLOP/s and bytes/s of a device, with where they come from."""
+    """FLOP/s and bytes/s of a device, and their source."""
 
     peak_flop_per_s: float
     bandwidth_bytes_per_s: float
@@ -268,7 +271,7 @@ class Rates:
 
     @property
     def ridge(self) -> Fraction:
-        """FLOP per byte at which arithmetic and memory take as long."""
+        """FLOP per byte at which arithmetic and memory take equally long."""
         return Fraction(self.peak_flop_per_s) / Fraction(self.bandwidth_bytes_per_s)
 
 

@@ -1,8 +1,8 @@
-"""Which points of its symbols a step is looked at, so that its sizes can be found: chosen, extended and checked.
+"""Chooses the points of its symbols at which a step is traced, until every size has a verified form.
 
-`derive` asks for tables at a base, along each symbol's axis and in between, until every size has a form that also holds
-at points which no form was fitted to. Where the operations themselves change (layers, an unrolled loop),
-or a size has no form, `Unfitted` says so. It builds no model: `sample_at` does.
+`derive` takes a `Sampler`, which builds and traces the model, and asks it for tables at a base, along each symbol's
+axis and between, until every size has a form that also holds at points that it was not fitted to. Where the operations
+themselves change (layers, an unrolled loop), or a size has no form, `Unfitted` is raised.
 """
 
 import re
@@ -16,39 +16,39 @@ from analysis.formula.interpolate import Fitter, Form, Point, Values, point_text
 from results.records.counts import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
-"""How far from the base the points of an axis are, in steps of that axis; the first ones always."""
+"""Distances of an axis's points from the base, in steps of that axis; the first ones are always used."""
 
 AXIS_POINTS = 2
-"""Points along an axis beside the base, at first."""
+"""Initial points along an axis, besides the base."""
 
 CHECKS = 2
-"""Points in a row, all symbols changed, that no form may miss; the last is far from the base."""
+"""Consecutive points, all symbols changed, at which every form must hold; the last is far from the base."""
 
 FAR = 101
-"""Steps to that one, at least: a size that is rounded to a multiple of 64 is another there."""
+"""Least distance of that one, in steps: a size rounded to a multiple of 64 differs there."""
 
 REACH = 512
 """Steps from the base within which two roundings are distinguished."""
 
 LONGEST = 60
-"""Points, at most."""
+"""Most points."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Where a symbol is looked at: base, base + step, base + 2 step, …"""
+    """Values at which a symbol is sampled: base, base + step, base + 2 step, …"""
 
     symbol: str
     base: int
     step: int = 1
 
-    def at(self, steps: int) -> int:
+    def value(self, steps: int) -> int:
         return self.base + steps * self.step
 
 
 @dataclass(frozen=True)
 class SizeSample:
-    """A step's table at one point. parameters: shape of each by name; not_understood: as of its operations."""
+    """A step's table at one point. parameters: (name, shape) of each."""
 
     point: Point
     operations: tuple[Operation, ...]
@@ -57,7 +57,7 @@ class SizeSample:
 
     @cached_property
     def structure(self) -> tuple[Any, ...]:
-        """Equal for two tables that differ in sizes alone."""
+        """A key that is equal for two tables that only differ in sizes."""
         operations = [
             (o.name, o.phase, *map(len, o.input_shapes), -1, *map(len, o.output_shapes)) for o in self.operations
         ]
@@ -66,11 +66,11 @@ class SizeSample:
 
 
 class Unfitted(ValueError):
-    """A size, or a count, has no formula of a known form: no answer rather than a wrong one."""
+    """A size, or a count, has no formula of a known form: no answer is given rather than a wrong one."""
 
 
 class CountKey(NamedTuple):
-    """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
+    """Key of a count. Where a symbol multiplies modules, their numbers are *."""
 
     phase: str
     kind: str
@@ -81,31 +81,31 @@ class CountKey(NamedTuple):
         return f"{self.name} in {self.module or 'the model itself'} ({self.phase})"
 
 
-def place_of(operation: Operation, merged: bool = False) -> CountKey:
-    """Where an operation counts. merged: of modules, numbers are *."""
+def count_key(operation: Operation, merged: bool = False) -> CountKey:
+    """The key under which an operation counts. merged: replace numbers in module names by *."""
     module = re.sub(r"\d+", "*", operation.module) if merged else operation.module
     return CountKey(operation.phase, operation.kind, module, operation.name)
 
 
 def restructured(base: SizeSample, sample: SizeSample) -> Unfitted:
-    """No formula holds for both samples, as their operations are others: between which sizes, and the first of them."""
+    """The error for two samples whose operations differ: between which sizes, and the first difference."""
     symbols = [symbol for symbol in base.point if base.point[symbol] != sample.point[symbol]]
     old, new = (point_text({symbol: sample.point[symbol] for symbol in symbols}) for sample in (base, sample))
     return Unfitted(f"the operations change between {old} and {new}: {difference(base, sample)}")
 
 
 def difference(before: SizeSample, after: SizeSample) -> str:
-    """What differs first between two tables that are not of one structure."""
+    """Describes the first difference between two tables of different structure."""
     pairs = zip_longest(before.structure[0], after.structure[0], before.operations, after.operations)
     for old, new, was, now in pairs:
         if was is None:
-            return f"{place_of(now)} comes after all others"
+            return f"{count_key(now)} comes after all others"
         if now is None:
-            return f"{place_of(was)} does not come any more"
+            return f"{count_key(was)} does not come any more"
         if old[:2] != new[:2]:
-            return f"{place_of(now)} comes instead of {place_of(was)}"
+            return f"{count_key(now)} comes instead of {count_key(was)}"
         if old != new:
-            return f"{place_of(now)} has tensors of other dimensions"
+            return f"{count_key(now)} has tensors of other dimensions"
     return "the same operations have other parameters, or keep other tensors"
 
 
@@ -115,27 +115,27 @@ Sampler = Callable[[Point], SizeSample]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Samples whose sizes all have a form. fitted: how many of the samples, from the first, forms were fitted to."""
+    """Samples whose sizes all have a form. fitted: number of samples, from the first, that forms were fitted to."""
 
     samples: tuple[SizeSample, ...]
     fitted: int
     fitter: Fitter
 
     def form(self, values: Values) -> Form:
-        """The form of a size by its values, one a sample. Raises Unfitted for one that has none."""
+        """The form of a size from its values, one a sample. Raises Unfitted if it has none."""
         form = self.fitter.fit(values[: self.fitted])
         if form is None or not self.holds(form, values):
             raise Unfitted(f"no formula goes through {', '.join(map(str, values[:6]))}, …")
         return form
 
     def holds(self, form: Form, values: Values) -> bool:
-        """Whether a form gives the values of the samples that none was fitted to."""
+        """Whether a form gives the values of the samples that it was not fitted to."""
         late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
         return all(value_of(form, sample.point) == value for sample, value in late)
 
 
 def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
-    """Samples, of which all sizes have a form in the axes' symbols. fixed: other symbols, which stay as they are.
+    """Samples until all sizes have a form in the axes' symbols. fixed: values of the other symbols.
 
     Raises Unfitted.
     """
@@ -143,7 +143,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     first = sample_at(base)
     taken: set[tuple[int, ...]] = set()
 
-    def at(point: Point) -> SizeSample:
+    def sample_point(point: Point) -> SizeSample:
         whole = {**base, **point}
         taken.add(tuple(whole.values()))
         sample = sample_at(whole)
@@ -154,38 +154,38 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     used = {axis.symbol: AXIS_POINTS for axis in axes}
     samples = [first]
     for axis in axes:
-        samples += [at({axis.symbol: axis.at(steps)}) for steps in STRIDE[:AXIS_POINTS]]
+        samples += [sample_point({axis.symbol: axis.value(steps)}) for steps in STRIDE[:AXIS_POINTS]]
     turns = (point for point in _between(axes) if tuple({**base, **point}.values()) not in taken)
     late: list[SizeSample] = []
-    outer = [{axis.symbol: axis.at(FAR + 37 * place)} for place, axis in enumerate(axes)]
+    outer = [{axis.symbol: axis.value(FAR + 37 * position)} for position, axis in enumerate(axes)]
     while True:
         fitter = Fitter([sample.point for sample in samples])
         sizes_seen = columns(samples)
         unfitted = [values for values in sizes_seen if fitter.fit(values) is None]
         points = _more(fitter, unfitted, used, axes) or _doubted(fitter, unfitted or sizes_seen, axes)
-        added = [at(point) for point in points or ([next(turns)] if unfitted else [])]
+        added = [sample_point(point) for point in points or ([next(turns)] if unfitted else [])]
         if not added:
             sizes = Sizes((*samples, *late), len(samples), fitter)
             wrong = [v for v in columns(sizes.samples) if not sizes.holds(fitter.fit(v[: len(samples)]) or {}, v)]
             if not wrong and (len(late) >= CHECKS or not axes):
                 return sizes
             if not wrong:
-                far = {axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
-                late += (_tried(at, far) if len(late) == CHECKS - 1 else []) or [at(next(turns))]
+                far = {axis.symbol: axis.value(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
+                late += (_tried(sample_point, far) if len(late) == CHECKS - 1 else []) or [sample_point(next(turns))]
                 continue
             if len(late) == CHECKS:  # what is rounded changes far out, and on which axis is not known
-                added = [sample for point in outer for sample in _tried(at, point)]
+                added = [sample for point in outer for sample in _tried(sample_point, point)]
                 outer = []
         samples += [*late, *added]
         late = []
         if len(samples) > LONGEST:
-            raise Unfitted(_words(samples, unfitted))
+            raise Unfitted(_unfitted_message(samples, unfitted))
 
 
-def _tried(at: Sampler, point: Point) -> list[SizeSample]:
-    """The sample at a point; none if the model does not take sizes that large."""
+def _tried(sampler: Sampler, point: Point) -> list[SizeSample]:
+    """The sample at a point; empty if the model does not take sizes that large."""
     try:
-        return [at(point)]
+        return [sampler(point)]
     except Unfitted:
         raise
     except ValueError:
@@ -193,8 +193,8 @@ def _tried(at: Sampler, point: Point) -> list[SizeSample]:
 
 
 def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> list[dict[str, int]]:
-    """Where along an axis to look next, as more than one rounding is possible; nowhere where the points decide."""
-    among = {axis.symbol: [axis.at(steps) for steps in range(1, REACH)] for axis in axes}
+    """The next point along an axis where more than one rounding is possible; empty where the points decide."""
+    among = {axis.symbol: [axis.value(steps) for steps in range(1, REACH)] for axis in axes}
     doubts = filter(None, (fitter.doubt(values, among) for values in sizes))
     return [dict([doubt]) for doubt in islice(doubts, 1)]
 
@@ -202,31 +202,31 @@ def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> l
 def _more(
     fitter: Fitter, unfitted: Sequence[Values], used: dict[str, int], axes: Sequence[Axis]
 ) -> list[dict[str, int]]:
-    """Points along the axes on which something is curved; none if that is not it."""
+    """Further points along axes on which a size has no form; empty if that is not the cause."""
     curved = set().union(*(fitter.curved(values) for values in unfitted))
     points: list[dict[str, int]] = []
     for axis in axes:
         if axis.symbol in curved and used[axis.symbol] < len(STRIDE):
             count = used[axis.symbol]
             used[axis.symbol] = min(len(STRIDE), count + 2)
-            points += [{axis.symbol: axis.at(steps)} for steps in STRIDE[count : used[axis.symbol]]]
+            points += [{axis.symbol: axis.value(steps)} for steps in STRIDE[count : used[axis.symbol]]]
     return points
 
 
 def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
-    """Points at which all symbols are changed, no two of them by the same number of steps."""
+    """Points at which all symbols change, each by another number of steps."""
     turn = 0
     while True:
         far = 29 * (turn // 29)
         yield {
-            axis.symbol: axis.at(1 + far + (5 * turn + 3 * place + turn * place) % 29)
-            for place, axis in enumerate(axes)
+            axis.symbol: axis.value(1 + far + (5 * turn + 3 * position + turn * position) % 29)
+            for position, axis in enumerate(axes)
         }
         turn += 1
 
 
-def _words(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
-    """Which operation has the first size without a form."""
+def _unfitted_message(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
+    """Names the operation with the first size that has no form."""
     missing = set(unfitted)
     for rows in zip(*(sample.operations for sample in samples), strict=True):
         tensors = zip(*((*row.input_shapes, *row.output_shapes) for row in rows), strict=True)
@@ -237,7 +237,7 @@ def _words(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
 
 
 def columns(samples: Sequence[SizeSample]) -> list[Values]:
-    """Every size of the tables as its values in all samples, each such tuple once."""
+    """Every distinct size of the tables, as its values in all samples."""
     shapes, attributes = set(), {}
     for rows in zip(*(sample.operations for sample in samples), strict=True):
         shapes |= {tuple([row.input_shapes for row in rows]), tuple([row.output_shapes for row in rows])}
@@ -251,14 +251,14 @@ def columns(samples: Sequence[SizeSample]) -> list[Values]:
             values_seen.update(dict.fromkeys(zip(*forms, strict=True)))
     for column in zip(*(sample.storages for sample in samples), strict=True):
         values_seen[tuple(storage.nbytes for storage in column)] = None
-    for each_attributes in attributes.values():
-        merge_values(each_attributes, lambda values: values_seen.setdefault(values))
+    for alternatives in attributes.values():
+        merge_values(alternatives, lambda values: values_seen.setdefault(values))
     return list(values_seen)
 
 
 def merge_values(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
-    """One nested value in place of several that differ in whole numbers: each of those by `size`. Where something else
-    differs (a scale that is a root of a size), the first's is kept."""
+    """Merges nested values that differ in integers into one, each such integer replaced by `size`. Where something else
+    differs (a scale that is a root of a size), the first is taken."""
     first = values[0]
     if all(value is first or value == first for value in values):
         return first

@@ -1,11 +1,11 @@
-"""The whole number at which a model just fits: the largest batch within a memory, the smallest beyond a ridge point.
+"""Solves for the integer at which a model just fits: the largest batch within a memory, the smallest beyond a ridge.
 
 `solve` answers a request (`analysis/formula/requests.py`) at fixed values of the other symbols. Where the relation
-holds up to a number the answer is the largest for which it does; where from a number on, the smallest. Where it holds
-in several stretches, `<=` takes the end of the last and `>=` the start of the first; of `==` it is the smallest.
-`proof` says how it is known: **roots** of quotients of polynomials, isolated exactly; **monotone**, as all its parts go
-one way, so that its sign changes are found by halving; else **searched**: every candidate of a stated range is tried,
-and nothing is said beyond. Each test of a candidate is exact. Not claimed: that each monotone formula is recognised.
+holds up to a number the answer is the largest that satisfies it; where from a number on, the smallest. With several
+stretches, `<=` takes the end of the last, `>=` the start of the first, `==` the smallest. `proof` is **roots** of
+quotients of polynomials, isolated exactly; **monotone**, sign changes found by bisection; or **searched**, every
+candidate of a stated range tried and nothing said beyond. Each test of a candidate is exact. Not claimed: that each
+monotone formula is recognised.
 """
 
 import operator
@@ -28,10 +28,10 @@ HOLDS: Mapping[str, Callable[[Exact, int], bool]] = {
 }
 
 SEARCHED = 100_000
-"""How many candidates are tried where nothing is known of a formula's course."""
+"""How many candidates are tried where a formula is neither a quotient nor known to be monotone."""
 
 BEYOND = 2**62
-"""A monotone formula that has not crossed 0 in so many candidates is said never to."""
+"""Candidates after which a monotone formula that has not crossed 0 is taken never to."""
 
 _ROUNDINGS = (sympy.floor, sympy.ceiling)
 
@@ -41,7 +41,7 @@ Stretch = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Runs:
-    """Stretches of candidates in which the relation holds, rising.
+    """Stretches of candidates in which the relation holds, ascending.
 
     proof: "roots", "monotone" or "searched". searched_to: the last candidate that was tried, if searched.
     """
@@ -52,9 +52,9 @@ class Runs:
 
 
 def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) -> Runs:
-    """Where `formula relation 0` holds for the unknown, which is the formula's only symbol.
+    """Where `formula relation 0` holds for the unknown, the formula's only symbol.
 
-    Raises ValueError where the formula is divided by 0 at a candidate.
+    Raises ValueError where the formula divides by 0 at a candidate.
     """
     whole, name = sympy.sympify(formula), str(unknown)
     first, step = candidates.first, candidates.step
@@ -62,7 +62,7 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
     last = None if count is None else first + (count - 1) * step
     breaks: Iterable[int]
     if is_quotient(whole):
-        breaks, proof = _beside_roots(whole, unknown), "roots"
+        breaks, proof = _sign_changes(whole, unknown), "roots"
     elif (way := direction(whole.subs(unknown, unknown + first - 1), unknown)) is not None:
         indices = range(count or BEYOND)
 
@@ -74,7 +74,7 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
     else:
         last, proof = first + (min(SEARCHED, count or SEARCHED) - 1) * step, "searched"
         breaks = range(first, last + 1, step)
-    starts = sorted({first, *(first + -(-(place - first) // step) * step for place in breaks if place > first)})
+    starts = sorted({first, *(first + -(-(number - first) // step) * step for number in breaks if number > first)})
     starts = [start for start in starts if last is None or start <= last]
     stretches: list[Stretch] = []
     for start, end in zip(starts, [*(start - step for start in starts[1:]), last], strict=True):
@@ -89,8 +89,8 @@ def is_quotient(formula: Expr) -> bool:
     return not formula.has(sympy.Mod, sympy.Max, sympy.Min, sympy.Abs, *_ROUNDINGS)
 
 
-def _beside_roots(formula: Expr, unknown: Expr) -> list[int]:
-    """Whole numbers at or next to a root of numerator or divisor, and those after them: where the sign can change."""
+def _sign_changes(formula: Expr, unknown: Expr) -> list[int]:
+    """Integers at or next to a root of numerator or denominator, and those after them, where the sign can change."""
     breaks: set[int] = set()
     for part in sympy.fraction(sympy.together(formula)):
         polynomial = sympy.Poly(part, unknown, domain="QQ")
@@ -102,7 +102,7 @@ def _beside_roots(formula: Expr, unknown: Expr) -> list[int]:
 def direction(formula: Expr, unknown: Expr) -> int | None:
     """1: never falls as the unknown grows from 1 on; -1: never rises; 0: constant; None: unknown.
 
-    Other symbols are positive whole numbers.
+    Other symbols are positive integers.
     """
     if not formula.has(unknown):
         return 0
@@ -124,13 +124,13 @@ def direction(formula: Expr, unknown: Expr) -> int | None:
 
 
 def _common(parts: Iterable[Expr], unknown: Expr) -> int | None:
-    """The direction of things that go together: that of those that move, None where two go against each other."""
+    """The direction of terms or factors together; None where two oppose each other."""
     ways = {direction(part, unknown) for part in parts} - {0}
     return None if len(ways) > 1 else next(iter(ways), 0)
 
 
 LIMIT = "limit"
-"""The symbol that stands for a bound in `Solution.formula` where the bound is a number."""
+"""Name of the symbol for the bound in `Solution.formula`, where the bound is a number."""
 
 _PROOFS: Mapping[str, str] = {
     "roots": "for every whole number, by the roots of the polynomial",
@@ -161,15 +161,15 @@ class Solution:
     formula: Expr | None
 
     def why(self) -> str:
-        """How the answer is known, in words."""
+        """Describes the proof of the answer."""
         return _PROOFS[self.proof].format(self.searched_to)
 
 
 def solve(request: Constraint, fixed: Point) -> Solution:
-    """The answer to a request, the other symbols at fixed values.
+    """Solves a request, with the other symbols at fixed values.
 
-    Raises NoSolution where no candidate, or every one without end, satisfies the request; ValueError for a symbol
-    without value and a fixed value of the unknown.
+    Raises NoSolution where no candidate, or every one without end, satisfies it; ValueError for a symbol without a
+    value and a fixed value of the unknown.
     """
     unknown = symbol(request.unknown)
     wanted = [name for name in names(request.left, request.right) if name != request.unknown]
@@ -180,11 +180,11 @@ def solve(request: Constraint, fixed: Point) -> Solution:
     whole = left - right
     whole = whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole)
     where = runs(whole, request.relation, unknown, request.candidates)
-    place, end = _chosen(where, request, left, right)
-    point = {request.unknown: place}
+    answer, end = _chosen(where, request, left, right)
+    point = {request.unknown: answer}
     return Solution(
         request=request,
-        value=place,
+        value=answer,
         end=end,
         left=value(left, point, point),
         right=value(right, point, point),

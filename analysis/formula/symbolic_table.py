@@ -1,8 +1,9 @@
-"""An operation table whose sizes are forms: what the counting rules make of it, and whether whole numbers agree.
+"""Counts an operation table with symbolic sizes and verifies the result on samples with integer sizes.
 
-Sizes are elements of a ring of polynomials over the atoms that occur (`analysis/formula/interpolate.py`), which the
-readers of `analysis/operators/registry.py` add and multiply as they do numbers. `counts_of` gives every count of a
-table so, by place, after it was found equal to the count of whole numbers at the samples that no form was fitted to.
+`counts_of` takes `Sizes` and a `Convention` and gives every count as a form, by key. Sizes are elements of a ring of
+polynomials over the atoms that occur (`analysis/formula/interpolate.py`), on which the readers of
+`analysis/operators/registry.py` calculate as on numbers. Each count must equal that of the samples that no form was
+fitted to.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis.formula.interpolate import Form, Point, point_text, value_of
-from analysis.formula.sampling import Sizes, SizeSample, Unfitted, columns, merge_values, place_of
+from analysis.formula.sampling import Sizes, SizeSample, Unfitted, columns, count_key, merge_values
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
 from analysis.operators.cost import numel
@@ -26,34 +27,34 @@ from results.records.counts import Operation
 FOOTPRINT = "footprint_bytes"
 
 Key = tuple[Any, str]
-"""(place, quantity); what is of the whole step has a word in place of a place."""
+"""(count key, quantity); for the whole step a word in place of a count key."""
 
 Counts = dict[Key, Form]
 
 LESS, UNKNOWN = "_less", "_unknown"
-"""Ends of quantities of attention: FLOP that a convention counts less, and calls of which that is not known."""
+"""Suffixes of attention's quantities: FLOP that a convention counts less, and calls for which that is unknown."""
 
 OPEN = "other_flop"
-"""The quantity that may have no formula where everything else has: unequal windows are summed one by one (an adaptive
+"""The quantity that may lack a formula where all others have one: unequal windows are summed one by one (an adaptive
 pool whose side is no multiple)."""
 
 
 @dataclass(frozen=True)
 class Convention:
-    """What is counted how. made: what an operation adds to the total footprint beside the storages of `kept`; None: the
-    footprint is that of all storages, whatever their role."""
+    """Rules of counting. added_bytes: what an operation adds to the total footprint besides the storages of `roles`;
+    None: the footprint is that of all storages, whatever their role."""
 
     rules: registry.Rules = field(default_factory=lambda: registry.TABLE)
-    made: Callable[[Operation], Any] | None = None
-    kept: Sequence[str] = ()
+    added_bytes: Callable[[Operation], Any] | None = None
+    roles: Sequence[str] = ()
 
 
 OWN = Convention()
 
 
 def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...], set[Key]]:
-    """The counts of a table with sizes as forms, where they were checked, and those of `OPEN` that are left out as they
-    differ from the count of whole numbers. Raises Unfitted where another one does."""
+    """The counts of a table with symbolic sizes, the points where they were verified, and keys of `OPEN` that are left
+    out because they differ from the samples. Raises Unfitted where another count differs."""
     samples, space = sizes.samples, _Space(sizes)
     storages = zip(*([storage.nbytes for storage in sample.storages] for sample in samples), strict=True)
     parameters = zip(*([shape for _, shape in sample.parameters] for sample in samples), strict=True)
@@ -73,8 +74,7 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
 def check(
     counts: Counts, sample: SizeSample, convention: Convention, merged: bool, without: Collection[Key] = frozenset()
 ) -> None:
-    """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
-    no form."""
+    """Raises Unfitted where a form differs from the count of the sample. without: counts that have no form."""
     _refuse(_wrong(counts, sample, convention, merged), sample, without)
 
 
@@ -89,7 +89,7 @@ def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: SizeSample,
 def _wrong(
     counts: Counts, sample: SizeSample, convention: Convention, merged: bool
 ) -> dict[Key, tuple[int | Fraction, int]]:
-    """The form's value and the count of whole numbers, where these differ."""
+    """(the form's value, the sample's count) where these differ."""
     nbytes, shapes = (storage.nbytes for storage in sample.storages), (shape for _, shape in sample.parameters)
     exact = _sums((sample,), merged, convention, lambda rows: rows[0], nbytes, shapes)
     wrong = {}
@@ -110,34 +110,35 @@ def _sums(
     nbytes: Iterable[Any],
     shapes: Iterable[tuple[Any, ...]],
 ) -> dict[Key, Any]:
-    """Every count of a step. nbytes: of each storage; shapes: of each parameter. operation_of: one in place of those
-    that are side by side in the tables; such as differ in nothing that costs are counted once."""
+    """Every count of a step. nbytes: of each storage; shapes: of each parameter. operation_of: merges the operations of
+    one row of the tables; those with equal costs are counted once."""
     operations, storages = samples[0].operations, samples[0].storages
     calls: Counter[tuple[Any, tuple[Any, ...]]] = Counter()
     costs: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
     for rows in zip(*(sample.operations for sample in samples), strict=True):
         likeness = _cost_key(rows)
-        calls[place_of(rows[0], merged), likeness] += 1
+        calls[count_key(rows[0], merged), likeness] += 1
         if likeness not in costs:
             costs[likeness] = list(_costs(operation_of(rows), convention))
     sums: dict[Key, Any] = defaultdict(int)
-    for (place, likeness), count in calls.items():
+    for (key, likeness), count in calls.items():
         for quantity, value in costs[likeness]:
-            sums[place, quantity] += value * count
+            sums[key, quantity] += value * count
     for storage, size in zip(storages, nbytes, strict=True):
         sums[storage.role, "role_bytes"] += size
-        if convention.made is None or storage.role in convention.kept:
+        if convention.added_bytes is None or storage.role in convention.roles:
             sums[storage.role, FOOTPRINT] += size
         if storage.born_index >= 0:
-            sums[place_of(operations[storage.born_index], merged), "made_bytes"] += size
+            sums[count_key(operations[storage.born_index], merged), "made_bytes"] += size
     sums["model", "parameters"] = sum(map(numel, shapes))
     return sums
 
 
 def _costs(operation: Operation, convention: Convention) -> Iterable[tuple[str, Any]]:
-    """What an operation costs; of attention also what conventions count less, or a call where one is not known."""
-    if convention.made is not None:
-        yield FOOTPRINT, convention.made(operation)
+    """The costs of an operation; for attention also what conventions count less, or a call for which that is
+    unknown."""
+    if convention.added_bytes is not None:
+        yield FOOTPRINT, convention.added_bytes(operation)
     cost = registry.cost(operation, convention.rules)
     for name in ("model_flop", "other_flop", "read_bytes", "written_bytes"):
         yield name, getattr(cost, name)
@@ -149,8 +150,8 @@ def _costs(operation: Operation, convention: Convention) -> Iterable[tuple[str, 
 
 
 def _cost_key(rows: Sequence[Operation]) -> tuple[Any, ...]:
-    """Equal for operations of one table, or of tables side by side, that differ in nothing that costs: only in where
-    they are. Sizes and attributes are known by the object, as the tracer keeps one for all calls of a signature."""
+    """A key that is equal for operations with equal costs. Sizes and attributes are compared by identity, as the tracer
+    keeps one object for all calls of a signature."""
     first = rows[0]
     sizes = [id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)]
     storages = (*first.reads, *first.writes)
@@ -159,7 +160,7 @@ def _cost_key(rows: Sequence[Operation]) -> tuple[Any, ...]:
 
 
 class _Space:
-    """The ring of polynomials over the atoms that occur in a table's sizes. Sizes come as a value a sample."""
+    """The ring of polynomials over the atoms in a table's sizes. Sizes come as one value a sample."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._form_of = {values: sizes.form(values) for values in columns(sizes.samples)}
@@ -178,7 +179,7 @@ class _Space:
         }
 
     def operation(self, rows: Sequence[Operation]) -> Operation:
-        """The operation of symbolic sizes in place of those of several tables."""
+        """Merges the operations of several tables into one with symbolic sizes."""
         return replace(
             rows[0],
             input_shapes=tuple(map(self.shape, zip(*(row.input_shapes for row in rows), strict=True))),
@@ -187,13 +188,13 @@ class _Space:
         )
 
     def shape(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
-        """The sizes of a tensor."""
+        """The symbolic shape of a tensor."""
         if shapes not in self._elements:
             self._elements[shapes] = tuple(map(self.element, zip(*shapes, strict=True)))
         return self._elements[shapes]  # type: ignore[no-any-return]
 
     def element(self, values: tuple[Any, ...]) -> Any:
-        """A size; a number where it is the same in all samples."""
+        """A symbolic size; a number where all samples agree."""
         if len(set(values)) == 1:
             return values[0]
         if values not in self._elements:

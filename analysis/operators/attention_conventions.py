@@ -1,18 +1,12 @@
-"""Model FLOP of attention by convention, from the rows of a table of operations.
+"""Computes attention's model FLOP by convention from a table of operations: which query-key pairs are counted.
 
-`dense` counts every pair of a query and a key (PaLM's 12·L·H·Q·T, the default everywhere here). `causal` counts pairs
-up to the diagonal. `mask_exact` counts the pairs that the mask keeps. `hardware` counts the tiles that torch's kernel
-for CPUs computes (pytorch at 008ec6b1, aten/src/ATen/native/cpu/FlashAttentionKernel.cpp).
-
-A mask is known by its rule, never read: `is_causal` of the call, or the rule of the calling module (`MASK_RULE`, from
-`measure/model/attention_masks.py`) where the batch has no mask of its own (`MASK_PAIRS`). Where attention runs as
-plain products, the batched products that a module with a rule calls itself are its scores and their use.
-
-Query i and key j count from 0. A causal mask keeps j ≤ i + shift: shift is 0 for torch's `is_causal`, and keys −
-queries where a decoder has earlier keys. A window keeps the last `window` of these keys, the query's own among them.
-
-Not claimed: attention written as plain products outside of such modules (dense in each convention), and `hardware` of
-other kernels, of given masks and of half precision.
+`dense`: all (PaLM's 12·L·H·Q·T, the default). `causal`: those up to the diagonal. `mask_exact`: those that the mask
+keeps. `hardware`: the tiles that torch's CPU kernel computes (pytorch at 008ec6b1,
+native/cpu/FlashAttentionKernel.cpp). A mask is known by its rule, never by its values: the call's `is_causal`, or its
+module's rule (`MASK_RULE`, from `measure/model/attention_masks.py`) unless the batch has its own mask (`MASK_PAIRS`).
+Query i and key j count from 0; a causal mask keeps j ≤ i + shift, a window the last `window` of these keys. Not
+claimed: attention written as plain products outside such modules (always dense), and `hardware` of other kernels, of
+given masks and of half precision.
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from results.records.counts import Operation
 
 CAUSAL, ALL = "causal", "all"
 WINDOW = "window:"
-"""Rules of a mask in words: "causal", "all", "window:4096"."""
+"""Prefix of a windowed mask's rule. The rules: "causal", "all", "window:4096"."""
 
 ON_CPU = "aten._scaled_dot_product_flash_attention_for_cpu"
 
@@ -49,19 +43,19 @@ def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
 
 
 def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:
-    """Counts pairs by a rule in words. Of a window: i + shift - window < j ≤ i + shift.
+    """Counts the pairs that a mask rule keeps. A window keeps i + shift - window < j ≤ i + shift.
 
     >>> pairs_of("window:2", 4, 4)  # 1 + 2 + 2 + 2
     7
     """
     if rule == ALL:
         return queries * keys
-    kept = causal_pairs(queries, keys, shift)
-    return kept if rule == CAUSAL else kept - causal_pairs(queries, keys, shift - int(rule.removeprefix(WINDOW)))
+    causal = causal_pairs(queries, keys, shift)
+    return causal if rule == CAUSAL else causal - causal_pairs(queries, keys, shift - int(rule.removeprefix(WINDOW)))
 
 
 def is_rule(rule: object) -> bool:
-    """Whether this is a rule in words."""
+    """Whether this value is a valid mask rule."""
     if not isinstance(rule, str):
         return False
     width = rule.removeprefix(WINDOW)
@@ -69,8 +63,8 @@ def is_rule(rule: object) -> bool:
 
 
 def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:
-    """Pairs in the tiles of queries × keys that hold a pair of the causal mask: what a kernel computes that leaves out
-    whole tiles alone. Tiles at the edges are smaller.
+    """Pairs in the queries × keys tiles that hold at least one pair of the causal mask: what a kernel computes that can
+    skip only whole tiles. Tiles at the edges are smaller.
 
     >>> tile_pairs(3, 3, (2, 2))  # two tiles of the lower row, of two pairs and one, and one of the upper, of four
     7
@@ -85,7 +79,7 @@ def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -
 
 
 def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
-    """Pairs of one head's queries and keys that the kernel of this call computes; None: its tiles are not known."""
+    """Query-key pairs of one head that the kernel of this call computes; None where its tiles are unknown."""
     is_known = operation.name.removesuffix("_backward") == ON_CPU and BLOCK_PAIRS not in operation.attributes
     if not is_known or operation.input_dtypes[0] not in ("float32", "float64"):
         return None
@@ -96,20 +90,19 @@ def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
 
 CONVENTIONS = ("dense", "causal", "mask_exact", "hardware")
 BY_RULE = ("causal", "mask_exact")
-"""Those that leave pairs out of the dense count, by the rules of masks."""
+"""Conventions that leave pairs out of the dense count by the masks' rules."""
 
 MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
-"""Attributes of a call of attention in a trace: the rule of its module's mask in words, and that
-the batch has a mask of its own."""
+"""Trace attributes of an attention call: its module's mask rule, and whether the batch has a mask of its own."""
 
 BLOCK_PAIRS = "block_pairs"
-"""Attribute of FlexAttention under a block mask, whose pairs are not known (`measure/operations/control_flow.py`)."""
+"""Attribute of FlexAttention under a block mask, whose pairs are unknown (`measure/operations/control_flow.py`)."""
 
 _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *names.ATTENTION_BACKWARD.split()))
 """Operators whose query and key are (…, heads, length, width)."""
 
 _BATCHED = frozenset(("aten.bmm", "aten.baddbmm"))
-"""Products of three dimensions, which scores and their use are where no operator has attention as a whole."""
+"""Batched products, which compute scores and their use where no single operator is the whole attention."""
 
 _MASKS = ("attn_mask", "attn_bias", "bias", "mask")
 
@@ -124,9 +117,9 @@ NO_TILES = "which tiles a kernel computes is known of torch's kernel for CPUs in
 
 @dataclass(frozen=True)
 class AttentionFlop:
-    """By phase ("forward", "backward", "recompute", …) the FLOP that a convention counts less than the dense one.
+    """FLOP that each convention counts less than the dense one, by phase ("forward", "backward", "recompute", …).
 
-    None: not known, and `reasons` (convention → why) has the reason. calls: of attention that were looked at.
+    None: unknown, and `reasons` (convention → why) says why. calls: number of attention calls examined.
     """
 
     causal: Mapping[str, int] | None
@@ -136,7 +129,7 @@ class AttentionFlop:
     hardware: Mapping[str, int] | None = None
 
     def flop(self, convention: str, phase: str, dense: int | None) -> int | None:
-        """A phase's FLOP by a convention, of its dense FLOP. Raises ValueError for a convention that is none."""
+        """A phase's FLOP by a convention, from its dense FLOP. Raises ValueError for an unknown convention."""
         if convention not in CONVENTIONS:
             raise ValueError(f"expected one of {', '.join(CONVENTIONS)}, got {convention!r}")
         if convention == "dense" or dense is None:
@@ -145,13 +138,13 @@ class AttentionFlop:
         return None if less is None else dense - less.get(phase, 0)
 
     def as_row(self, phase: str, dense: int | None) -> dict[str, Any]:
-        """What a row of flop_counts.csv says of its own count: convention → FLOP of a phase, and why one has none."""
+        """What a row of flop_counts.csv stores: convention → FLOP of a phase, and the reason where there is none."""
         others = {name: self.flop(name, phase, dense) for name in (*BY_RULE, "hardware")}
         return {"convention": "dense", **others, "calls": self.calls, "reasons": dict(self.reasons)}
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[str, int | None, Mapping[str, Any]]]) -> AttentionFlop | None:
-        """The inverse of `as_row`, of (phase, dense FLOP, what the row says); None where no row says anything."""
+        """The inverse of `as_row`, from (phase, dense FLOP, stored values); None where no row stores any."""
         counted = [(phase, dense, row) for phase, dense, row in rows if row and dense is not None]
         if not counted:
             return None
@@ -167,7 +160,7 @@ class AttentionFlop:
 
 @dataclass(frozen=True, slots=True)
 class KeptPairs:
-    """Pairs of a query and a key in one call: all, and those of two conventions. None: not known, and why."""
+    """Query-key pairs of one call: all, and those of two conventions. None: unknown, with the reason."""
 
     dense: Size
     causal: Size | None
@@ -176,7 +169,7 @@ class KeptPairs:
     hardware: Size | None = None
 
     def less(self, convention: str, flop: Size) -> Size | None:
-        """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
+        """The part of the call's dense FLOP that a convention leaves out; every pair has the same share."""
         pairs: Size | None = getattr(self, convention)
         if pairs is None:
             return None
@@ -186,8 +179,8 @@ class KeptPairs:
 
 
 def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
-    """Adds up a step's operations; None for a convention that one of the calls does not have. rules: path of a module →
-    the rule of the masks that it makes, for a table whose calls do not say it."""
+    """Sums over a step's operations; None for a convention that any call lacks. rules: module path → the rule of the
+    masks it makes, for a table whose calls do not carry it."""
     less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
     reasons: dict[str, str] = {}
     calls = 0
@@ -210,13 +203,13 @@ def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | N
 
 
 def may_have_mask(operation: Operation) -> bool:
-    """Whether this is attention, or a product that may be one of its own."""
+    """Whether this is attention, or a product that may be part of it."""
     return operation.name in _BATCHED or kind_of(operation.name) == "attention"
 
 
 def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
-    """Counts the pairs of a call that may have a mask; None for a product that is none of attention. rule: of its
-    module's masks, where the call itself does not say it. A gradient's call has the pairs of its forward call."""
+    """Counts the pairs of a call that may have a mask; None for a product outside attention. rule: the mask rule of its
+    module, where the call does not carry it. A gradient's call has the pairs of its forward call."""
     batched, rule = operation.name in _BATCHED, attribute(operation, MASK_RULE, "") or rule
     if batched and not is_rule(rule):
         return None
@@ -239,7 +232,7 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
 
 
 def _rule(operation: Operation, rule: str) -> tuple[str, str]:
-    """(the rule of the mask of a call, or "" and why). rule: of the module's masks; "": it says none."""
+    """(mask rule of a call, or "" and the reason). rule: of the module's masks, or ""."""
     if BLOCK_PAIRS in operation.attributes:
         return "", UNKNOWN_BLOCKS
     if operation.name in _BATCHED:
@@ -257,10 +250,10 @@ def _rule(operation: Operation, rule: str) -> tuple[str, str]:
 
 
 def attention_sizes(operation: Operation) -> tuple[Size, ...]:
-    """(queries, keys) of a call; empty where its form does not say them.
+    """(queries, keys) of a call; empty where its shapes do not show them.
 
-    Of a batched product the length that two of its three sizes have. Scores are (length × width) by (width × length),
-    and every other product of attention and of its gradients has the same three sizes in another order.
+    For a batched product, the length is what two of its three sizes share: scores are (length × width) by (width ×
+    length), and every other product of attention and its gradients has the same three sizes in another order.
     """
     if operation.name in _WITH_HEADS:
         return tuple(shape(operation, name)[-2] for name in ("query", "key"))

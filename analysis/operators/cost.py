@@ -1,12 +1,8 @@
-"""What an operation costs: arithmetic and bytes, as a value that adds up.
+"""Defines the cost of an operation (FLOP and bytes), and reads what a cost formula needs from an `Operation` record.
 
-Sizes are ints, or sympy expressions where a model is derived as a formula. A Cost knows neither time nor device, and
-its bytes are those of unfused operations: every input read once, every output written once.
-
-How a reader asks an Operation for what it needs: shapes by argument name, attributes, element counts.
-
-Raises ValueError, naming the operation and its index, where the record lacks what a formula needs: a count that
-guesses is worse than none. Knows nothing of what an operation is or costs.
+`Cost` is a value that adds up. Its sizes are ints, or sympy expressions where a model is derived as a formula; its
+bytes are those of unfused operations. The functions read shapes by argument name, attributes and element counts, and
+raise ValueError, naming the operation and its index, where the record lacks one. They know no operation's formula.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from typing import Any
 from results.records.counts import Operation
 
 Size = Any
-"""An int, or a sympy expression. Formulas only add, multiply and divide exactly, so that either will do."""
+"""An int or a sympy expression: formulas only add, multiply and divide exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +70,24 @@ ZERO = Cost()
 Sizes = tuple[Any, ...]
 
 NEEDS = "needs_gradient"
-"""The attribute of a gradient's call that lists the inputs of its forward call that need one, where the trace knows."""
+"""Attribute of a gradient's call that lists the inputs of its forward call that need a gradient, where known."""
 
 STORED = "stored_values"
-"""The attribute of a call with sparse tensors: name of each → how many values it stores."""
+"""Attribute of a call with sparse tensors: tensor name → number of values stored."""
 
 
 def has(operation: Operation, argument: str) -> bool:
-    """Whether this tensor was passed (a None tensor is absent)."""
+    """Whether this tensor argument was passed; a None tensor was not."""
     return argument in operation.input_names
 
 
 def has_any(operation: Operation, *arguments: str) -> bool:
-    """Whether one of these tensors was passed."""
+    """Whether any of these tensor arguments was passed."""
     return any(argument in operation.input_names for argument in arguments)
 
 
 def shape(operation: Operation, *arguments: str) -> Sizes:
-    """The shape of an input tensor by its schema argument; of several names the first that was passed.
+    """The shape of an input tensor by argument name; of several names, the first that was passed.
 
     Tensors in a list are "NAME[i]". Raises ValueError if none of them was passed.
     """
@@ -114,7 +110,7 @@ def shapes_in(operation: Operation, argument: str) -> list[Sizes]:
 
 
 def output(operation: Operation, position: int = 0) -> Sizes:
-    """The shape of an output; of an operation that returns nothing, of its first input, which it writes."""
+    """The shape of an output; for an operation that returns nothing, of the first input, which it writes."""
     if operation.output_shapes:
         return tuple(operation.output_shapes[position])
     return first(operation)
@@ -133,34 +129,34 @@ def numel(sizes: Sizes) -> Size:
 
 
 def attribute(operation: Operation, name: str, default: Any = None) -> Any:
-    """An argument that is no tensor; `default` where it is absent or None."""
+    """A non-tensor argument; `default` where it is absent or None."""
     value = operation.attributes.get(name)
     return default if value is None else value
 
 
 def needed(operation: Operation, name: str) -> Any:
-    """An argument that is no tensor and that a formula cannot do without. Raises ValueError if it is absent."""
+    """A required non-tensor argument. Raises ValueError if it is absent."""
     value = operation.attributes.get(name)
     if value is None:
         raise ValueError(f"{operation.name} at index {operation.index}: expected the attribute {name}")
     return value
 
 
-def asked(operation: Operation, *arguments: str) -> tuple[bool, ...]:
-    """Which of these inputs of the forward call need a gradient; all where that is not known."""
+def needs_gradient(operation: Operation, *arguments: str) -> tuple[bool, ...]:
+    """Which of these inputs of the forward call need a gradient; all where unknown."""
     needs = operation.attributes.get(NEEDS, arguments)
     return tuple(argument in needs for argument in arguments)
 
 
 def output_mask(operation: Operation, size: int = 3) -> tuple[bool, ...]:
-    """Which gradients were asked for; all where the operation has no mask."""
+    """Which gradients the call computes; all where it has no mask."""
     return tuple(bool(is_needed) for is_needed in attribute(operation, "output_mask", [True] * size))
 
 
 def computes(operation: Operation) -> bool:
-    """Whether floating or complex numbers are involved; arithmetic on integers and bools is not FLOP.
+    """Whether floating or complex numbers are involved: arithmetic on integers and bools is not FLOP.
 
-    An operation without dtypes (a record made by hand) computes.
+    An operation without dtypes (a hand-written record) counts as computing.
     """
     known = (*operation.input_dtypes, *operation.output_dtypes)
     return not known or any(dtype.startswith(("float", "bfloat", "complex")) for dtype in known)

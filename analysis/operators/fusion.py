@@ -1,21 +1,11 @@
-"""Which operations of a step could run as one kernel, and what bytes that kernel would move.
+"""Groups a step's operations into kernels that ideal fusion could run, and counts the bytes each kernel would move.
 
-Ideal fusion (`fused`), of sizes that are numbers: every product begins a group. Any other operation joins, as its
-epilogue, the group that made the largest of the tensors it reads, the latest made of equal ones, if that ran in the
-same phase; without one it begins a group (an optimizer's update, the loss). Groups without a product that meet in one
-operation become one. An operation stays out of a group that would then have to run both before and after another:
-squeeze-and-excitation scales an image by what its own average gave. Views belong to nobody. A group reads each storage
-that was made outside of it once, and writes once each that another group reads later or that outlives the step. Of a
-storage count the tensors that are used, and not more than it holds.
-
-Chains of pointwise operations (`fuse_pointwise`), whose sizes may be symbols: operations of `POINTWISE` kinds that
-follow each other with nothing but views between, in one phase, each reading what another of the chain made, become one
-that reads its inputs once and writes its outputs once. FLOP are unchanged; what only the chain reads is not written.
-
-Not claimed: that a compiler does this, or that a kernel could (a batch normalisation in training needs its whole input
-before its first output). Nor is it a lower bound: caches keep tensors from kernel to kernel, attention may join two
-products, recomputing may replace reading. A storage is followed whole: a group that writes a slice of one and reads
-another slice is taken to read what it wrote.
+`fused` (numeric sizes) gives (group, bytes) of each operation. A product starts a group. Any other operation joins the
+group of the same phase that made its largest input, or else starts one; groups without a product that meet in one
+operation merge; none joins a group that would then run both before and after another. Views belong to no group. Each
+outside storage is read once, and only what is read later or outlives the step is written, once. `fuse_pointwise`
+(symbolic sizes too) merges chains of pointwise operations; FLOP stay. Not claimed: that a compiler fuses so, or that
+the bytes are a lower bound: caches keep tensors, and attention may join two products.
 """
 
 from collections import defaultdict
@@ -36,19 +26,19 @@ Chain = tuple[int, ...]
 
 
 def with_fused(rules: Rules = TABLE) -> Rules:
-    """A table that understands fused chains, too."""
+    """A rule table that also has a rule for fused chains."""
     counted = Rule("elementwise", "counted", lambda operation: Cost(other_flop=needed(operation, "other_flop")))
     return {**rules, FUSED: counted}
 
 
 def understand_fused() -> None:
-    """Let the default table of rules understand fused chains, in this process."""
+    """Add the rule for fused chains to the default table, in this process."""
     add_rule(FUSED, with_fused()[FUSED])
 
 
 def fuse_pointwise(table: StepTable, rules: Rules = TABLE) -> StepTable:
-    """The table with every chain of two or more in the place of its last operation, to be costed with
-    `with_fused(rules)`."""
+    """The table with every chain of two or more merged at the position of its last operation; use `with_fused(rules)`
+    to cost it."""
     into: dict[int, Chain] = {}
     for run in _runs(table.operations, rules):
         for members in _chains(table.operations, run, rules):
@@ -69,7 +59,7 @@ def _is_view(operation: Operation, rules: Rules) -> bool:
 
 
 def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
-    """Positions of pointwise operations that nothing but views separates, phase by phase, those views with them."""
+    """Positions of pointwise operations of one phase that only views separate, with those views."""
     runs: list[list[int]] = [[]]
     for position, operation in enumerate(operations):
         joins = _is_view(operation, rules) or kind_of(operation.name, rules) in POINTWISE
@@ -81,22 +71,22 @@ def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
 
 
 def _chains(operations: Sequence[Operation], run: Sequence[int], rules: Rules) -> list[Chain]:
-    """The parts of a run that hang together by what they make, from a pointwise operation to a pointwise one; those of
-    one such operation are left out."""
+    """Connected parts of a run, each from a pointwise operation to a pointwise one; parts with a single one are left
+    out."""
     part = _parts(operations, run)
     chains = []
     for leader in sorted(set(part.values())):
         members = [position for position in run if part[position] == leader]
-        work = [position for position in members if not _is_view(operations[position], rules)]
-        if len(work) > 1:
-            chain = tuple(position for position in members if work[0] <= position <= work[-1])
+        pointwise = [position for position in members if not _is_view(operations[position], rules)]
+        if len(pointwise) > 1:
+            chain = tuple(position for position in members if pointwise[0] <= position <= pointwise[-1])
             if not _crossed(operations, chain, run):
                 chains.append(chain)
     return chains
 
 
 def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, int]:
-    """Position → the part of the run that it is in: it reads or writes what another one of that part wrote."""
+    """Position → its connected part of the run: an operation joins the part whose storages it reads or writes."""
     part = {position: position for position in run}
     writer: dict[int, int] = {}
     for position in run:
@@ -110,18 +100,18 @@ def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, 
 
 
 def _crossed(operations: Sequence[Operation], chain: Chain, run: Sequence[int]) -> bool:
-    """Whether the order counts between a chain, which runs where its last operation did, and others on its way: one
-    writes what the chain reads, or reads what the chain writes."""
+    """Whether moving the chain to its last operation would reorder a dependency: an operation in between writes what
+    the chain reads, or reads what it writes."""
     members = set(chain)
     others = [operations[position] for position in run if chain[0] < position < chain[-1] and position not in members]
-    changed = {storage for other in others for storage in other.writes}
-    looked_at = {storage for other in others for storage in other.reads}
+    written = {storage for other in others for storage in other.writes}
+    read = {storage for other in others for storage in other.reads}
     own = [operations[position] for position in chain]
-    return any(changed & {*member.reads, *member.writes} or looked_at & set(member.writes) for member in own)
+    return any(written & {*member.reads, *member.writes} or read & set(member.writes) for member in own)
 
 
 def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
-    """One operation for a chain."""
+    """Build the operation that stands for a chain."""
     members = [table.operations[position] for position in chain if not _is_view(table.operations[position], rules)]
     # storages that others read after the chain began, or that outlive the step
     wanted = {storage.id for storage in table.storages if storage.died_index is None}
@@ -140,7 +130,7 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
         members[-1],
         name=FUSED,
         kind="elementwise",
-        input_names=tuple(f"inputs[{place}]" for place in range(len(arriving))),
+        input_names=tuple(f"inputs[{index}]" for index in range(len(arriving))),
         input_shapes=tuple(form[0] for _, form in arriving),
         input_dtypes=tuple(form[1] for _, form in arriving),
         output_shapes=tuple(form[0] for _, form in leaving),
@@ -152,7 +142,7 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
 
 
 def _unique_pieces(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tuple[int, Form]]:
-    """(storage, form) of what is moved: a tensor once, and nothing more of a storage that is moved whole."""
+    """(storage, form) of what is moved: each tensor once, and no part of a storage that is moved whole."""
     whole = {storage: form for storage, form, size in pieces if storage in room and size == room[storage]}
     return list(dict.fromkeys((storage, whole.get(storage, form)) for storage, form, _ in pieces))
 
@@ -161,11 +151,11 @@ Sizes = dict[Form, int]
 
 
 def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[tuple[int | None, int]]:
-    """(group, bytes) of each operation: the index of the operation that leads its group, or None for a view; and what
-    the group moves, on the one that leads, 0 on the others.
+    """(group, bytes) of each operation: the index of the operation that leads its group (None for a view), and the
+    bytes that the group moves, on its leader (0 on the others).
 
-    Operations are those of one trace, in order, with sizes that are numbers. Takes time in proportion to the tensors
-    they name. Raises ValueError for an operation that does not say its storages.
+    Operations are those of one trace, in order, with numeric sizes. Takes time linear in their tensors. Raises
+    ValueError for an operation without storages.
     """
     room = {storage.id: storage.nbytes for storage in storages}
     outliving = {storage.id for storage in storages if storage.died_index is None}
@@ -175,7 +165,7 @@ def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[
 
 
 def group(operations: Sequence[Operation], room: dict[int, int | None]) -> list[int | None]:
-    """The position of the operation that leads the group of each; None for a view. room: storage → its bytes."""
+    """The position of each operation's group leader; None for a view. room: storage → its bytes."""
     joining = _Groups(room)
     for position, operation in enumerate(operations):
         if _is_view(operation, TABLE):
@@ -190,7 +180,7 @@ def group(operations: Sequence[Operation], room: dict[int, int | None]) -> list[
 
 
 class _Groups:
-    """Groups as they grow. They run in the order of their leaders: whatever one reads, an earlier one made."""
+    """Groups under construction. They run in the order of their leaders: what a group reads, an earlier one made."""
 
     def __init__(self, room: dict[int, int | None]) -> None:
         self._room = room
@@ -208,7 +198,7 @@ class _Groups:
         return position
 
     def add(self, position: int, operation: Operation) -> None:
-        """Put one operation into a group, or begin one."""
+        """Put an operation into a group, or start one."""
         pieces = reads(operation)
         sources = [
             (_held(size, self._room.get(storage)), self._maker[storage])
@@ -234,7 +224,7 @@ class _Groups:
             self._readers.pop(storage, None)
 
     def _host(self, phase: str, sources: list[tuple[int, int]], needed: set[int]) -> int | None:
-        """The group to join; groups that can run with it become part of it. None: there is none."""
+        """The group to join, merged with the groups that can run with it; None where there is none."""
         here = [(size, maker) for size, maker in sources if self._phase[self.leader(maker)] == phase]
         if not here:
             return None
@@ -252,7 +242,7 @@ class _Groups:
         return host
 
     def _may_join(self, late: int, early: int) -> bool:
-        """Whether a later group without a product could have begun as early as this one."""
+        """Whether a later group without a product could have started as early as this one."""
         free = late not in self._products and self._after[late] < early
         return free and self._phase[late] == self._phase[early]
 
@@ -262,7 +252,7 @@ class _Groups:
 
 
 def _held(size: int, room: int | None) -> int:
-    """Bytes of a tensor that are there: an expanded one has more elements than its storage."""
+    """Bytes of a tensor that exist in memory: an expanded tensor has more elements than its storage."""
     return size if room is None else min(size, room)
 
 

@@ -1,12 +1,9 @@
-"""Operation names by what they do, as literal lists that `analysis/operators/registry.py` gives a kind, a bucket and a
-reader; and tables of scalar operations per element (PER_OUTPUT, PER_INPUT, FOREACH).
+"""Lists operation names by what they do, for `analysis/operators/registry.py` to give each a kind, bucket and reader.
 
-ATen names are without "aten."; in-place forms ("add_") need no entry of their own. Names that only one device or one
-PyTorch version has are listed with the others.
-
-Constants per element follow the convention of `analysis/operators/products.py` and PyTorch's decomposition into
-elementary operations: one addition, multiplication, division, comparison, maximum, negation, exp, log, tanh, … is 1,
-choosing is 0. Operations whose count depends on an argument (alpha, kernel size, …) have a reader.
+Names are ATen's without "aten."; in-place forms ("add_") need no entry. Names of one device or one PyTorch version are
+listed with the others. PER_OUTPUT, PER_INPUT and FOREACH hold scalar operations per element by the convention of
+`analysis/operators/products.py`: an addition, multiplication, comparison, negation, exp, log, tanh, … is 1, choosing is
+0. Operations whose count depends on an argument (alpha, kernel size, …) have a reader instead.
 """
 
 KINDS = (
@@ -131,7 +128,7 @@ INVERSE = "linalg_inv_ex inverse linalg_inv cholesky_inverse"
 TRIANGULAR = "linalg_solve_triangular triangular_solve"
 SUBSTITUTIONS = "linalg_lu_solve cholesky_solve _cholesky_solve_helper linalg_ldl_solve"
 ITERATIVE = "is no product, and how much it calculates depends on values"
-"""Why eigenvalues and their like have no rule; they have no model FLOP."""
+"""Why eigenvalues and similar operations have no rule; they have no model FLOP."""
 UNSUPPORTED = {
     ITERATIVE: """
         _linalg_eigh linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals _linalg_eigvals _linalg_svd linalg_svd
@@ -155,7 +152,7 @@ UNSUPPORTED = {
         _test_optional_floatlist _test_optional_intlist _test_parallel_materialize _test_warn_in_autograd
     """,
 }
-"""Why operations have no rule, each in words that follow its name."""
+"""Reason, worded to follow an operation's name → the names without a rule for that reason."""
 BAGS = """
     _embedding_bag _embedding_bag_forward_only embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
     _embedding_bag_sparse_backward

@@ -1,9 +1,9 @@
-"""What is no product, from an Operation: per element, normalisation, softmax, losses, optimizers, transforms, algebra.
+"""Counts operations that are no product: per element, normalisation, softmax, losses, optimizers, transforms, algebra.
 
-All of it is other FLOP, by the convention of `analysis/operators/products.py`. Constants are derived beside them, for
-the arithmetic as PyTorch decomposes it into elementary operations; a fused kernel may need fewer. Integers and bools
-cost nothing. Which name has which function, and what has a constant per element, is in
-`analysis/operators/registry.py`.
+Each function takes an `Operation` and returns its `Cost`, all of it other FLOP by the convention of
+`analysis/operators/products.py`. Constants are derived in each docstring for PyTorch's decomposition into elementary
+operations; a fused kernel may need fewer. Integers and bools cost nothing. `analysis/operators/registry.py` says which
+name has which function.
 """
 
 import math
@@ -33,31 +33,33 @@ from results.records.counts import Operation
 
 
 def added_outer_product(operation: Operation) -> Cost:
-    """addr: elementwise as `outer` is, for nothing is summed: a multiplication, and what `addmm` does beside."""
+    """addr: elementwise like `outer`, since nothing is summed: a multiplication, and the scaling of `addmm`."""
     beta, alpha = attribute(operation, "beta", 1), attribute(operation, "alpha", 1)
     return scalars(numel(output(operation)) * (1 + (beta != 0) + (beta not in (0, 1)) + (alpha != 1)))
 
 
 def free(_operation: Operation) -> Cost:
-    """No arithmetic, on purpose."""
+    """No arithmetic, by convention."""
     return ZERO
 
 
-def per_output(each: int, operation: Operation) -> Cost:
-    """`each` operations for every element of the first output."""
-    return scalars(each * numel(output(operation))) if computes(operation) else ZERO
+def per_output(flop_per_element: int, operation: Operation) -> Cost:
+    """`flop_per_element` operations for every element of the first output."""
+    return scalars(flop_per_element * numel(output(operation))) if computes(operation) else ZERO
 
 
-def per_input(each: int, operation: Operation) -> Cost:
-    """`each` operations for every element of the first input, or of all tensors of it if it is a list."""
+def per_input(flop_per_element: int, operation: Operation) -> Cost:
+    """`flop_per_element` operations for every element of the first input, or of all its tensors if it is a list."""
     if not computes(operation):
         return ZERO
-    return scalars(each * (_listed(operation) if "[" in operation.input_names[0] else numel(first(operation))))
+    return scalars(
+        flop_per_element * (_listed(operation) if "[" in operation.input_names[0] else numel(first(operation)))
+    )
 
 
-def per_list(each: int, operation: Operation) -> Cost:
-    """`each` operations for every element of every tensor of the list `self`, or of the only list there is."""
-    return scalars(each * _listed(operation)) if computes(operation) else ZERO
+def per_list(flop_per_element: int, operation: Operation) -> Cost:
+    """`flop_per_element` operations for every element of every tensor of the list `self`, or of the only list."""
+    return scalars(flop_per_element * _listed(operation)) if computes(operation) else ZERO
 
 
 def _listed(operation: Operation) -> Size:
@@ -69,14 +71,14 @@ def _listed(operation: Operation) -> Size:
 
 def scaled_sum(operation: Operation) -> Cost:
     """add, sub, rsub, index_add, _foreach_add, …: an addition, and a multiplication where alpha is not 1."""
-    each = 1 + int(attribute(operation, "alpha", 1) != 1)
-    return (per_list if operation.name.startswith("aten._foreach_") else per_output)(each, operation)
+    flop_per_element = 1 + int(attribute(operation, "alpha", 1) != 1)
+    return (per_list if operation.name.startswith("aten._foreach_") else per_output)(flop_per_element, operation)
 
 
 def scaled_product_sum(operation: Operation) -> Cost:
     """addcmul, addcdiv: a product or quotient, an addition, and a multiplication where the factor is not 1."""
-    each = 2 + int("scalars" in operation.attributes or attribute(operation, "value", 1) != 1)
-    return (per_list if operation.name.startswith("aten._foreach_") else per_output)(each, operation)
+    flop_per_element = 2 + int("scalars" in operation.attributes or attribute(operation, "value", 1) != 1)
+    return (per_list if operation.name.startswith("aten._foreach_") else per_output)(flop_per_element, operation)
 
 
 def gelu(erf: int, tanh: int, operation: Operation) -> Cost:
@@ -101,10 +103,10 @@ def maximum(operation: Operation) -> Cost:
     return per_output(1, operation) if has(operation, "other") else per_input(1, operation)
 
 
-def reduction(each: int, each_output: int, operation: Operation) -> Cost:
-    """`each` for every input element; for each output element a division (mean), a root (std, vector norms), or a
-    logarithm and a sum (logsumexp)."""
-    return per_input(each, operation) + per_output(each_output, operation)
+def reduction(flop_per_input: int, flop_per_output: int, operation: Operation) -> Cost:
+    """`flop_per_input` for every input element; for each output element a division (mean), a root (std, vector norms),
+    or a logarithm and a sum (logsumexp)."""
+    return per_input(flop_per_input, operation) + per_output(flop_per_output, operation)
 
 
 def accumulated(operation: Operation) -> Cost:
@@ -123,9 +125,9 @@ def bags(operation: Operation) -> Cost:
 
 
 def batch_norm(operation: Operation) -> Cost:
-    """Every backend's. Training: variance 4N, mean N, x - mean N, · rstd N, + eps, rsqrt and ÷ n 3C. Evaluation: the
-    mean and variance are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each where they are tracked.
-    `training` says which; two operations have it in their name."""
+    """Batch normalisation of every backend. Training: variance 4N, mean N, x - mean N, · rstd N, + eps, rsqrt and ÷ n
+    3C. Evaluation: the mean and variance are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each
+    where they are tracked. `training` says which; two operations have it in their name."""
     form = shape(operation, "input")
     size, channels, affine = numel(form), form[1], has(operation, "weight")
     training = bool(attribute(operation, "training", operation.name == "aten._batch_norm_with_update"))
@@ -135,9 +137,9 @@ def batch_norm(operation: Operation) -> Cost:
 
 
 def batch_norm_backward(operation: Operation) -> Cost:
-    """Every backend's; cuDNN's and MIOpen's always train and compute all gradients. Training: sums of g and g·(x -
-    mean) 4N, which are the bias's and weight's gradient too; the gradient of the input 5N; 6C for factors of a channel.
-    Evaluation: input N + 2C; weight and bias 4N + 2C."""
+    """Gradients of every backend's batch normalisation; cuDNN's and MIOpen's always train and compute all. Training:
+    sums of g and g·(x - mean) 4N, which are also the bias's and weight's gradients; the gradient of the input 5N; 6C
+    for factors of a channel. Evaluation: input N + 2C; weight and bias 4N + 2C."""
     form = shape(operation, "input")
     size, channels = numel(form), form[1]
     grad_input, grad_weight, grad_bias = output_mask(operation)
@@ -245,8 +247,8 @@ def nll_loss_backward(operation: Operation) -> Cost:
 
 
 def cross_entropy(operation: Operation) -> Cost:
-    """cross_entropy_loss kept whole (inference mode): log_softmax and nll_loss; classes are dimension 1, or the only
-    one."""
+    """cross_entropy_loss as one operation (inference mode): log_softmax and nll_loss; classes are dimension 1, or the
+    only dimension."""
     form = shape(operation, "self")
     rows = _along(form, 1 if len(form) > 1 else 0)
     return scalars(5 * numel(form) + rows + 3 * rows + 1)
@@ -272,20 +274,21 @@ def sgd(operation: Operation) -> Cost:
     """_fused_sgd_: w -= lr·g 2. weight_decay 2; momentum m·b + g 2 (3 with dampening; the first step copies); nesterov
     2; maximize 1; a gradient scale 1."""
     settings = operation.attributes
-    each = 2 + _common(operation)
+    flop_per_element = 2 + _common(operation)
     if settings.get("momentum") and not settings.get("is_first_step"):
-        each += 3 if settings.get("dampening") else 2
+        flop_per_element += 3 if settings.get("dampening") else 2
     if settings.get("nesterov"):
-        each += 2
-    return scalars(_listed(operation) * (each + (2 if settings.get("weight_decay") else 0)))
+        flop_per_element += 2
+    return scalars(_listed(operation) * (flop_per_element + (2 if settings.get("weight_decay") else 0)))
 
 
 def adam(decay: int, operation: Operation) -> Cost:
     """_fused_adam_: first moment lerp 3, second β·v + (1 - β)·g·g 4, √v ÷ c + eps 3, w -= s·m ÷ that 3: 13.
-    weight_decay 2, decoupled (AdamW) 1; amsgrad 1; maximize 1; a gradient scale 1. decay: of a weight decay."""
+    weight_decay 2, decoupled (AdamW) 1; amsgrad 1; maximize 1; a gradient scale 1. decay: operations of a weight
+    decay."""
     settings = operation.attributes
-    each = 13 + _common(operation) + int(bool(settings.get("amsgrad")))
-    return scalars(_listed(operation) * (each + (decay if settings.get("weight_decay") else 0)))
+    flop_per_element = 13 + _common(operation) + int(bool(settings.get("amsgrad")))
+    return scalars(_listed(operation) * (flop_per_element + (decay if settings.get("weight_decay") else 0)))
 
 
 def adagrad(operation: Operation) -> Cost:

@@ -1,25 +1,11 @@
-"""Shape functions: sizes in, Cost out. The only place where 2·m·n·k is written.
+"""Shape functions: take the sizes of a product, return its `Cost`. The only place where 2·m·n·k is written.
 
-Convention, used everywhere in `analysis/`:
-
-* *model_flop* counts convolutions and matrix products; one multiply-add is 2. Taps on zero padding count, causal
-  attention counts dense, sparsity is not seen.
-* *other_flop* counts scalar arithmetic: each addition, multiplication, division, comparison, maximum, negation, exp,
-  log, erf, tanh, sqrt and rsqrt is 1. A sum, mean or maximum over n elements is n. Choosing (where, masks), copying,
-  rounding the dtype and arithmetic on integers are 0.
-* Sizes are ints or sympy expressions. Where a count needs a decision that an expression cannot answer, the docstring
-  says what is taken.
-
-Nothing here knows an operation's name, a dtype or a byte: readers (`read_products.py`) take sizes from
-operations, `analysis/operators/traffic.py` counts bytes, `analysis/operators/nonproducts.py` holds what is no product.
-What a kernel really executes (recomputation, Winograd, padding to tiles) is not claimed, but for
-`attention_backward_executed`.
-
-Shape functions of recurrent networks: LSTM, GRU and plain RNN, of any depth, in one or two directions.
-
-Every weight matrix of a recurrent network meets every token once, so its products are tokens × (sum of the matrices'
-elements), whatever the order of the work. Not claimed: what
-a library pads, or that it multiplies a zero initial state (it does, and that counts).
+Convention of `analysis/`: *model_flop* counts convolutions and matrix products, a multiply-add as 2, zero padding
+included, causal attention dense, sparsity ignored. *other_flop* counts scalar arithmetic: an addition, multiplication,
+division, comparison, negation, exp, log, erf, tanh, sqrt or rsqrt is 1; a sum, mean or maximum over n elements is n;
+choosing, copying, casting and integers are 0. Sizes are ints or sympy expressions. A recurrent network's products are
+tokens × (elements of its weight matrices), in any order. What a kernel executes beyond that (recomputation, Winograd,
+padding to tiles) is not claimed, except in `attention_backward_executed`.
 """
 
 from collections.abc import Sequence
@@ -43,7 +29,7 @@ def scalars(count: Size) -> Cost:
 
 
 def exact_ratio(numerator: Size, denominator: Size) -> Size:
-    """numerator ÷ denominator where the first is a multiple of the second; 0 where both are (an empty tensor)."""
+    """numerator ÷ denominator, where that is exact; 0 where both are 0 (an empty tensor)."""
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator if denominator else 0
     return numerator / denominator
@@ -91,8 +77,8 @@ def addmm(m: Size, n: Size, k: Size, batch: Size = 1, alpha: Any = 1, beta: Any 
 
     beta = 0 leaves C out, addition and all.
     """
-    each = int(beta != 0) + int(beta not in (0, 1)) + int(alpha != 1)
-    return matmul(m, n, k, batch) + scalars(batch * m * n * each)
+    flop_per_element = int(beta != 0) + int(beta not in (0, 1)) + int(alpha != 1)
+    return matmul(m, n, k, batch) + scalars(batch * m * n * flop_per_element)
 
 
 def linear(rows: Size, in_features: Size, out_features: Size, bias: bool = False) -> Cost:
@@ -101,7 +87,7 @@ def linear(rows: Size, in_features: Size, out_features: Size, bias: bool = False
 
 
 def linear_backward(rows: Size, in_features: Size, out_features: Size, output_mask: Sequence[bool]) -> Cost:
-    """Gradients of (input, weight, bias) of `linear`, those that the mask asks for."""
+    """The gradients of (input, weight, bias) of `linear` that the mask selects."""
     grad_input, grad_weight, grad_bias = output_mask
     products = matmul(rows, out_features, in_features) * (int(grad_input) + int(grad_weight))
     return products + scalars(rows * out_features * int(grad_bias))
@@ -121,10 +107,10 @@ def attention(rows: Size, keys: Size, qk_dim: Size, v_dim: Size, masked: bool = 
 def attention_backward(
     rows: Size, keys: Size, qk_dim: Size, v_dim: Size, mask: Sequence[bool] = (True, True, True, False)
 ) -> Cost:
-    """Gradients of `attention`; with all of query, key and value asked for, 2 × the products of the forward pass.
+    """Gradients of `attention`: 2 × the products of the forward pass for query, key and value together.
 
-    mask: which of (query, key, value, bias) need a gradient. dP = dO Vᵀ serves query, key and bias; dV = Pᵀ dO,
-    dQ = dS K, dK = dSᵀ Q. Other FLOP for each score: softmax 4, scale 1. Recomputed scores are not model FLOP.
+    mask: which of (query, key, value, bias) need a gradient. dP = dO Vᵀ serves query, key and bias; dV = Pᵀ dO, dQ = dS
+    K, dK = dSᵀ Q. Other FLOP for each score: softmax 4, scale 1. Recomputed scores are not model FLOP.
     """
     query, key, value, bias = (*mask, False)[:4]
     scores = rows * keys
@@ -166,9 +152,8 @@ def deformable_convolution(out_numel: Size, weight_shape: Shape, sampled: Size, 
 def deformable_convolution_backward(
     grad_out_numel: Size, weight_shape: Shape, sampled: Size, mask: bool, output_mask: Sequence[bool]
 ) -> Cost:
-    """Gradients of a deformable convolution: of the sampled taps, which pass theirs to 4 pixels (a multiply-add each:
-    8), to 2 coordinates (8 each) and to the mask (8); of weight and bias. output_mask: which of the three are needed.
-    """
+    """Gradients of a deformable convolution. Each sampled tap passes its gradient to 4 pixels (a multiply-add each: 8),
+    to 2 coordinates (8 each) and to the mask (8). output_mask: which of the taps, weight and bias need a gradient."""
     products = convolution_backward(convolution(grad_out_numel, weight_shape), grad_out_numel, output_mask)
     return products + scalars(sampled * (24 + 8 * int(mask)))
 
@@ -184,8 +169,8 @@ SIGMOID, TANH = 4, 1  # as in `analysis/operators/registry.py`; derivatives take
 
 @dataclass(frozen=True)
 class RecurrentCell:
-    """A kind of cell. gates: blocks of rows in its matrices. forward, backward: scalar operations for one element of
-    one hidden state, products and biases left out."""
+    """A kind of recurrent cell. gates: blocks of rows in its matrices. forward, backward: scalar operations per element
+    of one hidden state, without products and biases."""
 
     gates: int
     forward: int
@@ -207,10 +192,10 @@ CELLS = {
 
 @dataclass(frozen=True)
 class Network:
-    """What a stack of recurrent layers multiplies.
+    """Sizes of a stack of recurrent layers.
 
-    cell: a key of CELLS. hidden_size: width of one cell's gates. cells: layers × directions.
-    matrices: elements of all weight matrices together; input_matrices: of those that meet the network's own input.
+    cell: a key of CELLS. hidden_size: width of one cell's gates. cells: layers × directions. matrices: elements of all
+    weight matrices together; input_matrices: of those that meet the network's own input.
     """
 
     cell: str
@@ -230,10 +215,10 @@ def network(
     projection: Size = 0,
     bias: bool = True,
 ) -> Network:
-    """The network that torch.nn.LSTM, GRU or RNN build from these sizes.
+    """The network that torch.nn.LSTM, GRU or RNN builds from these sizes.
 
-    Matrices of one cell: gates · hidden × (its input), gates · hidden × (its state), and with a projection
-    projection × hidden. The input of a later layer is the state of all directions of the one before it.
+    Matrices of one cell: gates · hidden × (its input), gates · hidden × (its state), and with a projection projection ×
+    hidden. The input of a later layer is the state of all directions of the layer before it.
     """
     rows = CELLS[cell].gates * hidden_size
     state = projection if projection != 0 else hidden_size
@@ -252,7 +237,7 @@ def recurrent(tokens: Size, net: Network) -> Cost:
 
 
 def recurrent_cells(states: Size, net: Network) -> Cost:
-    """The scalar work alone, for `states` hidden states: what is left when products are operations of their own."""
+    """Scalar arithmetic only, for `states` hidden states: what remains when products are operations of their own."""
     cell = CELLS[net.cell]
     return scalars(states * net.hidden_size * (cell.forward + (2 * cell.gates if net.bias else 0)))
 
@@ -268,9 +253,9 @@ def recurrent_backward(
     """Backward pass: 2 × the products of the forward pass if input, weights and initial states need gradients.
 
     Without grad_input the gradient of the network's own input is left out. unasked_states: elements of initial states
-    that need no gradient, such as zeros; those of other states are always needed. Beside the cells' scalar work, each
-    state's gradient is the sum of two: from the output and from the next step. frozen: elements of the weight matrices
-    that need no gradient though others do.
+    that need no gradient, such as zeros; those of other states are always needed. Besides the cells' scalar arithmetic,
+    each state's gradient is a sum of two: from the output and from the next step. frozen: elements of the weight
+    matrices that need no gradient though others do.
     """
     states = tokens * net.cells
     elements = net.matrices - (0 if grad_input else net.input_matrices) + (net.matrices - frozen if grad_weight else 0)
@@ -283,7 +268,7 @@ def recurrent_backward(
 
 
 def recurrent_cells_backward(states: Size, net: Network, grad_bias: bool = True) -> Cost:
-    """The scalar work alone of the backward pass; the gradients of a gate's two biases are one sum."""
+    """Scalar arithmetic of the backward pass only; the gradients of a gate's two biases are one sum."""
     cell = CELLS[net.cell]
     sums = cell.gates if net.bias and grad_bias else 0
     return scalars(states * net.hidden_size * (cell.backward + sums))

@@ -1,9 +1,8 @@
-"""Readers of convolutions, matrix products, attention and recurrent layers: Operation → the sizes a formula takes.
+"""Readers of convolutions, matrix products, attention and recurrent layers: take an Operation, return its `Cost`.
 
-A reader knows argument names and layouts of one family of ATen operations and calls a shape function of
-`analysis/operators/products.py`; it multiplies nothing itself but elements of a
-shape. It leaves bytes to `analysis/operators/traffic.py`. Which name has which reader is in
-`analysis/operators/registry.py`.
+Each knows the argument names and layouts of one family of ATen operations, and passes the sizes to a shape function of
+`analysis/operators/products.py`. Bytes are counted in `analysis/operators/traffic.py`; which name has which reader is
+in `analysis/operators/registry.py`.
 """
 
 from analysis.operators import products
@@ -13,12 +12,12 @@ from analysis.operators.cost import (
     Cost,
     Size,
     Sizes,
-    asked,
     attribute,
     first,
     has,
     has_any,
     needed,
+    needs_gradient,
     numel,
     output,
     output_mask,
@@ -31,7 +30,7 @@ from results.records.counts import Operation
 
 
 def convolution(operation: Operation) -> Cost:
-    """aten.convolution and every backend's own; `transposed` is an argument of some."""
+    """aten.convolution and the backends' forms of it; some have an argument `transposed`."""
     if attribute(operation, "transposed", False):
         return convolution_transpose(operation)
     return products.convolution(numel(output(operation)), shape(operation, "weight"), has(operation, "bias"))
@@ -46,25 +45,25 @@ def convolution_time_first(operation: Operation) -> Cost:
 def convolution_time_first_backward(operation: Operation) -> Cost:
     """conv_tbc_backward: the gradients of input and weight that are needed, taps on padding included."""
     window, channels_in, channels_out = shape(operation, "weight")
-    gradient, mask = numel(first(operation)), asked(operation, "self", "weight", "bias")
+    gradient, mask = numel(first(operation)), needs_gradient(operation, "self", "weight", "bias")
     forward = products.convolution(gradient, (channels_out, channels_in, window))
     return products.convolution_backward(forward, gradient, mask)
 
 
 def convolution_transpose(operation: Operation) -> Cost:
-    """Operations that are transposed by name."""
+    """Convolutions whose name says that they are transposed."""
     bias = numel(output(operation)) if has(operation, "bias") else 0
     return products.convolution_transpose(numel(shape(operation, "input", "self")), shape(operation, "weight"), bias)
 
 
 def convolution_relu(operation: Operation) -> Cost:
-    """A convolution fused with an addition of `z`, if there is one, and a ReLU."""
+    """A convolution fused with an optional addition of `z` and a ReLU."""
     extra = 1 + int(has(operation, "z")) + int(attribute(operation, "alpha", 1) != 1)
     return convolution(operation) + products.scalars(numel(output(operation)) * extra)
 
 
 def convolution_backward(operation: Operation) -> Cost:
-    """grad_output, input, weight and the mask of gradients that are asked for."""
+    """Gradients of a convolution, from grad_output, input, weight and the output mask."""
     gradient = numel(shape(operation, "grad_output"))
     weight = shape(operation, "weight")
     if attribute(operation, "transposed", False):
@@ -86,13 +85,13 @@ def deformable_convolution_backward(operation: Operation) -> Cost:
     gradient, weight = shape(operation, "grad"), shape(operation, "weight")
     bias, use_mask = numel(shape(operation, "bias")) != 0, bool(attribute(operation, "use_mask", True))
     sampled = _sampled(operation, gradient)
-    *sampling, of_weight = asked(operation, "input", "offset", "mask", "weight")
+    *sampling, of_weight = needs_gradient(operation, "input", "offset", "mask", "weight")
     mask = (any(sampling), of_weight, bias)
     return products.deformable_convolution_backward(numel(gradient), weight, sampled, use_mask, mask)
 
 
 def _sampled(operation: Operation, out: Sizes) -> Size:
-    """Taps between pixels: N · C_in · kernel · output positions."""
+    """Number of sampled taps: N · C_in · kernel · output positions."""
     batch, channels = shape(operation, "input")[:2]
     return batch * channels * numel(shape(operation, "weight")[2:]) * numel(out[2:])
 
@@ -114,15 +113,15 @@ def added_product(operation: Operation) -> Cost:
 
 
 def added_product_sum(operation: Operation) -> Cost:
-    """addbmm: the batch is summed over too."""
+    """addbmm: also sums over the batch."""
     batch, _, k = shape(operation, "batch1")
     return products.addmm(numel(output(operation)), 1, batch * k, 1, *_factors(operation))
 
 
 def activated_product(operation: Operation) -> Cost:
     """_addmm_activation: addmm, then ReLU (1) or GELU by tanh (9)."""
-    each = 9 if attribute(operation, "use_gelu", False) else 1
-    return added_product(operation) + products.scalars(numel(output(operation)) * each)
+    flop_per_element = 9 if attribute(operation, "use_gelu", False) else 1
+    return added_product(operation) + products.scalars(numel(output(operation)) * flop_per_element)
 
 
 def grouped_product(operation: Operation) -> Cost:
@@ -140,14 +139,14 @@ def listed_products(operation: Operation) -> Cost:
 
 
 def linear_backward(operation: Operation) -> Cost:
-    """self, grad_output and weight, by mask."""
+    """Gradients of a linear layer, from self, grad_output, weight and the output mask."""
     features_out, features_in = shape(operation, "weight")
     rows = products.exact_ratio(numel(shape(operation, "grad_output")), features_out)
     return products.linear_backward(rows, features_in, features_out, output_mask(operation))
 
 
 def sparse_product(left: str, right: str, operation: Operation) -> Cost:
-    """A product of a sparse and a dense operand: each stored value with each column, or row, of the dense one."""
+    """A product of a sparse and a dense operand: each stored value meets each column, or row, of the dense operand."""
     stored = needed(operation, STORED)
     dense = shape(operation, right if left in stored else left)
     lines = dense[-2 if right in stored else -1] if len(dense) > 1 else 1
@@ -155,31 +154,31 @@ def sparse_product(left: str, right: str, operation: Operation) -> Cost:
 
 
 def sampled_product(operation: Operation) -> Cost:
-    """sparse_sampled_addmm: of a dense product the places alone that the sparse operand stores."""
+    """sparse_sampled_addmm: a dense product computed only at the positions that the sparse operand stores."""
     return products.matmul(needed(operation, STORED)["self"], 1, shape(operation, "mat1")[-1])
 
 
 def linear_weight_gradient(operation: Operation) -> Cost:
-    """mkldnn_linear_backward_weights: each row of the output's gradient with its row of the input."""
+    """mkldnn_linear_backward_weights: multiplies each row of the output's gradient with its row of the input."""
     return products.matmul(numel(shape(operation, "grad_output")), shape(operation, "input")[-1], 1)
 
 
 def matmul_backward(operation: Operation) -> Cost:
-    """matmul_backward: each gradient that the mask asks for pairs the output's gradient with the other operand."""
-    each = products.matmul(numel(shape(operation, "grad")), shape(operation, "self")[-1], 1)
-    return each * sum(map(bool, needed(operation, "mask")))
+    """matmul_backward: each gradient in the mask is a product of the output's gradient and the other operand."""
+    gradient = products.matmul(numel(shape(operation, "grad")), shape(operation, "self")[-1], 1)
+    return gradient * sum(map(bool, needed(operation, "mask")))
 
 
 TRILINEAR = {(2, 3): (1, 1), (1, 3): (1, 0), (0,): (1, 1), (1, 2): (0, 1)}
-"""What `_trilinear` sums over: the output, or the gradient of the first input, of the weight, of the second input → how
-often it counts the product with the first input and the one with the second. The gradient between both products is
-the weight's, or the first input's where the weight needs none."""
+"""Dimensions that `_trilinear` sums over, of the output or the gradient of the first input, weight or second input →
+how often it counts the product with the first and with the second input. The gradient between both products is the
+weight's, or the first input's where the weight needs none."""
 
 
 def trilinear(operation: Operation) -> Cost:
     """_trilinear of nn.Bilinear, as its einsum "ni,kij,nj->nk": two products forward, and two gradients of each.
 
-    Three tensors of four indices (n, k, i, j), whose missing ones are listed in expand1, expand2, expand3.
+    Three tensors share four indices (n, k, i, j); the indices that each lacks are listed in expand1, expand2, expand3.
     """
     sizes: list[Size] = []
     for number in (1, 2, 3):
@@ -189,7 +188,7 @@ def trilinear(operation: Operation) -> Cost:
         sizes = [b if a == 1 else a for a, b in zip(sizes, full, strict=True)] if sizes else full
     summed = tuple(needed(operation, "sumdim"))
     first, second = TRILINEAR.get(summed, (1, 0))
-    if summed == (1, 3) and not all(asked(operation, "i2")):
+    if summed == (1, 3) and not all(needs_gradient(operation, "i2")):
         second = 1
     rows, out, left, right = (*sizes, 1, 1, 1, 1)[:4]
     return products.matmul(rows, out * right, left) * first + products.matmul(rows, out, right) * second
@@ -230,12 +229,12 @@ def attention_length_first(operation: Operation) -> Cost:
 
 
 def attention_backward(operation: Operation) -> Cost:
-    """Backward of `attention`."""
+    """Gradients of `attention`."""
     return _attention_backward(operation, shape(operation, "key")[-2])
 
 
 def attention_backward_length_first(operation: Operation) -> Cost:
-    """Backward of `attention_length_first`."""
+    """Gradients of `attention_length_first`."""
     return _attention_backward(operation, _packed_keys(operation))
 
 
@@ -248,7 +247,7 @@ def _attention(operation: Operation, keys: Size) -> Cost:
 
 def _attention_backward(operation: Operation, keys: Size) -> Cost:
     query, value = shape(operation, "query"), shape(operation, "value")
-    mask = tuple(attribute(operation, "grad_input_mask", (*asked(operation, "query", "key", "value"), False)))
+    mask = tuple(attribute(operation, "grad_input_mask", (*needs_gradient(operation, "query", "key", "value"), False)))
     return products.attention_backward(numel(query[:-1]), keys, query[-1], value[-1], mask)
 
 
@@ -285,7 +284,7 @@ def encoder_layer(operation: Operation) -> Cost:
 # --- recurrent layers ------------------------------------------------------------------------------------------------
 
 MODES = ("rnn", "rnn", "lstm", "gru")
-"""What the argument `mode` of cuDNN's and oneDNN's layers means: ReLU, tanh, LSTM, GRU."""
+"""Meaning of the argument `mode` of cuDNN's and oneDNN's layers, by index: ReLU, tanh, LSTM, GRU."""
 
 
 def recurrent_layers(operation: Operation) -> Cost:
@@ -294,7 +293,7 @@ def recurrent_layers(operation: Operation) -> Cost:
 
 
 def recurrent_layers_backward(operation: Operation) -> Cost:
-    """Their backward passes; the mask says which of (input, state, cell, weight) is asked for."""
+    """Backward passes of `recurrent_layers`; the mask selects among (input, state, cell, weight)."""
     mask = attribute(operation, "output_mask", (True, True, True, True))
     first = 0 if mask[1] else numel(shape(operation, "hx"))
     return products.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]), first)
@@ -302,27 +301,27 @@ def recurrent_layers_backward(operation: Operation) -> Cost:
 
 def recurrent_layer(operation: Operation) -> Cost:
     """mkldnn_rnn_layer: one layer in one direction, whatever its arguments num_layers and bidirectional say."""
-    return products.recurrent(_tokens(operation), _one_layer(operation))
+    return products.recurrent(_tokens(operation), _single_layer(operation))
 
 
 def recurrent_layer_backward(operation: Operation) -> Cost:
-    """mkldnn_rnn_layer_backward: the gradients that are needed, though the kernel computes all."""
-    grad_input, grad_state, *trained = asked(operation, "input", "hx_", "weight0", "weight1")
+    """mkldnn_rnn_layer_backward: counts only the gradients that are needed, though the kernel computes all."""
+    grad_input, grad_state, *trained = needs_gradient(operation, "input", "hx_", "weight0", "weight1")
     first = 0 if grad_state else numel(shape(operation, "hx_"))
-    net = _one_layer(operation)
+    net = _single_layer(operation)
     matrices = net.input_matrices, net.matrices - net.input_matrices
-    frozen = sum(each for each, is_trained in zip(matrices, trained, strict=True) if not is_trained)
+    frozen = sum(elements for elements, is_trained in zip(matrices, trained, strict=True) if not is_trained)
     return products.recurrent_backward(_tokens(operation), net, grad_input, any(trained), first, frozen)
 
 
 def fused_gates(cell: str, operation: Operation) -> Cost:
-    """_thnn_fused_lstm_cell, _thnn_fused_gru_cell: the scalar work; the products are operations of their own."""
+    """_thnn_fused_lstm_cell, _thnn_fused_gru_cell: scalar arithmetic only; the products are operations of their own."""
     net = products.network(cell, 0, 1, bias=has(operation, "input_bias"))
     return products.recurrent_cells(_states(cell, operation), net)
 
 
 def fused_gates_backward(cell: str, operation: Operation) -> Cost:
-    """Their backward passes."""
+    """Backward passes of `fused_gates`."""
     net = products.network(cell, 0, 1, bias=bool(attribute(operation, "has_bias", has(operation, "input_bias"))))
     return products.recurrent_cells_backward(_states(cell, operation), net)
 
@@ -338,7 +337,7 @@ def _states(cell: str, operation: Operation) -> Size:
     return products.exact_ratio(numel(shape(operation, "input_gates")), products.CELLS[cell].gates)
 
 
-def _one_layer(operation: Operation) -> products.Network:
+def _single_layer(operation: Operation) -> products.Network:
     return products.network(
         MODES[needed(operation, "mode")],
         shape(operation, "input")[-1],

@@ -1,14 +1,9 @@
-"""What every operation is: a literal table, operation name → (kind, bucket, reader), and what a table says of a trace.
+"""Maps each operation name to its rule (kind, bucket, reader), and computes costs and totals of a trace from the rules.
 
-Names are ATen's as an Operation carries them ("aten.convolution"), torchvision's, and those of collective
-communication; backends' own names (cuDNN, oneDNN, MIOpen) are here too, so that a trace of any device is understood.
-An in-place form is found under its bare name. Buckets: *counted*; *ignored* on purpose (views, copies, random
-numbers: no arithmetic, though copies move bytes); and, for a name that is in no table, *not understood*, which is
-listed beside a total and never silently zero.
-
-Another counting convention is another table over the same vocabulary, passed as `rules`. This module multiplies no
-sizes: `read_products.py` reads them for `products.py`, `nonproducts.py` and `windows.py` count what is no product. A
-product with a sparse operand ("sparse.mm") is 2 FLOP for each value stored and column of the other.
+Names are those of `Operation`: ATen's ("aten.convolution"), torchvision's, collectives' and the backends' own (cuDNN,
+oneDNN, MIOpen), so that a trace of any device is understood; an in-place form has the rule of its bare name. Buckets:
+*counted*; *ignored* on purpose (views, copies, random numbers); *not understood* for a name without a rule, which is
+listed with every total and never silently zero. Another counting convention is another table, passed as `rules`.
 """
 
 from collections import Counter
@@ -22,10 +17,10 @@ from analysis.operators.names import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
 from results.records.counts import Operation
 
-__all__ = ["BUCKETS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "not_understood", "shape", "total"]
+__all__ = ["BUCKETS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "shape", "total", "unsupported"]
 
 PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
-"""The kinds whose multiply-adds are model FLOP."""
+"""Kinds whose multiply-adds are model FLOP."""
 
 BUCKETS = ("counted", "ignored", "not_understood")
 
@@ -35,7 +30,7 @@ Traffic = Callable[[Operation], tuple[Size, Size]]
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of a table. reader: the FLOP of an operation; traffic: (bytes read, bytes written)."""
+    """How to cost one operation. reader: its FLOP; traffic: (bytes read, bytes written)."""
 
     kind: str
     bucket: str
@@ -55,7 +50,7 @@ def _ignored(kind: str, listed: str, traffic: Traffic = bytes_moved) -> dict[str
 
 
 def _merged(*parts: Rules) -> dict[str, Rule]:
-    """One table of several. Raises ValueError for a name with two rules: the second would hide the first."""
+    """Merge tables into one. Raises ValueError for a name with two rules: the second would hide the first."""
     table: dict[str, Rule] = {}
     for part in parts:
         if twice := set(table) & set(part):
@@ -221,11 +216,11 @@ _ARITHMETIC = _merged(
 )
 
 _PER_ELEMENT = _merged(
-    *(_counted_rules(kind, partial(nonproducts.per_output, each), listed) for kind, each, listed in PER_OUTPUT),
-    *(_counted_rules(kind, partial(nonproducts.per_input, each), listed) for kind, each, listed in PER_INPUT),
+    *(_counted_rules(kind, partial(nonproducts.per_output, flop), listed) for kind, flop, listed in PER_OUTPUT),
+    *(_counted_rules(kind, partial(nonproducts.per_input, flop), listed) for kind, flop, listed in PER_INPUT),
     *(
-        _counted_rules(kind, partial(nonproducts.per_list, each), listed, "aten._foreach_")
-        for kind, each, listed in FOREACH
+        _counted_rules(kind, partial(nonproducts.per_list, flop), listed, "aten._foreach_")
+        for kind, flop, listed in FOREACH
     ),
 )
 
@@ -275,14 +270,14 @@ TABLE: Rules = _merged(
     _IGNORED,
     _OTHERS,
 )
-"""The convention of this project: model FLOP, other FLOP and unfused bytes."""
+"""The rules of this project's convention: model FLOP, other FLOP and unfused bytes."""
 
 _ADDED: dict[str, Rule] = {}
-"""Rules of operations that are not in the table, by `add_rule`."""
+"""Rules that `add_rule` registered."""
 
 
 def add_rule(name: str, rule: Rule) -> None:
-    """Give an operation of a user's own a rule, in this process. What has a rule of this table keeps it."""
+    """Register a rule for a custom operation, in this process. Operations of the table keep their rule."""
     _ADDED[name] = rule
 
 
@@ -297,17 +292,18 @@ def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
 UNSUPPORTED: Mapping[str, str] = {
     f"aten.{name}": reason for reason, listed in names.UNSUPPORTED.items() for name in listed.split()
 }
-"""Operation without a rule on purpose → why, in words that follow its name."""
+"""Operation that has no rule on purpose → why, worded to follow its name."""
 
 
 def is_iterative(name: str, rules: Rules = TABLE) -> bool:
-    """Whether an operation without a rule is an iteration that is no product: it has no model FLOP, and how much other
-    arithmetic it has depends on values."""
+    """Whether an operation without a rule is an iteration and no product: it has no model FLOP, and its other
+    arithmetic depends on values."""
     return rule_of(name, rules) is None and UNSUPPORTED.get(name) == names.ITERATIVE
 
 
 def registration(name: str) -> str:
-    """The line to write for an operation without a rule. FLOP: of one call, from the sizes in `inputs` and `out`."""
+    """The source line that registers an operation without a rule; its function returns the FLOP of one call, from the
+    sizes in `inputs` and `out`."""
     return f'flopledger.register("{name.replace(".", "::", 1)}", lambda *inputs, out: FLOP)'
 
 
@@ -326,9 +322,8 @@ def bucket_of(name: str, rules: Rules = TABLE) -> str:
 def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
     """FLOP and bytes of one operation.
 
-    One that is not understood has bytes and no FLOP: ask `bucket_of`, and show `not_understood` beside every total.
-    A multiply-add of complex numbers is four of real ones. Raises ValueError where the record lacks what its formula
-    needs.
+    An operation without a rule has bytes and no FLOP: show `unsupported` with every total. A multiply-add of complex
+    numbers is four of real ones. Raises ValueError where the record lacks what its formula needs.
     """
     rule = rule_of(operation.name, rules)
     flop = ZERO if rule is None else rule.reader(operation)
@@ -337,7 +332,7 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
 
 
 def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
-    """The model FLOP of `cost`, without its bytes. Raises ValueError where the record lacks what its formula needs."""
+    """The model FLOP of `cost` only. Raises ValueError where the record lacks what its formula needs."""
     rule = rule_of(operation.name, rules)
     return 0 if rule is None else int(rule.reader(operation).model_flop) * _real_multiply_adds(operation)
 
@@ -349,16 +344,16 @@ def unneeded_flop(operation: Operation) -> int:
 
 
 def _real_multiply_adds(operation: Operation) -> int:
-    """How many a multiply-add of the operation's dtype is: of complex numbers four."""
+    """Real multiply-adds in one multiply-add of the operation's dtype: 4 for complex numbers."""
     return 4 if any(dtype.startswith("complex") for dtype in operation.input_dtypes) else 1
 
 
 def total(operations: Iterable[Operation], rules: Rules = TABLE) -> Cost:
-    """The sum over operations. What is not understood adds bytes and no FLOP."""
+    """The sum over operations. An operation without a rule adds bytes and no FLOP."""
     return sum((cost(operation, rules) for operation in operations), ZERO)
 
 
-def not_understood(operations: Iterable[Operation], rules: Rules = TABLE) -> dict[str, int]:
-    """Name → calls of the operations that no rule understands, the most frequent first."""
+def unsupported(operations: Iterable[Operation], rules: Rules = TABLE) -> dict[str, int]:
+    """Name → number of calls of operations without a rule, the most frequent first."""
     calls = Counter(operation.name for operation in operations if rule_of(operation.name, rules) is None)
     return dict(calls.most_common())

@@ -1,20 +1,12 @@
-"""A table of operations that is written by hand: what a tracer records of a step, without a model or a device.
+"""Builds and edits tables of operations by hand: what a tracer records of a step, without a model or a device.
 
     table = Table()
     x, w = table.input((b, h)), table.weight((h, 4 * h))
     y = table.relu(table.mm(x, w))
     total(table.done().operations).model_flop          # 2·b·h·4h
 
-Sizes are ints or sympy expressions. An operation of any name is `call`; the named ones below check their sizes first.
-Storages are linked as a tracer links them: what is written is born there, what is read last dies there. It is a
-description, no program: nothing runs, and no values are known.
-
-Changes of a table of operations that keep it whole: insert, replace, remove.
-
-Positions are indices of the table as it was. Afterwards operations are numbered from 0 again, links to forward
-operations and the lives of storages lead to the same things as before; a link to an operation that was replaced leads
-to the first that stands in its place. A storage that nothing names any more is gone. An operation that would read what
-nobody made is refused. The table that was given is not changed.
+Sizes are ints or sympy expressions; nothing runs. `insert`, `replaced`, `remove` return new tables, whose operations,
+links and storage lives are renumbered; an operation that would read what no operation makes is refused.
 """
 
 import contextlib
@@ -45,7 +37,8 @@ class StepTable:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What an operation reads or gives. maker: index of the operation that made it; None for one that was there."""
+    """What an operation reads or returns. maker: index of the operation that made it; None for one present before the
+    step."""
 
     storage: int
     shape: tuple[Size, ...]
@@ -54,7 +47,7 @@ class Tensor:
 
 
 class Table:
-    """A table that grows. Phase and module are those that were last said. first_storage: where numbers begin."""
+    """A table under construction. Phase and module are those last set. first_storage: the first storage number."""
 
     def __init__(self, dtype: str = "float32", first_storage: int = 0) -> None:
         self.dtype = dtype
@@ -68,16 +61,16 @@ class Table:
         return self._there(shape, dtype, "input")
 
     def weight(self, shape: Shape, dtype: str = "") -> Tensor:
-        """A tensor that is trained."""
+        """A trained tensor."""
         return self._there(shape, dtype, "weight")
 
     def scratch(self, shape: Shape, dtype: str = "") -> Tensor:
-        """A tensor that several operations write parts of, by `into`."""
+        """A tensor that several operations write parts of, through `into`."""
         return self._tensor(shape, dtype or self.dtype, "activation", len(self._operations))
 
     @contextlib.contextmanager
     def at(self, phase: str = "", module: str = "") -> Iterator[None]:
-        """Operations inside belong to this phase and this module. Raises ValueError for a phase that is none."""
+        """Set the phase and module of the operations inside. Raises ValueError for an unknown phase."""
         if phase and phase not in PHASES:
             raise ValueError(f"expected a phase of {', '.join(PHASES)}, got {phase!r}")
         before = self._phase, self._module
@@ -99,9 +92,9 @@ class Table:
         role: str = "activation",
         **attributes: Any,
     ) -> tuple[Tensor, ...]:
-        """Any operation, by its name in `analysis/operators/registry.py`. inputs: by the names of its schema. of: what
-        it is the backward of. into: whose storage its outputs are written to; else each has one of its own. Gives its
-        outputs."""
+        """Append any operation, by its name in `analysis/operators/registry.py`, and return its outputs. inputs: by
+        argument name. of: the tensor whose gradient this computes. into: the tensor whose storage the outputs are
+        written to; otherwise each has its own."""
         index, kind = len(self._operations), dtype or self.dtype
         results = tuple(
             self._tensor(form, kind, role, index) if into is None else Tensor(into.storage, tuple(form), kind, index)
@@ -146,16 +139,16 @@ class Table:
         return self.call("aten.bmm", {"self": left, "mat2": right}, [form], **more)[0]
 
     def embedding(self, weight: Tensor, indices: Tensor, **more: Any) -> Tensor:
-        """Rows of a table, (…) → (…, width)."""
+        """Rows of a table: (…) → (…, width)."""
         form = (*indices.shape, weight.shape[-1])
         return self.call("aten.embedding", {"weight": weight, "indices": indices}, [form], **more)[0]
 
     def add(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
-        """left + right, the right one as wide or broadcast to the left one's sizes."""
+        """left + right; right has left's sizes or is broadcast to them."""
         return self._two("aten.add", left, right, more)
 
     def mul(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
-        """left · right, the right one as wide or broadcast to the left one's sizes."""
+        """left · right; right has left's sizes or is broadcast to them."""
         return self._two("aten.mul", left, right, more)
 
     def relu(self, x: Tensor, **more: Any) -> Tensor:
@@ -171,11 +164,11 @@ class Table:
         return self.pointwise("aten.tanh", x, **more)
 
     def softmax(self, x: Tensor, **more: Any) -> Tensor:
-        """Over the last dimension."""
+        """Softmax over the last dimension."""
         return self.call("aten._softmax", {"self": x}, [x.shape], dim=-1, half_to_float=False, **more)[0]
 
     def pointwise(self, name: str, x: Tensor, **more: Any) -> Tensor:
-        """Any operation of one tensor that gives one of the same sizes."""
+        """Any operation of one tensor that returns one of the same sizes."""
         return self.call(name, {"self": x}, [x.shape], **more)[0]
 
     def mm_backward(self, out: Tensor, grad: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,19 +181,22 @@ class Table:
             return self.mm(grad, turned_right, of=out), self.mm(turned_left, grad, of=out, role="gradient")
 
     def done(self) -> StepTable:
-        """The table as it stands, with what each storage lived."""
+        """The table so far, with the life of each storage."""
         last = {storage: operation.index for operation in self.operations for storage in operation.reads}
-        died = (each if each.role in LASTING else replace(each, died_index=last.get(each.id)) for each in self.storages)
+        died = (
+            storage if storage.role in LASTING else replace(storage, died_index=last.get(storage.id))
+            for storage in self.storages
+        )
         return StepTable(self.operations, tuple(died))
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What was written so far."""
+        """The operations so far."""
         return tuple(self._operations)
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """What it made so far."""
+        """The storages so far."""
         return tuple(self._storages)
 
     def _two(self, name: str, left: Tensor, right: Tensor, more: Mapping[str, Any]) -> Tensor:
@@ -227,12 +223,12 @@ def _fit(name: str, left: Shape, right: Shape, rank: int, inner: Size, other: Si
 
 
 BEFORE = -1
-"""born_index of what was there before the step."""
+"""born_index of a storage that existed before the step."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One operation of the new table. stands_for: positions in the old one that lead here; its links are old ones."""
+    """One operation of the new table. stands_for: the old positions that it replaces; its links are old positions."""
 
     operation: Operation
     stands_for: tuple[int, ...] = ()
@@ -241,7 +237,7 @@ class Entry:
 def insert(
     table: StepTable, position: int, operations: Sequence[Operation], storages: Iterable[Storage] = ()
 ) -> StepTable:
-    """operations, in front of the one at `position`; at the end where that is the table's length."""
+    """Insert operations in front of `position`; at the end where that is the table's length."""
     _check(table, [min(position, len(table.operations) - 1)])
     entries = [*_same(table)]
     entries[position:position] = [Entry(operation) for operation in operations]
@@ -249,14 +245,14 @@ def insert(
 
 
 def remove(table: StepTable, positions: Iterable[int]) -> StepTable:
-    """The table without these. Raises ValueError where something reads what only they made."""
+    """The table without these operations. Raises ValueError where another reads what only they made."""
     return replaced(table, dict.fromkeys(positions, ()))
 
 
 def replaced(
     table: StepTable, instead: Mapping[int, Sequence[Operation]], storages: Iterable[Storage] = ()
 ) -> StepTable:
-    """The table with each operation at one of these positions exchanged for others (none: removed)."""
+    """The table with the operation at each of these positions replaced by others (none: removed)."""
     _check(table, instead)
     entries: list[Entry] = []
     for old in _same(table):
@@ -269,9 +265,9 @@ def replaced(
 
 
 def rebuilt(table: StepTable, entries: Sequence[Entry], storages: Iterable[Storage] = ()) -> StepTable:
-    """The table of these entries, numbered and linked anew. storages: those that the old table had not.
+    """The table of these entries, renumbered and relinked. storages: those that the old table lacks.
 
-    Raises ValueError for a storage that is not known, or is read before anything made it.
+    Raises ValueError for a storage that is unknown, or is read before any operation made it.
     """
     moved: dict[int, int] = {}
     ends: dict[int, int] = {}
@@ -294,8 +290,8 @@ def rebuilt(table: StepTable, entries: Sequence[Entry], storages: Iterable[Stora
 def _lives(
     operations: Sequence[Operation], known: Mapping[int, Storage], ends: Mapping[int, int]
 ) -> tuple[Storage, ...]:
-    """Storages in order of number, with births and deaths in the new numbering; `ends`: old index → last new one."""
-    born_at: dict[int, int] = {}
+    """Storages in order of number, with births and deaths in the new numbering. ends: old index → last new one."""
+    birth: dict[int, int] = {}
     used: dict[int, int] = {}
     for operation in operations:
         for storage in (*operation.reads, *operation.writes):
@@ -303,17 +299,17 @@ def _lives(
                 raise ValueError(f"{operation.name} at index {operation.index} names storage {storage}: there is none")
             used[storage] = operation.index
         for storage in operation.reads:
-            if storage >= 0 and known[storage].born_index != BEFORE and storage not in born_at:
+            if storage >= 0 and known[storage].born_index != BEFORE and storage not in birth:
                 raise ValueError(
                     f"{operation.name} at index {operation.index} reads storage {storage}, which nothing made before"
                 )
         for storage in operation.writes:
-            born_at.setdefault(storage, operation.index)
+            birth.setdefault(storage, operation.index)
     alive = []
     for number, record in sorted(known.items()):
         if number not in used and record.born_index != BEFORE:
             continue
-        born = BEFORE if record.born_index == BEFORE else born_at[number]
+        born = BEFORE if record.born_index == BEFORE else birth[number]
         died = record.died_index
         if died is not None:
             died = max(ends.get(died, BEFORE), used.get(number, BEFORE))
@@ -332,7 +328,7 @@ def _check(table: StepTable, positions: Iterable[int]) -> None:
 
 
 def renumbered(table: StepTable) -> StepTable:
-    """Numbers storages from 0, as a tracer numbers them: an edit may have left some out."""
+    """Renumber storages from 0, as a tracer does: an edit may have left some out."""
     numbers = {storage.id: number for number, storage in enumerate(table.storages)}
     operations = (
         replace(

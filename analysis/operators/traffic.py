@@ -1,9 +1,9 @@
-"""Bytes that an operation reads and writes: each input once, each output once, nothing fused and nothing cached.
+"""Counts the bytes that an operation reads and writes: each input once, each output once, nothing fused or cached.
 
-An estimate of unfused traffic, not what a device's memory sees. Views, allocations and questions move nothing.
-A tensor passed twice (same storage, shape and dtype) is read once. What an operation only overwrites, or takes for its
-shape alone, is not read; of a table that it gathers from only as much as it returns; of what a window passes over with
-a stride larger than itself only what it touches (three of four pixels are not read by a 1 × 1 convolution of stride 2).
+This estimates unfused traffic, not what a device's memory sees. Views and allocations move nothing. A tensor passed
+twice (same storage, shape, dtype) is read once. Not read is what an operation only overwrites or takes for its shape;
+of a gathered table, all but what is returned; of a strided window's input, what no window touches (three of four pixels
+of a 1 × 1 convolution of stride 2).
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Piece = tuple[int, Form, Size]
 """(storage, form of the tensor, bytes) that an operation reads or writes."""
 
 NOWHERE = -1
-"""Storage of an output that the record gives none."""
+"""Storage number of an output whose record has none."""
 
 DTYPE_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "quint8": 1, "qint8": 1,
@@ -49,7 +49,7 @@ GATHERS = {
     "aten.gather": "self",
     "aten.take": "self",
 }
-"""Operations that read of this argument only what they return."""
+"""Operations that read only what they return of this argument."""
 
 
 SHAPE_ONLY: Mapping[str, str] = dict.fromkeys(
@@ -60,7 +60,7 @@ SHAPE_ONLY: Mapping[str, str] = dict.fromkeys(
     ) for name in names.split()],
     "self",
 )  # fmt: skip
-"""Operations that read of this argument its shape alone."""
+"""Operations that read only the shape of this argument."""
 
 CONVOLUTION_GRADIENTS = frozenset(f"aten.{name}" for name in CONVOLUTION_BACKWARD.split())
 CONVOLUTIONS = CONVOLUTION_GRADIENTS | {f"aten.{name}" for name in (CONVOLUTION + CONVOLUTION_RELU).split()}
@@ -84,21 +84,21 @@ def bytes_moved(operation: Operation) -> tuple[Size, Size]:
 
 
 UNSIZED = frozenset(("aten.mkldnn_rnn_layer",))
-"""Operations whose last output is a workspace of the library's own size, which fake tensors take for empty."""
+"""Operations whose last output is a library's workspace, whose size fake tensors do not have."""
 
 
 def lacks_sizes(operation: Operation) -> bool:
-    """Whether its bytes are known in part alone: it writes such a workspace, and the trace has no size of that."""
+    """Whether only part of its bytes is known: it writes a workspace whose size the trace lacks."""
     return operation.name in UNSIZED and bool(operation.output_shapes) and numel(operation.output_shapes[-1]) == 0
 
 
 def nothing(_operation: Operation) -> tuple[Size, Size]:
-    """(0, 0): of a view, an allocation, a question."""
+    """(0, 0): traffic of a view, an allocation or a query."""
     return 0, 0
 
 
 def reads(operation: Operation) -> list[Piece]:
-    """What is read of each storage: a tensor passed twice once, nothing of what is only overwritten."""
+    """Pieces that an operation reads: a tensor passed twice once, and no tensor that is only overwritten."""
     table = GATHERS.get(operation.name)
     sizes: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
@@ -115,7 +115,7 @@ def _only_written(operation: Operation, name: str) -> bool:
 
 
 def _not_read(operation: Operation, name: str) -> bool:
-    """Whether a tensor is there for its shape alone, or for a gradient that was not asked for."""
+    """Whether a tensor is passed for its shape only, or for a gradient that is not computed."""
     if operation.name in CONVOLUTION_GRADIENTS:
         of_input, of_weight, *_ = output_mask(operation)
         return (name == "weight" and not of_input) or (name in ("input", "self") and not of_weight)
@@ -123,13 +123,13 @@ def _not_read(operation: Operation, name: str) -> bool:
 
 
 def touched_size(size: Size, taps: Size, positions: Size, stride: int, padding: int, dilation: int = 1) -> Size:
-    """How much of a dimension the windows touch: without padding, and with a stride larger than a window, one window at
-    each position; else all of it."""
+    """Length of a dimension that windows touch: positions × taps where there is no padding and the stride exceeds the
+    window; otherwise all of it."""
     return positions * taps if padding == 0 and dilation * (taps - 1) + 1 < stride else size
 
 
 def _touched(operation: Operation, name: str, form: Sizes) -> Sizes:
-    """The sizes of what is read of an input: the whole of an operation without windows."""
+    """Sizes of the part of an input that is read: the whole for an operation without windows."""
     window = _window(operation, name, form)
     if window is None:
         return form
@@ -140,11 +140,11 @@ def _touched(operation: Operation, name: str, form: Sizes) -> Sizes:
 
 
 SETTINGS: tuple[tuple[str, Any], ...] = (("stride", 1), ("padding", 0), ("dilation", 1))
-"""Attributes of a window, and what they are where an operation has none."""
+"""Window attributes and their defaults."""
 
 
 def _window(operation: Operation, name: str, form: Sizes) -> tuple[Sizes, Sizes] | None:
-    """(taps, positions) by dimension of the window that passes over this input; None where none does."""
+    """(taps, positions) by dimension of the window that passes over this input; None without a window."""
     if name not in ("input", "self") or len(form) < 3:
         return None
     if operation.name in POOLS:
@@ -159,7 +159,7 @@ def _window(operation: Operation, name: str, form: Sizes) -> tuple[Sizes, Sizes]
 
 
 def _by_dimension(operation: Operation, name: str, count: int, default: int) -> list[Any]:
-    """A setting of a window by dimension. A pool's empty stride is the window's own size: it leaves no gap."""
+    """A window setting by dimension. A pool's empty stride means the window's own size, which leaves no gap."""
     value = attribute(operation, name, default)
     if isinstance(value, str):  # "same": padded
         return [1 if value == "same" else 0] * count
@@ -168,26 +168,26 @@ def _by_dimension(operation: Operation, name: str, count: int, default: int) -> 
 
 
 def writes(operation: Operation) -> list[Piece]:
-    """What is written of each storage: outputs, and inputs written in place, each once: an output that is such an
-    input is not counted again."""
+    """Pieces that an operation writes: outputs and inputs written in place. An output that is such an input counts
+    once."""
     written = set(operation.writes)
     inputs = _inputs(operation)
-    changed = list(dict.fromkeys((s, (form, dtype)) for _, form, dtype, s in inputs if s in written))
-    changed_storages = {storage for storage, _ in changed}
-    fresh = [storage for storage in operation.writes if storage not in changed_storages]
+    in_place = list(dict.fromkeys((s, (form, dtype)) for _, form, dtype, s in inputs if s in written))
+    in_place_storages = {storage for storage, _ in in_place}
+    fresh = [storage for storage in operation.writes if storage not in in_place_storages]
     outputs = list(zip(operation.output_shapes, operation.output_dtypes, strict=True))
     returned = len(outputs) - len(fresh)
-    for _, form in changed:
+    for _, form in in_place:
         if returned > 0 and form in outputs:
             outputs.remove(form)
             returned -= 1
     owners = [*fresh[: len(outputs)], *[fresh[-1] if fresh else NOWHERE] * (len(outputs) - len(fresh))]
-    pieces = [*changed, *zip(owners, outputs, strict=True)]
+    pieces = [*in_place, *zip(owners, outputs, strict=True)]
     return [(storage, form, numel(form[0]) * itemsize(form[1])) for storage, form in pieces]
 
 
 def _inputs(operation: Operation) -> list[tuple[str, tuple[Size, ...], str, int]]:
-    """(argument, shape, dtype, storage) of each input tensor. A record without storages gets one for each argument."""
+    """(argument, shape, dtype, storage) of each input tensor. A record without storages gets one per argument."""
     count = len(operation.input_names)
     storages = operation.reads if len(operation.reads) == count else tuple(-1 - i for i in range(count))
     return list(zip(operation.input_names, operation.input_shapes, operation.input_dtypes, storages, strict=True))

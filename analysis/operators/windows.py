@@ -1,7 +1,7 @@
-"""Pooling, interpolation and sampling, from an Operation: windows and their taps.
+"""Counts pooling, interpolation and sampling: each function takes an `Operation` and returns its `Cost`.
 
 All of it is other FLOP, by the convention of `analysis/operators/products.py`. Where the number of samples depends on
-data (RoIs of unknown size) a bound is taken, and the docstring says which.
+data (RoIs of unknown size), the docstring names the bound that is used.
 """
 
 import re
@@ -13,7 +13,7 @@ from results.records.counts import Operation
 
 
 def _dimensions(operation: Operation) -> int:
-    """Spatial dimensions, from the name: max_pool2d → 2."""
+    """Number of spatial dimensions, from the name: max_pool2d → 2."""
     digits = re.search(r"([123])d", operation.name)
     if digits is None:
         raise ValueError(f"{operation.name}: expected 1d, 2d or 3d in the name")
@@ -28,13 +28,13 @@ def _taps(operation: Operation) -> Size:
 
 
 def max_pool(operation: Operation) -> Cost:
-    """Forward, plain and fractional: taps - 1 comparisons for each output element: the first tap is only taken."""
+    """Forward, plain and fractional: taps - 1 comparisons per output element."""
     return scalars(numel(output(operation)) * (_taps(operation) - 1))
 
 
 def avg_pool(operation: Operation) -> Cost:
-    """A sum over the taps and a division for each element of the output; backward the division and an addition for
-    each tap, of the output's gradient."""
+    """Forward: a sum over the taps and a division per output element. Backward: the division, and an addition for each
+    tap of the output's gradient."""
     pooled = shape(operation, "grad_output") if has(operation, "grad_output") else output(operation)
     return scalars(numel(pooled) * (_taps(operation) + 1))
 
@@ -47,7 +47,7 @@ def adaptive_avg_pool(operation: Operation) -> Cost:
 
 
 def adaptive_max_pool(operation: Operation) -> Cost:
-    """Comparisons of an adaptive maximum: taps of all windows less one for each. (Backward is an addition for each
+    """Comparisons of an adaptive maximum: taps of all windows less one per window. (Backward is an addition for each
     element of the gradient.)"""
     d, full, pooled = _dimensions(operation), first(operation), output(operation)
     return scalars(numel(full[:-d]) * (adaptive_taps(full[-d:], pooled[-d:]) - prod(pooled[-d:])))
@@ -56,7 +56,7 @@ def adaptive_max_pool(operation: Operation) -> Cost:
 def adaptive_taps(in_sizes: Sizes, out_sizes: Sizes) -> Size:
     """Taps of all windows of an adaptive pool together: window i of n spans ⌊i·L/n⌋ to ⌈(i + 1)·L/n⌉.
 
-    Windows overlap where n does not divide L. For symbolic sizes L taps are taken, as if it did.
+    Windows overlap where n does not divide L. A symbolic size counts L taps, as if it did.
     """
     taps = 1
     for length, count in zip(in_sizes, out_sizes, strict=True):
@@ -73,9 +73,9 @@ def interpolate(taps: int, operation: Operation) -> Cost:
     return scalars(numel(output(operation)) * (2 * taps - 1))
 
 
-def interpolate_backward(each: int, operation: Operation) -> Cost:
-    """A multiply-add into each tap; of nearest only an addition. each: operations for each element of the gradient."""
-    return scalars(each * numel(shape(operation, "grad_output")))
+def interpolate_backward(flop_per_element: int, operation: Operation) -> Cost:
+    """A multiply-add into each tap; for nearest only an addition. flop_per_element: operations per gradient element."""
+    return scalars(flop_per_element * numel(shape(operation, "grad_output")))
 
 
 def interpolate_antialiased(width: int, operation: Operation) -> Cost:
@@ -87,10 +87,10 @@ def interpolate_antialiased(width: int, operation: Operation) -> Cost:
     return scalars(2 * taps * numel(larger))
 
 
-def _window(width: int, one: Size, other: Size) -> Size:
-    if not (isinstance(one, int) and isinstance(other, int)) or not one or not other:
+def _window(width: int, length: Size, other_length: Size) -> Size:
+    if not (isinstance(length, int) and isinstance(other_length, int)) or not length or not other_length:
         return width
-    return width * max(1, -(-max(one, other) // min(one, other)) if one > other else 1)
+    return width * max(1, -(-max(length, other_length) // min(length, other_length)) if length > other_length else 1)
 
 
 def grid_sample(operation: Operation) -> Cost:

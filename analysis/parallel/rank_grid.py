@@ -1,7 +1,8 @@
-"""How ranks are laid out: the axes of a plan, each rank's coordinates, and the idle part of a pipeline.
+"""Lays out ranks: parses a plan ("ddp=2,tp=2") into a `RankGrid` with each rank's coordinates and a pipeline's idle
+part.
 
-The tensor axis is innermost, then data and pipeline: rank = (pipeline · dp + data) · tp + tensor. Experts are shared by
-ranks of the data axis: ep of them that follow each other hold all experts together, and there are dp ÷ ep such groups.
+The tensor axis is innermost, then data and pipeline: rank = (pipeline · dp + data) · tp + tensor. Experts divide the
+data axis: ep consecutive ranks hold all experts together, and there are dp ÷ ep such groups.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +16,13 @@ UNTRAINED = {
     ("pp", "ep"): "torch.export does not capture transformers' exchange, whose sizes are data",
     ("fsdp", "ep"): "fully_shard would divide experts that are divided already",
 }
-"""Pairs of axes, fsdp being replicas of that kind, that a sweep does not train with, and why."""
+"""Pairs of axes (fsdp: replicas of that kind) that a sweep does not train together, and why."""
 
 MICROBATCHES = "m"
-"""How a plan that is trained names its micro-batches."""
+"""Name of the number of micro-batches in a trained plan."""
 
 PER_STAGE = 2
-"""Micro-batches for each stage, where a plan that is trained does not say how many."""
+"""Default number of micro-batches per stage in a trained plan."""
 
 MOST_RANKS = 1024
 
@@ -29,12 +30,12 @@ SCHEDULES = ("1f1b", "gpipe")
 """Orders of micro-batches in a pipeline: both have the same bubble, 1f1b keeps fewer activations."""
 
 REPLICAS = ("ddp", "fsdp")
-"""What replicas do: each keeps all weights and gradients are reduced once a step, or each keeps its part."""
+"""Kinds of replicas: each holds all weights and reduces gradients once a step, or each holds its part."""
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """A rank's place on each axis."""
+    """A rank's index on each axis."""
 
     pp: int
     dp: int
@@ -43,8 +44,8 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class RankGrid:
-    """Sizes of the axes. microbatches: of one replica in one step; schedule, replicas: of SCHEDULES and REPLICAS. ep
-    is no axis of the world: it divides dp."""
+    """Sizes of the axes. microbatches: of one replica in one step; schedule, replicas: of SCHEDULES and REPLICAS. ep is
+    no axis of its own: it divides dp."""
 
     dp: int = 1
     tp: int = 1
@@ -56,7 +57,7 @@ class RankGrid:
 
     @property
     def world(self) -> int:
-        """All ranks."""
+        """Number of ranks."""
         return self.dp * self.tp * self.pp
 
     @property
@@ -66,18 +67,18 @@ class RankGrid:
 
     @property
     def shares_stages(self) -> bool:
-        """Whether replicas share the weights of a pipeline's stages, each of which is one group of weights."""
+        """Whether replicas share the weights of pipeline stages; each stage is one group of weights."""
         return self.replicas == "fsdp" and self.pp > 1
 
     @property
     def bubble(self) -> Fraction:
-        """The share of a step in which a stage waits, all stages and micro-batches taking equally long:
-        (p − 1) ÷ (m + p − 1) (Narayanan et al., arXiv 2104.04473, section 2.2.1, as a share of the whole step)."""
+        """The share of a step in which a stage waits, if all stages and micro-batches take equally long: (p − 1) ÷ (m +
+        p − 1) (Narayanan et al., arXiv 2104.04473, section 2.2.1, as a share of the whole step)."""
         return Fraction(self.pp - 1, self.microbatches + self.pp - 1)
 
     @property
     def name(self) -> str:
-        """As `parse_plan` reads it: "ddp=2", "fsdp=2,tp=2", "ddp=2,pp=2,m=4"; an axis of one rank is left out,
+        """The plan as `parse_plan` reads it: "ddp=2", "fsdp=2,tp=2", "ddp=2,pp=2,m=4". Axes of one rank are left out,
         unless all are."""
         sizes = {self.replicas: self.dp, "tp": self.tp, "ep": self.ep, "pp": self.pp}
         named = {axis: size for axis, size in sizes.items() if size > 1} or {self.replicas: 1}
@@ -85,11 +86,12 @@ class RankGrid:
         return ",".join(f"{axis}={size}" for axis, size in named.items())
 
     def coordinates(self, rank: int) -> Coordinates:
-        """Where a rank is."""
+        """A rank's coordinates."""
         return Coordinates(rank // (self.dp * self.tp), rank // self.tp % self.dp, rank % self.tp)
 
     def group_size(self, group: str) -> int:
-        """Ranks of a group of collectives: an axis; "experts", that have the same ones. 0: no such group."""
+        """Ranks in a group of collectives: an axis, or "experts" for those that hold the same ones. 0: no such
+        group."""
         return {**self.sizes, "ep": self.ep, "experts": self.dp * self.tp // self.ep}.get(group, 0)
 
     def places(self) -> Iterator[Coordinates]:
@@ -97,19 +99,19 @@ class RankGrid:
         return map(self.coordinates, range(self.world))
 
     def in_flight(self, stage: int) -> int:
-        """Micro-batches whose activations a stage keeps at most: all with gpipe; with 1f1b those of the stages from it
-        to the last."""
+        """Most micro-batches whose activations a stage keeps at once: all with gpipe; with 1f1b as many as there are
+        stages from it to the last."""
         return self.microbatches if self.schedule == "gpipe" else min(self.pp - stage, self.microbatches)
 
 
 def parse_sizes(text: str) -> dict[str, int]:
-    """The axes of "dp=2,tp=4". Raises ValueError, one line, for an axis or a size that is none."""
+    """The axis sizes of "dp=2,tp=4". Raises ValueError, one line, for an unknown axis or an invalid size."""
     sizes = _numbers(text, AXES)
     return {axis: sizes.get(axis, 1) for axis in AXES}
 
 
 def _numbers(text: str, axes: Sequence[str]) -> dict[str, int]:
-    """Each name's number. Raises ValueError, one line, for what is no list of these names with their numbers."""
+    """Name → number. Raises ValueError, one line, for anything but a list of these names with numbers."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         axis, separator, number = (piece.strip() for piece in part.partition("="))
@@ -124,11 +126,11 @@ def _numbers(text: str, axes: Sequence[str]) -> dict[str, int]:
 
 
 def parse_plan(text: str) -> RankGrid:
-    """The grid of "ddp=2", "fsdp=4", "ddp=2,tp=2" or "pp=2,m=4": axes that are trained, the data axis named by what
-    replicas do.
+    """The grid of "ddp=2", "fsdp=4", "ddp=2,tp=2" or "pp=2,m=4": the trained axes; the kind of replicas names the data
+    axis.
 
-    dp is another word for ddp. m: micro-batches of a pipeline, two for each stage where none is said. Raises
-    ValueError, one line, for what is no plan, or for axes that are not trained together.
+    dp is a synonym of ddp. m: micro-batches of a pipeline, by default two per stage. Raises ValueError, one line, for
+    an invalid plan or axes that are not trained together.
     """
     axis = text.partition("=")[0].strip()
     replicas = [word for word in REPLICAS if f"{word}=" in text.replace(" ", "")]
@@ -160,7 +162,7 @@ def _check_experts(replicas: int, experts: int) -> None:
 
 
 def nearest_divisor(number: int, wanted: int) -> int:
-    """The divisor of a number that is nearest to the wanted one, the smaller of two."""
+    """The divisor of a number that is nearest to the wanted one; the smaller where two are."""
     return min((n for n in range(1, number + 1) if number % n == 0), key=lambda n: (abs(n - wanted), n))
 
 
@@ -171,8 +173,8 @@ def grid_of(
     schedule: str = "1f1b",
     replicas: str = "ddp",
 ) -> RankGrid:
-    """The grid of a step over a global batch of so many samples. microbatches: None for one without a pipeline, and
-    for one of each sample with one. Raises ValueError for what does not divide, or for too many ranks."""
+    """The grid of a step over a global batch. microbatches: by default one without a pipeline, and one per sample with
+    a pipeline. Raises ValueError for sizes that do not divide, or for too many ranks."""
     data = sizes["dp"]
     _check_experts(data, sizes["ep"])
     if replicas == "fsdp" and sizes["ep"] > 1:

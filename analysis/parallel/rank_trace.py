@@ -1,13 +1,10 @@
-"""What one rank of a parallel step was seen to do in one micro-batch: the record that `measure.parallel` makes.
+"""Defines the record that `measure.parallel` makes of one rank's micro-batch, and splits a model into pipeline stages.
 
-Sizes are local: those that the rank computes with, keeps, and hands to collectives. Values and times are in none of it.
-
-Which stage of a pipeline runs what: contiguous ranges of a model's layers, and what crosses from one to another.
-
-The layers are the numbered children of one module: of the one that has most of the model's FLOP. Stages differ by one
-layer at most, the first ones having more. What runs before the first layer belongs to the first stage, what runs after
-the last one to the last, anything between to the stage whose layer ran last; its backward pass is where it is. What a
-stage reads and another one made is sent to it by that one, once for each micro-batch.
+Sizes in a `RankTrace` are local: what the rank computes with, keeps and sends; it has no values and no times. `split`
+takes a trace and returns its `Stages`. Layers are the numbered children of the module with most of the FLOP; stages
+differ by one layer at most, the first ones having more. What runs before the first layer belongs to the first stage,
+after the last layer to the last, and in between to the stage whose layer ran last; a backward pass belongs to its
+forward's stage. What a stage reads of another is sent once per micro-batch.
 """
 
 from __future__ import annotations
@@ -25,10 +22,9 @@ from results.records.counts import Operation, Storage
 
 @dataclass(frozen=True)
 class LocalParameter:
-    """What a rank has of one parameter. names: all that it has in the model; shape, dtype, nbytes: of this rank's part;
-    trained: whether it needs a gradient; rows: of the first dimension, that replicas share and of which this is one
-    replica's part, none after it having more; 0: each replica has all; element: path of the element of an outermost
-    list of modules that it is in, "" for none."""
+    """One rank's part of a parameter. names: all its names in the model; shape, dtype, nbytes: of this part; trained:
+    whether it needs a gradient; rows: size of the first dimension where replicas share it, this being the largest part;
+    0: each replica has all; element: path of the element of an outermost module list that contains it, or ""."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
@@ -44,7 +40,7 @@ class LocalParameter:
         return math.prod(self.shape)
 
     def part(self, replica: int, replicas: int) -> LocalParameter:
-        """What a replica has of it: rows are shared as torch.chunk does, the last ones having fewer or none."""
+        """A replica's part: rows are divided as by torch.chunk, the last replicas having fewer or none."""
         if not self.rows:
             return self
         most = -(-self.rows // replicas)
@@ -55,9 +51,9 @@ class LocalParameter:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A step of one rank. gradients: first names of parameters, in the order in which their gradients are complete;
-    buffers: name → bytes; axes: name of a process group → axis of the mesh; experts: first names of the parameters that
-    are divided over the expert axis."""
+    """One rank's step. gradients: first names of parameters, in the order in which their gradients are complete;
+    buffers: name → bytes; axes: process group → mesh axis; experts: first names of the parameters divided over the
+    expert axis."""
 
     operations: tuple[Operation, ...]
     storages: tuple[Storage, ...]
@@ -68,16 +64,16 @@ class RankTrace:
     experts: frozenset[str] = frozenset()
 
 
-def same_work(one: RankTrace, other: RankTrace) -> bool:
-    """Whether two ranks do the same: the same operations on the same sizes, with the same memory and parameters.
+def are_alike(trace: RankTrace, other: RankTrace) -> bool:
+    """Whether two ranks run the same operations on the same sizes, with the same memory and parameters.
 
-    Numbers among the arguments may differ: a rank's first row of a vocabulary is one.
+    Numeric arguments may differ, such as a rank's first row of a vocabulary.
     """
     return (
-        len(one.operations) == len(other.operations)
-        and all(a == b for a, b in zip(map(_sizes, one.operations), map(_sizes, other.operations), strict=True))
-        and list(map(_memory, one.storages)) == list(map(_memory, other.storages))
-        and (one.parameters, one.gradients, one.buffers) == (other.parameters, other.gradients, other.buffers)
+        len(trace.operations) == len(other.operations)
+        and all(a == b for a, b in zip(map(_sizes, trace.operations), map(_sizes, other.operations), strict=True))
+        and list(map(_memory, trace.storages)) == list(map(_memory, other.storages))
+        and (trace.parameters, trace.gradients, trace.buffers) == (other.parameters, other.gradients, other.buffers)
     )
 
 
@@ -93,7 +89,7 @@ def _memory(storage: Storage) -> tuple[Any, ...]:
 
 
 EXPERT_COUNTS = "c10d.alltoall_base_"
-"""The collective by which ranks that share experts tell each other how many tokens come."""
+"""The collective by which ranks that share experts exchange the numbers of tokens."""
 
 COLLECTIVES: Mapping[str, str] = {
     "_c10d_functional.all_reduce": "all_reduce",
@@ -108,15 +104,15 @@ COLLECTIVES: Mapping[str, str] = {
     "c10d._allgather_base_": "all_gather",
     "c10d._reduce_scatter_base_": "reduce_scatter",
 }
-"""Operator → what it is called here. Each has one tensor that goes in and one that comes out."""
+"""Operator → name of the collective. Each has one input tensor and one output tensor."""
 
 WAITS = ("_c10d_functional.wait_tensor", "c10d.barrier")
-"""Operators of communication that move nothing."""
+"""Communication operators that move nothing."""
 
 
 def message_bytes(operation: Operation) -> int:
-    """Bytes of the larger of what a collective takes and what it gives, on one rank: the size by which collectives are
-    benchmarked (nccl-tests). Raises ValueError for a dtype whose size is not known."""
+    """Bytes of the larger of a collective's input and output on one rank, the size that benchmarks state (nccl-tests).
+    Raises ValueError for a dtype of unknown size."""
     shapes = (*operation.input_shapes, *operation.output_shapes)
     dtypes = (*operation.input_dtypes, *operation.output_dtypes)
     sizes: list[int] = [math.prod(shape) * itemsize(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
@@ -128,7 +124,7 @@ FORWARD = ("forward", "loss")
 
 @dataclass(frozen=True)
 class Crossing:
-    """Bytes that go from one stage to another in one micro-batch, of so many tensors. backward: gradients."""
+    """Bytes and number of tensors that go from one stage to another in one micro-batch. backward: gradients."""
 
     source: int
     target: int
@@ -139,7 +135,8 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Stages:
-    """A split. of_operation: stage of each; of_parameter: stages that hold each; crossings: what is sent."""
+    """A split into stages. of_operation: each operation's stage; of_parameter: stages that hold each; crossings:
+    transfers."""
 
     count: int
     of_operation: tuple[int, ...]
@@ -149,14 +146,15 @@ class Stages:
 
 
 def layer_prefix(operations: Sequence[Operation]) -> str:
-    """The module whose numbered children have most of the FLOP, the outermost of several; "" where none has any."""
+    """The module whose numbered children have most of the FLOP, the outermost where several do; "" where none has
+    any."""
     flop: Counter[str] = Counter()
     for operation in operations:
         parts = operation.module.split(".")
         own_flop = model_flop(operation)
-        for place, part in enumerate(parts):
-            if part.isdecimal() and place:
-                flop[".".join(parts[:place])] += own_flop
+        for index, part in enumerate(parts):
+            if part.isdecimal() and index:
+                flop[".".join(parts[:index])] += own_flop
     return max(flop, key=lambda prefix: (flop[prefix], -len(prefix)), default="")
 
 
@@ -164,19 +162,19 @@ def layer_stages(operations: Sequence[Operation], count: int) -> tuple[str, dict
     """The module whose numbered children are the layers, and the stage of each layer. Raises ValueError for fewer
     layers than stages."""
     prefix = layer_prefix(operations)
-    numbers = sorted({number for each in operations if (number := _layer(each.module, prefix)) is not None})
+    numbers = sorted({number for operation in operations if (number := _layer(operation.module, prefix)) is not None})
     if len(numbers) < count:
         raise ValueError(f"expected at least pp={count} layers, numbered children of one module; got {len(numbers)}")
-    each, more = divmod(len(numbers), count)
-    ends = [(each + 1) * min(stage, more) + each * max(0, stage - more) for stage in range(1, count + 1)]
+    layers, more = divmod(len(numbers), count)
+    ends = [(layers + 1) * min(stage, more) + layers * max(0, stage - more) for stage in range(1, count + 1)]
     return prefix, {
-        number: next(stage for stage, end in enumerate(ends) if place < end) for place, number in enumerate(numbers)
+        number: next(stage for stage, end in enumerate(ends) if index < end) for index, number in enumerate(numbers)
     }
 
 
 def stage_starts(trace: RankTrace, count: int) -> list[str]:
-    """The modules with which the second stage and those after it begin. Raises ValueError for fewer layers than
-    stages, or for a weight that several stages would hold."""
+    """The modules with which each stage but the first begins. Raises ValueError for fewer layers than stages, or for a
+    weight that several stages would hold."""
     prefix, stage_of = layer_stages(trace.operations, count)
     stages = split(trace, count)
     for parameter, homes in zip(trace.parameters, stages.of_parameter, strict=True):
@@ -209,7 +207,7 @@ def split(trace: RankTrace, count: int) -> Stages:
 
 
 def _layer(module: str, prefix: str) -> int | None:
-    """The number of the layer that a module is in."""
+    """Number of the layer that contains a module."""
     if not prefix or not module.startswith(f"{prefix}."):
         return None
     part = module[len(prefix) + 1 :].partition(".")[0]
@@ -247,7 +245,7 @@ def _owners(operations: Sequence[Operation], places: Sequence[int]) -> dict[str,
 
 
 def _home(name: str, prefix: str, stage_of: dict[int, int], owners: dict[str, int], count: int) -> int:
-    """The stage of a parameter's or buffer's owner; of one that runs nowhere, the last."""
+    """The stage of a parameter's or buffer's owner; the last stage where it runs nowhere."""
     number = _layer(name, prefix)
     if number is not None and number in stage_of:
         return stage_of[number]
@@ -255,10 +253,12 @@ def _home(name: str, prefix: str, stage_of: dict[int, int], owners: dict[str, in
 
 
 def _crossings(trace: RankTrace, places: Sequence[int]) -> Iterator[Crossing]:
-    """What is made in one stage and read in another, forward among forward and backward among backward."""
+    """Tensors made in one stage and read in another, within the forward pass and within the backward pass."""
     sent: dict[tuple[int, int, bool], set[int]] = {}
     tied = {
-        each.nbytes: {name.rpartition(".")[0] for name in each.names} for each in trace.parameters if each.names[1:]
+        parameter.nbytes: {name.rpartition(".")[0] for name in parameter.names}
+        for parameter in trace.parameters
+        if parameter.names[1:]
     }
     for operation, stage in zip(trace.operations, places, strict=True):
         for number in operation.reads:

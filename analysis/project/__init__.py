@@ -1,4 +1,4 @@
-"""What will training take, on which machine, and what does a budget buy?
+"""What training will take, on which machine, and what a budget buys.
 
 Projections from stated inputs. None of them is a measurement.
 """

@@ -1,17 +1,11 @@
-"""The time of a training step on one target accelerator and on several, by the model of PPoPP 2019.
+"""Predicts the time of a training step on one accelerator and on several, from FLOP, bytes and a target's figures.
 
-One accelerator (section 5.2.2): step = max(FLOP ÷ (share · peak), bytes ÷ (share · bandwidth)). The shares (0.8 and
-0.7) are assumptions. Bytes are those of every operation alone, neither fused nor cached.
-
-Several (section 6.2): under synchronous data parallelism dense gradients are summed in a ring, and gradients of an
-embedding are gathered from all workers. Layers on accelerators of their own form a pipeline over the sequence.
-
-`all_reduce_s` is the least time of an all-reduce. A ring of n devices sends 2 S (n − 1)/n a device (Patarasuk and
-Yuan, J. Parallel Distrib. Comput. 69, 2009); a pair of binary trees at most 2 S in 2 ⌈log₂ n⌉ steps (Sanders, Speck,
-Träff, Parallel Computing 35, 2009). A group that spans nodes reduces within each node, then between nodes, then
-gathers within; the faster of that and of one ring is taken.
-
-Not claimed: overlap of communication and arithmetic, contention, or that a larger batch learns as well.
+One accelerator (PPoPP 2019, section 5.2.2): step = max(FLOP ÷ (share · peak), bytes ÷ (share · bandwidth)); the shares
+are assumptions, the bytes unfused and uncached. Several (section 6.2): dense gradients are summed in a ring, those of
+an embedding gathered; layers on accelerators of their own form a pipeline. `all_reduce_s` is a lower bound: the fastest
+of a ring (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009), two trees (Sanders, Speck, Träff, Parallel
+Computing 35, 2009), and reducing within nodes first. Not claimed: overlap of communication and arithmetic, contention,
+or that a larger batch learns as well.
 """
 
 from __future__ import annotations
@@ -27,20 +21,20 @@ from analysis.devices.memory import Link
 from analysis.formula.requests import rates
 
 COMPUTE_RATIO, MEMORY_RATIO = 0.8, 0.7
-"""The shares of peak and bandwidth that the paper assumes to be achievable."""
+"""Shares of peak and bandwidth that the paper assumes achievable."""
 
 
 SATURATED = 0.95
-"""An intensity this near its limit is saturated."""
+"""Share of its limit from which an intensity counts as saturated."""
 
 
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-"""Unit of arithmetic → bytes of a number in memory."""
+"""Arithmetic unit → bytes of one number in memory."""
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A target. memory_bytes, link_bytes_per_s and cache_bytes are None where nobody said. source: of the figures."""
+    """A target. memory_bytes, link_bytes_per_s and cache_bytes are None where unknown. source: of the figures."""
 
     name: str
     peak_flop_per_s: float
@@ -63,17 +57,17 @@ class Accelerator:
 
     @property
     def flop_per_s(self) -> float:
-        """Achievable."""
+        """Achievable FLOP/s."""
         return self.compute_ratio * self.peak_flop_per_s
 
     @property
     def bytes_per_s(self) -> float:
-        """Achievable."""
+        """Achievable bytes/s."""
         return self.memory_ratio * self.bandwidth_bytes_per_s
 
     @property
     def ridge(self) -> float:
-        """FLOP a byte at which achievable arithmetic and bandwidth take equally long."""
+        """FLOP per byte at which achievable arithmetic and bandwidth take equally long."""
         return self.flop_per_s / self.bytes_per_s
 
     def step(self, flop: float, moved_bytes: float) -> AcceleratorStep:
@@ -95,10 +89,10 @@ class AcceleratorStep:
 
 @dataclass(frozen=True)
 class SubBatches:
-    """Sub-batches of interest (section 5.2.1 of the paper), each a whole number, None where there is none.
+    """Sub-batches of interest (section 5.2.1 of the paper); None where there is none.
 
-    ridge: the intensity of the whole step is at the ridge; fastest: the smallest with the least time a sample;
-    saturated: the intensity is at `SATURATED` of what it tends to.
+    ridge: the whole step's intensity is at the ridge; fastest: the smallest with the least time per sample; saturated:
+    the intensity reaches `SATURATED` of its limit.
     """
 
     ridge: int | None
@@ -107,11 +101,10 @@ class SubBatches:
 
 
 def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
-    """A row of the table of peaks as a target, with everything that it does not say from `like`.
+    """A row of the table of peaks as a target; what the row lacks comes from `like`.
 
-    Its memory is that of the table of memories, None where that has none.
-
-    Raises ValueError as `device_called`, for a unit without a peak, a row without bandwidth.
+    Its memory is that of the table of memories, or None. Raises ValueError as `device_called`, for a unit without a
+    peak, and for a row without bandwidth.
     """
     row, known = peaks.device_called(device), rates(device, unit)
     memory = next(filter(None, map(devices_memory.lookup, (device, *row.names))), None)
@@ -129,10 +122,10 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
 
 
 def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator, most: int) -> SubBatches:
-    """The sub-batches of a model, looked for up to `most`. cost: FLOP and bytes of a step.
+    """Sub-batches of interest of a model, up to `most`. cost: batch → FLOP and bytes of a step.
 
-    fastest: the smallest whose time a sample is within 1 % of the least of all up to `most`. The intensity must not
-    fall as the batch grows, as that of no model does whose weights are read once a step.
+    fastest: the smallest whose time per sample is within 1 % of the least. The intensity must not fall as the batch
+    grows, which holds where weights are read once a step.
     """
 
     def intensity(batch: int) -> float:
@@ -143,7 +136,7 @@ def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator,
         return target.step(*cost(batch)).time_s / batch
 
     def first(holds: Callable[[int], bool]) -> int | None:
-        """The smallest number from 1 to `most` at which this holds, if it holds from there on."""
+        """The smallest number from 1 to `most` for which this holds, if it holds for all larger ones."""
         return 1 + bisect_left(range(1, most), True, key=holds) if holds(most) else None
 
     limit, least_s = SATURATED * intensity(most), 1.01 * sample_s(most)
@@ -155,48 +148,49 @@ def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator,
 
 
 def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
-    """Seconds that a ring takes to sum so many bytes of each worker."""
+    """Seconds in which a ring sums this many bytes of each worker."""
     return 2 * (workers - 1) / workers * nbytes / link_bytes_per_s
 
 
 def communication_s(
     dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = 1.0
 ) -> float:
-    """Both kinds of gradient, one after the other: dense ones in a ring; of sparse ones each worker receives what all
-    workers have, its own included."""
+    """Seconds for both kinds of gradients, one after the other: dense ones in a ring; of sparse ones each worker
+    receives those of all workers, its own included."""
     achieved = link_bytes_per_s * link_ratio
     gathered_s = workers * sparse_bytes / achieved if workers > 1 else 0.0
     return ring_all_reduce_s(dense_bytes, workers, achieved) + gathered_s
 
 
 def pipelined_s(stages_s: Sequence[float], length: int, after_s: float = 0.0) -> float:
-    """Layers that each take so long for one step of a sequence of `length`: the pipeline fills (the sum of one step of
-    all but the slowest), then the slowest sets the pace; `after_s` is what waits for all steps (the output layer)."""
+    """Seconds of a pipeline of layers over a sequence of `length`; stages_s: one step of each layer. The pipeline fills
+    (the sum of all but the slowest), then the slowest sets the pace; `after_s` (the output layer) waits for all
+    steps."""
     slowest = max(stages_s)
     return sum(stages_s) - slowest + length * slowest + after_s
 
 
 def epoch_s(samples: float, batch: int, workers: int, step_s: float) -> float:
-    """An epoch of so many samples, the last batch not rounded up."""
+    """Seconds of an epoch, the last batch not rounded up."""
     return samples / (batch * workers) * step_s
 
 
 def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
-    """Bytes on each accelerator after the piece at index `divisible` was split over all so that the fullest is as empty
-    as can be. What the others have stays where it is."""
-    whole = [nbytes for at, nbytes in enumerate(pieces) if at != divisible]
+    """Bytes on each accelerator after splitting the piece at index `divisible` so that the largest sum is as small as
+    possible. The other pieces stay where they are."""
+    whole = [nbytes for index, nbytes in enumerate(pieces) if index != divisible]
     spread, room = pieces[divisible], sorted([0.0, *whole])
     level = room[0]
     for count in range(1, len(room) + 1):
         level = (sum(room[:count]) + spread) / count
         if count == len(room) or level <= room[count]:
             break
-    return tuple(max(level, 0.0 if at == divisible else nbytes) for at, nbytes in enumerate(pieces))
+    return tuple(max(level, 0.0 if index == divisible else nbytes) for index, nbytes in enumerate(pieces))
 
 
 @dataclass(frozen=True)
 class DeviceGroup:
-    """Devices that communicate. per_node of them share a node; size is a multiple of it. achieved: of the rates."""
+    """Communicating devices, per_node to a node; size is a multiple of it. achieved: share of the nominal rates."""
 
     size: int
     per_node: int
@@ -206,16 +200,16 @@ class DeviceGroup:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the group spans."""
+        """Number of nodes that the group spans."""
         return self.size // self.per_node
 
     def slowest(self) -> Link:
-        """What a ring through the whole group goes at."""
+        """The link that limits a ring through the whole group."""
         return self.within if self.nodes == 1 else self.between
 
 
 def all_reduce_s(total_bytes: float, group: DeviceGroup) -> float:
-    """Seconds of an all-reduce: the fastest of a ring, two trees, and both halves in layers."""
+    """Seconds of an all-reduce: the fastest of a ring, two trees, and both halves within and between nodes."""
     if group.size == 1:
         return 0.0
     link = group.slowest()
@@ -225,7 +219,7 @@ def all_reduce_s(total_bytes: float, group: DeviceGroup) -> float:
 
 
 def half_s(total_bytes: float, group: DeviceGroup) -> float:
-    """Seconds of a reduce-scatter, or of an all-gather, of so many bytes in all."""
+    """Seconds of a reduce-scatter, or of an all-gather, of this many bytes in total."""
     flat = _ring_s(total_bytes, group.size, group.slowest(), group.achieved)
     inner = _ring_s(total_bytes, group.per_node, group.within, group.achieved)
     outer = _ring_s(total_bytes / group.per_node, group.nodes, group.between, group.achieved)

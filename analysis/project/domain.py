@@ -1,30 +1,11 @@
-"""A domain: what is trained, how its error falls with data, and where it is to go. Made from a TOML file's tables.
+"""Reads a domain from a TOML file's tables: what is trained, how its error falls with data, and the target error.
 
-A file of ten lines is enough (five are in `analysis/project/domains/`; docs/projections.md says what each key means):
-
-    model = "wordlm"
-    grows = "hidden"
-    sub_batch = 128
-    learning_curve = { beta_g = -0.066 }
-    model_size = { sigma = 940, beta_p = 0.68 }
-    error = { now = 3.37, target = 2.48 }
-    data = { now = 768e6, per_sample = 25.37 }
-
-Any number may be `[value, low, high]`. Nothing is projected here (`analysis/project/frontier.py`).
-
-A learning curve has three regions (Hestness et al. 2017, arXiv:1712.00409; figure 6 of Hestness, Ardalani, Diamos:
-Beyond human-level accuracy, PPoPP 2019, from here on "the paper"): with little data a model guesses, then its error
-falls as a power of the data, and at last it comes near what cannot be avoided:
-
-    error(m) = min(guess, alpha · m ** beta_g + floor)         equation 1 of the paper where floor is 0
-    parameters(m) = sigma · m ** beta_p                        equation 2
-
-Errors are in the units of the task, m in its samples (words, letters, images). Not claimed: that a curve holds beyond
-the data it was fitted to, nor that two tasks have the same.
-
-Formulas of the five domains' models are read from frontier_formulas.csv, so that projecting them needs no torch. The
-file is made by `python -m benchmarks.pages.frontier`, a row a quantity: exact formulas by Catamount's rules
-(docs/formula.md) and by our own. A test makes one model's rows again. Nothing is fitted here.
+docs/projections.md explains each key; examples are in `analysis/project/domains/`. Any number may be `[value, low,
+high]`. A learning curve has three regions (Hestness et al. 2017, arXiv:1712.00409; PPoPP 2019, "the paper"): error(m) =
+min(guess, alpha · m ** beta_g + floor), equation 1 where floor is 0; parameters(m) = sigma · m ** beta_p, equation 2.
+Errors are in the task's unit, m in its samples. `shipped_formulas` reads the models' formulas from
+frontier_formulas.csv (made by `python -m benchmarks.pages.frontier`), so that projecting them needs no torch. Not
+claimed: that a curve holds beyond the data it was fitted to.
 """
 
 from __future__ import annotations
@@ -53,45 +34,45 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "error": {"now": "error_now", "target": "error_target"},
     "data": {"now": "data_now", "per_sample": "per_sample"},
 }
-"""Table of the file → its numbers → their names in `Domain.numbers`."""
+"""Table of the file → its keys → their names in `Domain.numbers`."""
 
-WORDS = {"error": "error_unit", "data": "data_unit"}
-"""Table → the name of its `unit`."""
+UNIT_NAMES = {"error": "error_unit", "data": "data_unit"}
+"""Table → name of its `unit` in `Domain`."""
 
 RANGES = {"beta_g": (-0.5, 0.0), "beta_p": (0.5, 1.0)}
-"""The exponents of a learning curve, of which 0 learns nothing, and of a model's size, of which 1 stores the data: from
-the first to below the second."""
+"""Half-open ranges of exponents: of a learning curve, where 0 learns nothing, and of model size, where 1 stores the
+data."""
 
 NEEDED = ("beta_g", "sigma", "beta_p", "error_target")
 
 DEFAULTS = {"floor": 0.0, "per_sample": 1.0, "guess": math.inf}
 
 MOST_UNCERTAIN = 6
-"""Numbers with an interval, at most: the corners of their box are all looked at."""
+"""Most numbers with an interval: every corner of their box is evaluated."""
 
 Interval = tuple[float, float, float]
 """value, low, high."""
 
 
 def error_after(samples: float, alpha: float, beta_g: float, floor: float = 0.0, guess: float = math.inf) -> float:
-    """The error after training on so many samples."""
+    """The error after training on this many samples."""
     return float(min(guess, alpha * samples**beta_g + floor))
 
 
 def samples_for(error: Any, alpha: Any, beta_g: Any, floor: Any = 0.0) -> Any:
-    """The samples that an error takes, above the floor and below the guess; floats or arrays."""
+    """The samples needed for an error between floor and guess; floats or arrays."""
     return ((error - floor) / alpha) ** (1 / beta_g)
 
 
 def data_scale(now: Any, target: Any, beta_g: Any, floor: Any = 0.0) -> Any:
-    """How many times the data brings the error from `now` to `target`, whatever alpha is: the ratio of what is above
-    the floor, to the power 1 / beta_g; floats or arrays."""
+    """Factor by which the data must grow to bring the error from `now` to `target`, for any alpha: the ratio of the
+    errors above the floor, to the power 1 / beta_g; floats or arrays."""
     return ((target - floor) / (now - floor)) ** (1 / beta_g)
 
 
 @dataclass(frozen=True)
 class Domain:
-    """numbers: name → (value, low, high). sizes: of the model, each a number or a formula in the size that grows."""
+    """numbers: name → (value, low, high). sizes: the model's, each a number or a formula in the size that grows."""
 
     name: str
     model: str
@@ -118,7 +99,7 @@ class Domain:
             yield {**self.values(), **{name: self.numbers[name][end] for name, end in zip(names_, ends, strict=True)}}
 
     def sizes_at(self, grown: int) -> dict[str, int]:
-        """Every size that the file gives, where the one that grows has this value."""
+        """All sizes of the file, where the growing one has this value."""
         sizes = {self.grows: grown}
         for name, size in self.sizes.items():
             sizes[name] = size if isinstance(size, int) else int(parse(size, {self.grows: grown}))
@@ -126,7 +107,7 @@ class Domain:
 
 
 def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
-    """The domain of a file's tables. name: where the file gives none. Raises ValueError in one line."""
+    """The domain of a file's tables. name: used where the file has none. Raises ValueError in one line."""
     known = ("name", "model", "grows", "sub_batch", "sizes", "source", *TABLES)
     for key in tables:
         if key not in known:
@@ -155,14 +136,14 @@ def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
 
 
 def shipped(name: str) -> Domain:
-    """One of them."""
+    """A shipped domain by name."""
     return from_tables(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")), name)
 
 
 def _numbers(table: str, content: Any) -> Iterator[tuple[str, Interval]]:
     if not isinstance(content, Mapping):
         raise ValueError(f"{table}: expected a table as in {{ {next(iter(TABLES[table]))} = 1.0 }}, got {content!r}")
-    valid = (*TABLES[table], *(("unit",) if table in WORDS else ()))
+    valid = (*TABLES[table], *(("unit",) if table in UNIT_NAMES else ()))
     for key, value in content.items():
         if key not in valid:
             raise ValueError(unknown_name(f"key of {table}", key, valid))
@@ -209,7 +190,7 @@ def _text(table: Any, key: str) -> str:
 
 
 def _check(domain: Domain) -> None:
-    """Everything that the numbers must keep, at every corner of their intervals."""
+    """Check the numbers at every corner of their intervals."""
     if not ("error_now" in domain.numbers and "data_now" in domain.numbers) and "alpha" not in domain.numbers:
         raise ValueError(
             "expected error.now and data.now, or learning_curve.alpha: one says how much data a target takes"
@@ -229,8 +210,8 @@ def _check(domain: Domain) -> None:
     for key in ("target", "now"):
         error = domain.numbers.get(f"error_{key}", (math.inf,) * 3)
         if error[1] <= floor[2]:
-            words = f"expected more than {floor[2]:g}, the irreducible error, got {error[1]:g}"
-            raise ValueError(f"error.{key}: {words}: no data reaches it")
+            message = f"expected more than {floor[2]:g}, the irreducible error, got {error[1]:g}"
+            raise ValueError(f"error.{key}: {message}: no data reaches it")
     if domain.numbers["error_target"][2] > guess[1]:
         raise ValueError(f"error.target: expected at most {guess[1]:g}, the best guess")
 
@@ -242,17 +223,15 @@ BATCH = "batch"
 RULES = ("catamount", "flopledger")
 
 AT_LEAST = "at_least_"
-"""Before a quantity of the file that lacks a storage of no known size."""
+"""Prefix of a quantity in the file that lacks a storage of unknown size."""
 
 
 @dataclass(frozen=True)
 class Formulas:
-    """Quantities of a model's training step (`analysis/formula/derive.py`) as expressions in its sizes and
-    the batch.
+    """Quantities of a model's training step (`analysis/formula/derive.py`) as expressions in its sizes and the batch.
 
-    sizes: the value of each size where nobody gives another. element_bytes: of a number in the step that was counted.
-    products_alone: whether all_flop is model_flop, because the other arithmetic has no formula. at_least: quantities
-    that lack a storage of no known size.
+    sizes: default values. element_bytes: of a number in the step that was counted. products_only: whether all_flop is
+    model_flop, because the other arithmetic has no formula. at_least: quantities that lack a storage of unknown size.
     """
 
     model: str
@@ -260,15 +239,15 @@ class Formulas:
     sizes: Mapping[str, int]
     quantities: Mapping[str, Any]
     element_bytes: int = 4
-    products_alone: bool = False
+    products_only: bool = False
     at_least: frozenset[str] = frozenset()
 
-    def at(self, quantity: str, **point: int) -> float:
+    def value(self, quantity: str, **point: int) -> float:
         """`exact` as a float."""
         return float(self.exact(quantity, **point))
 
     def exact(self, quantity: str, **point: int) -> int | Fraction:
-        """A quantity's value at the sizes with these changed. Raises ValueError for a size that the model lacks."""
+        """A quantity's value, with these sizes changed. Raises ValueError for a size that the model lacks."""
         known = {**self.sizes, BATCH: 1}
         for name in point:
             if name not in known:

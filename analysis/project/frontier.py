@@ -1,19 +1,11 @@
-"""What training to a target error would take, from a learning curve, a model's formulas and a machine.
+"""Projects what training to a target error takes, from a `Domain`, a model's `Formulas` and an `Accelerator`.
 
-    target → data (inverse learning curve) → parameters (model size) → width (inverse formula) → FLOP, bytes, footprint
-           → step (roofline) → epoch
-
-`spread` evaluates the corners of the box of intervals and reports the least and the most of each result. `drawn` is a
-Monte Carlo over the same intervals, independent of each other; a step's costs are exact at sizes whose parameters are
-√2 apart, and interpolated between them in logarithms.
-
-First-order laws (section 4 of the paper) in parameters p and sub-batch b are fitted to the exact formulas by least
-squares of relative residuals, from an eighth of the projected size to that size:
-
-    FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p
-
-Not claimed: how many epochs it takes, that a curve holds so far out, or that the laws hold for small models
-(`FirstOrderFit.worst_ratio` is the largest residual).
+target → data (inverse learning curve) → parameters → width (inverse formula) → FLOP, bytes, footprint → step (roofline)
+→ epoch. `spread` gives each result's least and most over the corners of the inputs' intervals. `drawn` is a Monte Carlo
+over independent inputs; costs are exact at sizes whose parameters are √2 apart, and interpolated in logarithms between.
+`fit` fits the paper's first-order laws (section 4): FLOP = gamma · p · b, bytes = lambda · p + mu · b · √p, footprint =
+delta · p, for parameters p and sub-batch b, by least squares of relative residuals. Not claimed: the number of epochs,
+that a curve holds so far out, or that the laws hold for small models (see `FirstOrderFit.worst_ratio`).
 """
 
 import functools
@@ -36,19 +28,19 @@ DAY_S = 86_400
 SECONDS_PER_HOUR = 3600
 
 MOST_BATCH = 2**20
-"""Sub-batches are looked for up to here."""
+"""The largest sub-batch considered."""
 
 WIDEST = 2**40
 
 APART = math.sqrt(2)
-"""Parameters of neighbouring sizes whose costs are exact in `drawn`."""
+"""Ratio of parameters between neighbouring sizes whose costs are exact in `drawn`."""
 
 Array = NDArray[np.float64]
 
 
 def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
-    """(how many times today's data, the data) of the target. By today's error and data where they are known, else by
-    alpha; floats or arrays."""
+    """(factor over today's data, data) that the target needs, from today's error and data where known, else from alpha;
+    floats or arrays."""
     target, beta_g, floor, now = numbers["error_target"], numbers["beta_g"], numbers["floor"], numbers.get("data_now")
     if "error_now" in numbers and now is not None:
         scale = data_scale(numbers["error_now"], target, beta_g, floor)
@@ -60,11 +52,11 @@ def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
 def project(
     domain: Domain, formulas: Formulas, target: Accelerator, numbers: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """What the target takes at these numbers (the domain's own). Raises ValueError for what cannot be.
+    """What the target takes at these numbers (by default the domain's). Raises ValueError for an impossible projection.
 
-    data: in units of the learning curve, data_scale: times today's, where that is known; grown: the size that grows.
-    footprint_bytes: what is kept for the backward pass and a gradient of each parameter; the peak of a framework is
-    another. utilization_ratio: of the nominal peak, by the roofline alone; bound: arithmetic or memory.
+    data: in units of the learning curve, data_scale: over today's, where known; grown: the size that grows.
+    footprint_bytes: what is kept for the backward pass and a gradient of each parameter, not a framework's peak.
+    utilization_ratio: of the nominal peak, by the roofline only; bound: arithmetic or memory.
     """
     numbers = domain.values() if numbers is None else numbers
     scale, data = data_needed(numbers)
@@ -90,7 +82,7 @@ def project(
 
 
 def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> tuple[dict[str, Any], dict[str, Estimate]]:
-    """The projection, and each of its numbers with the least and the most over the box of intervals.
+    """The projection, and the least and the most of each number over the corners of the intervals.
 
     Raises ValueError as `project` does, at any corner.
     """
@@ -105,28 +97,28 @@ def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> tuple[dic
 def cost_of(
     domain: Domain, formulas: Formulas, target: Accelerator, grown: int, batch: int | None = None
 ) -> dict[str, float]:
-    """parameters, flop, moved_bytes and footprint_bytes of a step at a size. Numbers take what the target's take."""
-    at = {**domain.sizes_at(grown), "batch": batch or domain.sub_batch}
+    """parameters, flop, moved_bytes and footprint_bytes of a step at a size, with the target's bytes per number."""
+    sizes = {**domain.sizes_at(grown), "batch": batch or domain.sub_batch}
     share = target.element_bytes / formulas.element_bytes
-    parameters = formulas.at("parameters", **at)
+    parameters = formulas.value("parameters", **sizes)
     return {
         "parameters": parameters,
-        "flop": formulas.at("all_flop", **at),
-        "moved_bytes": formulas.at("bytes_accessed", **at) * share,
-        "footprint_bytes": formulas.at("kept_bytes", **at) * share + parameters * target.element_bytes,
+        "flop": formulas.value("all_flop", **sizes),
+        "moved_bytes": formulas.value("bytes_accessed", **sizes) * share,
+        "footprint_bytes": formulas.value("kept_bytes", **sizes) * share + parameters * target.element_bytes,
     }
 
 
 def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
-    """The size at which the model has as many parameters, to the nearest whole number.
+    """The size at which the model has this many parameters, to the nearest integer.
 
-    Raises ValueError for a model that has more parameters even at 1, or whose parameters the size does not change.
+    Raises ValueError where the model has more even at size 1, or where the size does not change its parameters.
     """
     if domain.grows not in formulas.sizes:
         raise ValueError(f"grows: {unknown_name(f'size of {formulas.model}', domain.grows, formulas.sizes)}")
 
     def count(size: int) -> float:
-        return formulas.at("parameters", **domain.sizes_at(size))
+        return formulas.value("parameters", **domain.sizes_at(size))
 
     least = next((size for size in (1, 2, 4, 8) if all(number > 0 for number in domain.sizes_at(size).values())), 8)
     if count(least) > parameters:
@@ -141,7 +133,7 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
 
 
 def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> SubBatches:
-    """Sub-batches of interest at a size, by the roofline of the whole step."""
+    """Sub-batches of interest at a size, by the whole step's roofline."""
 
     def cost(batch: int) -> tuple[float, float]:
         whole = cost_of(domain, formulas, target, grown, batch)
@@ -151,7 +143,8 @@ def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int)
 
 
 def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:
-    """The largest sub-batch whose footprint the target's memory holds, 0 for none. Raises ValueError without memory."""
+    """The largest sub-batch whose footprint fits in the target's memory, 0 for none. Raises ValueError without
+    memory."""
     if target.memory_bytes is None:
         raise ValueError(f"{target.name}: expected a memory, none is known")
 
@@ -178,26 +171,26 @@ def drawn(
 ) -> Callable[[Mapping[str, Array | float]], dict[str, Array]]:
     """The projection as a function of draws: the quantities of `project` by name, flop_trained, gpu_hours.
 
-    devices: that train together, each with a sub-batch of its own. reduce_s: seconds that a step waits for the sum of
-    the gradients of so many parameters. With a utilization among the draws a step takes model FLOP ÷ (utilization ·
-    peak), else the roofline's time; the utilization_ratio is of model FLOP with it, else of all.
+    devices: number that train together, each with its own sub-batch. reduce_s: parameters → seconds that a step waits
+    for the sum of their gradients. With a utilization among the draws, a step takes model FLOP ÷ (utilization · peak),
+    and utilization_ratio is of model FLOP; otherwise it takes the roofline's time, and the ratio is of all FLOP.
     """
     middle = domain.values()
     start = middle["sigma"] * data_needed(middle)[1] ** middle["beta_p"]
 
     @functools.cache
-    def exact(place: int) -> Mapping[str, float]:
-        grown = grown_for(domain, formulas, float(start * APART**place))
+    def exact(exponent: int) -> Mapping[str, float]:
+        grown = grown_for(domain, formulas, float(start * APART**exponent))
         cost = {"grown": float(grown), **cost_of(domain, formulas, target, grown)}
-        cost["model_flop"] = formulas.at("model_flop", **domain.sizes_at(grown), batch=domain.sub_batch)
+        cost["model_flop"] = formulas.value("model_flop", **domain.sizes_at(grown), batch=domain.sub_batch)
         return cost
 
     def read_off(parameters: Array) -> dict[str, Array]:
         wanted = np.log(parameters / start) / math.log(APART)
-        places = range(math.floor(round(wanted.min(), 9)), math.ceil(round(wanted.max(), 9)) + 1)
-        points = [exact(place) for place in places]
-        costs = {name: np.interp(wanted, places, np.log([point[name] for point in points])) for name in points[0]}
-        waits = np.interp(wanted, places, [reduce_s(point["parameters"]) for point in points])
+        exponents = range(math.floor(round(wanted.min(), 9)), math.ceil(round(wanted.max(), 9)) + 1)
+        points = [exact(exponent) for exponent in exponents]
+        costs = {name: np.interp(wanted, exponents, np.log([point[name] for point in points])) for name in points[0]}
+        waits = np.interp(wanted, exponents, [reduce_s(point["parameters"]) for point in points])
         return {name: np.exp(cost) for name, cost in costs.items()} | {"reduce_s": waits}
 
     def function(draws: Mapping[str, Array | float]) -> dict[str, Array]:
@@ -238,7 +231,7 @@ def drawn(
 
 @dataclass(frozen=True)
 class CostPoint:
-    """An exact step. footprint_bytes: None where it is not known."""
+    """An exact step. footprint_bytes: None where unknown."""
 
     parameters: float
     batch: float
@@ -249,8 +242,8 @@ class CostPoint:
 
 @dataclass(frozen=True)
 class Laws:
-    """gamma: FLOP a parameter and sample; lambda_: bytes a parameter; mu: bytes a sample and root of the parameters;
-    delta: bytes of footprint a parameter."""
+    """gamma: FLOP per parameter and sample; lambda_: bytes per parameter; mu: bytes per sample and root of the
+    parameters; delta: footprint bytes per parameter."""
 
     gamma: float
     lambda_: float
@@ -266,13 +259,13 @@ class Laws:
         return self.lambda_ * parameters + self.mu * batch * math.sqrt(parameters)
 
     def intensity(self, parameters: float, batch: float) -> float:
-        """FLOP a byte."""
+        """FLOP per byte."""
         return self.flop(parameters, batch) / self.moved_bytes(parameters, batch)
 
 
 @dataclass(frozen=True)
 class FirstOrderFit:
-    """Laws of a sweep. worst_ratio: quantity → its largest residual relative to the exact value."""
+    """Fitted laws. worst_ratio: quantity → largest residual relative to the exact value."""
 
     laws: Laws
     worst_ratio: dict[str, float]
@@ -280,7 +273,7 @@ class FirstOrderFit:
 
 
 def fit(points: Sequence[CostPoint]) -> FirstOrderFit:
-    """The laws of these points, of which none takes anything away."""
+    """Fit the laws to these points, with non-negative coefficients."""
     columns = {
         "flop": [[p.parameters * p.batch / p.flop] for p in points],
         "bytes": [[p.parameters / p.moved_bytes, p.batch * math.sqrt(p.parameters) / p.moved_bytes] for p in points],
@@ -297,17 +290,18 @@ def fit(points: Sequence[CostPoint]) -> FirstOrderFit:
 
 
 FAR = 2**70
-"""A width so large that a formula there is its limit to fifteen digits."""
+"""A width so large that a formula there equals its limit to fifteen digits."""
 
 SPAN = 8
-"""The widths of a sweep are this many times apart: the parameters, 64 times."""
+"""Ratio of the widths of a sweep; the parameters grow 64-fold."""
 
 WIDTHS = 9
 BATCHES = (0.25, 1.0, 4.0)
 
 
 def fit_sweep(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> FirstOrderFit:
-    """The laws of the sweep up to this size: widths of equal ratio; the footprint at the sub-batch alone."""
+    """Fit the laws to a sweep of widths of equal ratio up to this size; the footprint at the domain's sub-batch
+    only."""
     points = []
     own = max(1, grown // SPAN)
     for step in range(WIDTHS):
@@ -321,20 +315,20 @@ def fit_sweep(domain: Domain, formulas: Formulas, target: Accelerator, grown: in
 
 
 def asymptote(domain: Domain, formulas: Formulas, element_bytes: int = 4) -> dict[str, float]:
-    """gamma, lambda, mu and delta of a model as it grows without end, at the domain's sub-batch.
+    """gamma, lambda, mu and delta of a model in the limit of infinite size, at the domain's sub-batch.
 
     mu: the part of the bytes that grows with the batch, over √p. delta: of what is kept for the backward pass and of a
     gradient of each parameter. element_bytes: of a number in memory.
     """
     share, batch = element_bytes / formulas.element_bytes, domain.sub_batch
 
-    def at(quantity: str, batch: int = batch) -> Any:
+    def limit(quantity: str, batch: int = batch) -> Any:
         return formulas.exact(quantity, **{**domain.sizes_at(FAR), "batch": batch})
 
-    size, moved = float(at("parameters")), at("bytes_accessed")
+    size, moved = float(limit("parameters")), limit("bytes_accessed")
     return {
-        "gamma": float(at("all_flop")) / size / batch,
+        "gamma": float(limit("all_flop")) / size / batch,
         "lambda": share * float(moved) / size,
-        "mu": share * float(at("bytes_accessed", batch + 1) - moved) / math.sqrt(size),
-        "delta": share * float(at("kept_bytes")) / size + element_bytes,
+        "mu": share * float(limit("bytes_accessed", batch + 1) - moved) / math.sqrt(size),
+        "delta": share * float(limit("kept_bytes")) / size + element_bytes,
     }

@@ -1,10 +1,9 @@
-"""What follows from the inputs of "Beyond human-level accuracy" (PPoPP 2019), beside what it prints, with a verdict.
+"""Compares what "Beyond human-level accuracy" (PPoPP 2019) prints with what follows from its inputs, cell by cell.
 
-Here are its tables 1 to 4 and section 5: data and model scales, limits of our formulas under Catamount's rules, and
-what a step takes at the width that has table 3's parameters. Table 3's data and sub-batches are inputs of its other
-columns. The case study of section 6 is in `analysis/project/ppopp2019_case_study.py`. In the paper's folder are
-inputs.csv (what its results are calculated from), results.csv (what it prints for them), assumptions.csv (what is
-needed beside the inputs, with words), reasons.csv (why a result does not follow). Results never feed `ours`.
+Covers tables 1 to 4 and section 5: data and model scales, limits of our formulas under Catamount's rules, and a step at
+the width that has table 3's parameters (`analysis/project/ppopp2019_case_study.py` has section 6). The paper's folder
+holds inputs.csv, results.csv (what it prints), assumptions.csv (what else is needed, explained) and reasons.csv (why a
+result does not follow). Printed results never feed `ours`. `cells` returns a `PaperCell` with a verdict per result.
 """
 
 import csv
@@ -33,15 +32,15 @@ NOT = "not reproducible"
 VERDICTS = (REPRODUCED, ASSUMED, NOT)
 
 BETWEEN = "; "
-"""What stands between two assumptions of a cell."""
+"""Separator of a cell's assumptions."""
 
 Key = tuple[str, str, str]
 """table, row, column."""
 
 
 @dataclass(frozen=True)
-class Ours:
-    """What follows. assumptions: keys of assumptions.csv; low, high: over what inputs may have been rounded from."""
+class DerivedValue:
+    """A value that follows. assumptions: keys of assumptions.csv; low, high: over the rounding of the inputs."""
 
     value: float
     assumptions: tuple[str, ...] = ()
@@ -72,7 +71,7 @@ Inputs = Mapping[Key, Printed]
 
 
 def inputs(folder: Path = FOLDER) -> Inputs:
-    """What the paper's results are calculated from."""
+    """The inputs from which the paper calculates its results."""
     return {_key(row): Printed(row["value"]) for row in _rows(folder / "inputs.csv")}
 
 
@@ -81,59 +80,61 @@ def assumptions(folder: Path = FOLDER) -> dict[str, float]:
     return {row["key"]: float(row["value"]) for row in _rows(folder / "assumptions.csv")}
 
 
-def cells(ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[PaperCell]:
-    """Every printed result with what follows, in the order of the paper. Raises ValueError where something follows for
-    which nothing is printed."""
+def cells(derived: Mapping[Key, DerivedValue], folder: Path = FOLDER) -> list[PaperCell]:
+    """Every printed result with the derived value, in the paper's order. Raises ValueError for a derived value without
+    a printed result."""
     rows = _rows(folder / "results.csv")
-    if strange := set(ours) - {_key(row) for row in rows}:
+    if strange := set(derived) - {_key(row) for row in rows}:
         raise ValueError(f"expected results that are printed, got {sorted(strange)[0]}")
-    words = {row["key"]: row["words"] for row in _rows(folder / "assumptions.csv")}
+    texts = {row["key"]: row["words"] for row in _rows(folder / "assumptions.csv")}
     reasons = {_key(row): row["reason"] for row in _rows(folder / "reasons.csv")}
-    return [_cell(_key(row), row, ours.get(_key(row)), words, reasons) for row in rows]
+    return [_cell(_key(row), row, derived.get(_key(row)), texts, reasons) for row in rows]
 
 
 def count(cells: Iterable[PaperCell]) -> dict[str, int]:
-    """Verdict → how many cells have it."""
+    """Verdict → number of cells."""
     counter = Counter(cell.verdict for cell in cells)
     return {verdict: counter[verdict] for verdict in VERDICTS}
 
 
 def _cell(
-    key: Key, row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], reasons: Mapping[Key, str]
+    key: Key, row: Mapping[str, str], derived: DerivedValue | None, texts: Mapping[str, str], reasons: Mapping[Key, str]
 ) -> PaperCell:
     printed = Printed(row["value"]) if row["value"] else None
-    verdict, rounding = _verdict(printed, ours, row["unit"])
-    assumptions = [words[name] for name in ours.assumptions] if ours and verdict != NOT else []
+    verdict, rounding = _verdict(printed, derived, row["unit"])
+    assumptions = [texts[name] for name in derived.assumptions] if derived and verdict != NOT else []
     table, domain, column = key
     patterns = (key, (table, "*", column), (table, domain, "*"), (table, "*", "*"))
     reason = next((reasons[pattern] for pattern in patterns if pattern in reasons and verdict == NOT), "")
     return PaperCell(
         *key,
         paper=printed.value if printed else None,
-        ours=ours.value if ours else None,
-        deviation_ratio=ours.value / printed.value - 1 if ours and printed else None,
+        ours=derived.value if derived else None,
+        deviation_ratio=derived.value / printed.value - 1 if derived and printed else None,
         verdict=verdict,
         assumption=BETWEEN.join([*assumptions, *rounding]),
         reason=reason,
         unit=row["unit"],
-        ours_low=ours.low if ours else None,
-        ours_high=ours.high if ours else None,
+        ours_low=derived.low if derived else None,
+        ours_high=derived.high if derived else None,
     )
 
 
-def _verdict(printed: Printed | None, ours: Ours | None, unit: str) -> tuple[str, Sequence[str]]:
-    """The verdict, and what it assumes of digits: both sides are known only to what they may have been rounded from."""
-    if printed is None or ours is None:
+def _verdict(printed: Printed | None, derived: DerivedValue | None, unit: str) -> tuple[str, Sequence[str]]:
+    """The verdict, and the assumptions about digits: both sides are known only to within rounding."""
+    if printed is None or derived is None:
         return NOT, ()
-    if abs(ours.value / printed.value - 1) <= TOLERANCE:
-        return (ASSUMED if ours.assumptions else REPRODUCED), ()
+    if abs(derived.value / printed.value - 1) <= TOLERANCE:
+        return (ASSUMED if derived.assumptions else REPRODUCED), ()
     least, most = printed.ends
-    if least * (1 - TOLERANCE) <= ours.value <= most * (1 + TOLERANCE):
+    if least * (1 - TOLERANCE) <= derived.value <= most * (1 + TOLERANCE):
         return ASSUMED, (
             f"the printed {amount(printed.value, unit)} is rounded, from {amount(least)} to {amount(most, unit)}",
         )
-    if ours.low is not None and ours.high is not None and ours.low <= most and least <= ours.high:
-        return ASSUMED, (f"the printed inputs are rounded, and {amount(ours.low)} to {amount(ours.high, unit)} follow",)
+    if derived.low is not None and derived.high is not None and derived.low <= most and least <= derived.high:
+        return ASSUMED, (
+            f"the printed inputs are rounded, and {amount(derived.low)} to {amount(derived.high, unit)} follow",
+        )
     return NOT, ()
 
 
@@ -148,20 +149,21 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 MILLION = 1e6
 YEAR_DAYS = 365.0
-OVER_RIDGE, LANES = 1.5, 32
-"""The chosen sub-batch over that of the ridge, from the paper's section 5.2.1, and a multiple that suits a device."""
+RIDGE_FACTOR, LANES = 1.5, 32
+"""Ratio of the chosen sub-batch to the ridge's (section 5.2.1 of the paper), and a multiple that suits a device."""
 
 TERA_BINARY = 2.0**40 / 1e12
 GIGA_BINARY = 2.0**30 / 1e9
 
-Found = dict[Key, Ours]
+DerivedValues = dict[Key, DerivedValue]
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A domain as the paper's tables have it. sizes: of the model; asymptotic: those of table 2 where they differ;
-    assumed: keys of the assumptions that its sizes are; sigma: that of the one in place of the printed sigma; samples:
-    that of what an epoch counts, "" where the data are samples, None where nobody says; years: section 5 has them."""
+    """A domain in the paper's tables. sizes: the model's; asymptotic: those of table 2 where they differ; assumed: keys
+    of the assumptions that its sizes are; sigma: key of the assumption that replaces the printed sigma; samples: key of
+    the assumption for what an epoch counts, "" where the data are samples, None where unknown; years: whether section 5
+    has them."""
 
     name: str
     model: str
@@ -182,7 +184,7 @@ SPEECH: Mapping[str, int | str] = {
     "filters": 4,
     "frames": 300,
 }
-"""The artifact's, with the frames of section 4.2."""
+"""The artifact's sizes, with the frames of section 4.2."""
 
 ROWS = (
     PaperRow("word LM", "wordlm", "hidden", {"vocab": 10004, "seq": 80}, samples="sentences", years=True),
@@ -191,16 +193,16 @@ ROWS = (
     PaperRow("speech", "speech", "hidden", SPEECH),
     PaperRow("image", "resnet152", "width", {"image": 224, "classes": 1000}, assumed=("layers",), samples=""),
 )
-"""Sizes are the artifact's (github.com/baidu-research/catamount, tests/full) but for those that are assumed."""
+"""Sizes are the artifact's (github.com/baidu-research/catamount, tests/full) except those that are assumed."""
 
 COUNTED = {"sentences": "sentences", "letters": "sentences", "pairs": "pairs"}
-"""What an epoch counts → the assumption that has their number today."""
+"""What an epoch counts → the assumption with its number today."""
 
 RESNETS = ("resnet50", "resnet101", "resnet152")
 
 
 def target_of(given: Inputs) -> Accelerator:
-    """Table 4."""
+    """The accelerator of table 4."""
     return Accelerator(
         name="the paper's target",
         peak_flop_per_s=given["Table 4", "target", "compute throughput"].value,
@@ -214,25 +216,25 @@ def target_of(given: Inputs) -> Accelerator:
     )
 
 
-def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> Found:
-    """Tables 1 to 4, and the years of section 5."""
+def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
+    """Derived values of tables 1 to 4, and the years of section 5."""
     target = target_of(given)
-    results: Found = {
-        ("Table 4", "target", "ridge point"): Ours(target.peak_flop_per_s / target.bandwidth_bytes_per_s),
-        ("Table 4", "target", "achievable ridge point"): Ours(target.ridge),
+    results: DerivedValues = {
+        ("Table 4", "target", "ridge point"): DerivedValue(target.peak_flop_per_s / target.bandwidth_bytes_per_s),
+        ("Table 4", "target", "achievable ridge point"): DerivedValue(target.ridge),
     }
     for row in ROWS:
         results.update(_scales(row, given))
         results.update(_asymptotes(row, given, formulas))
         results.update(_requirements(row, given, assumed, formulas, target))
     gammas = [results["Table 2", row.name, "gamma"].value for row in ROWS]
-    results["Figure 7", "all domains", "least gamma"] = Ours(min(gammas))
-    results["Figure 7", "all domains", "most gamma"] = Ours(max(gammas), ("depths",))
+    results["Figure 7", "all domains", "least gamma"] = DerivedValue(min(gammas))
+    results["Figure 7", "all domains", "most gamma"] = DerivedValue(max(gammas), ("depths",))
     return results
 
 
 def domain_of(row: PaperRow, batch: int = 1, sizes: Mapping[str, int | str] | None = None) -> Domain:
-    """A row as a domain: what grows, and its sizes."""
+    """A row as a domain: the growing size, and its sizes."""
     return Domain(row.name, row.model, row.grows, batch, {}, {**row.sizes, **(sizes or {})})
 
 
@@ -248,8 +250,8 @@ def sized(
     return domain, grown_for(domain, formulas[row.model], parameters)
 
 
-def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
-    """Table 1, and the data of table 3."""
+def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, DerivedValue]]:
+    """Derived values of table 1, and the data of table 3."""
     now, desired, beta_g, samples, alpha = (
         given["Table 1", row.name, column]
         for column in ("current SOTA", "desired SOTA", "beta_g", "current samples", "alpha")
@@ -268,31 +270,31 @@ def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
     yield ("Table 3", row.name, "data of Table 1"), _boxed(data_of, now, desired, beta_g, samples)
 
 
-def _boxed(function: Callable[..., float], *printed: Printed) -> Ours:
-    """What follows from printed numbers, and over what they may have been rounded from."""
-    return Ours(function(*(number.value for number in printed)), (), *box(function, *printed))
+def _boxed(function: Callable[..., float], *printed: Printed) -> DerivedValue:
+    """The derived value of printed numbers, with its range over their rounding."""
+    return DerivedValue(function(*(number.value for number in printed)), (), *box(function, *printed))
 
 
-def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, Ours]]:
-    """Table 2: limits as the model grows, at table 3's sub-batch."""
+def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, DerivedValue]]:
+    """Derived values of table 2: limits as the model grows, at table 3's sub-batch."""
     batch = int(given["Table 3", row.name, "sub-batch"].value)
     models = RESNETS if row.model in RESNETS else (row.model,)
     limits = [asymptote(domain_of(row, batch, row.asymptotic), formulas[model]) for model in models]
     mean = {name: sum(limit[name] for limit in limits) / len(limits) for name in limits[0]}
     mean |= {"lambda/gamma": mean["lambda"] / mean["gamma"], "mu/gamma": mean["mu"] / mean["gamma"]}
     for name, value in mean.items():
-        yield ("Table 2", row.name, name), Ours(value, ("depths",) if len(models) > 1 else ())
+        yield ("Table 2", row.name, name), DerivedValue(value, ("depths",) if len(models) > 1 else ())
 
 
 def _model_size(data: float, beta_p: float, sigma: float) -> float:
-    """What the data take. sigma: in millions."""
+    """Parameters that the data need. sigma: in millions."""
     return float(sigma * MILLION * data**beta_p)
 
 
 def _requirements(
     row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
-) -> Iterator[tuple[Key, Ours]]:
-    """Table 3, and the years of section 5."""
+) -> Iterator[tuple[Key, DerivedValue]]:
+    """Derived values of table 3, and the years of section 5."""
     printed = (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
     by_sigma = _boxed(_model_size, *(given[table, row.name, column] for table, column in printed))
     yield ("Table 3", row.name, "parameters"), by_sigma
@@ -302,11 +304,11 @@ def _requirements(
     step_s = target.step(cost["flop"], cost["moved_bytes"]).time_s
     ridge = batches(domain, formulas[row.model], target, grown).ridge
     assert ridge is not None
-    yield ("Table 3", row.name, "sub-batch chosen"), Ours(math.ceil(OVER_RIDGE * ridge / LANES) * LANES)
-    yield ("Table 3", row.name, "step FLOP"), Ours(cost["flop"], its)
-    yield ("Table 3", row.name, "step bytes"), Ours(cost["moved_bytes"] / TERA_BINARY, (*its, "binary"))
-    yield ("Table 3", row.name, "footprint"), Ours(cost["footprint_bytes"] / GIGA_BINARY, (*its, "binary"))
-    yield ("Table 3", row.name, "step time"), Ours(step_s, its)
+    yield ("Table 3", row.name, "sub-batch chosen"), DerivedValue(math.ceil(RIDGE_FACTOR * ridge / LANES) * LANES)
+    yield ("Table 3", row.name, "step FLOP"), DerivedValue(cost["flop"], its)
+    yield ("Table 3", row.name, "step bytes"), DerivedValue(cost["moved_bytes"] / TERA_BINARY, (*its, "binary"))
+    yield ("Table 3", row.name, "footprint"), DerivedValue(cost["footprint_bytes"] / GIGA_BINARY, (*its, "binary"))
+    yield ("Table 3", row.name, "step time"), DerivedValue(step_s, its)
     samples = samples_of(row, given, assumed)
     if samples is None:
         return
@@ -314,14 +316,15 @@ def _requirements(
     data = given["Table 3", row.name, "data"]
     low, high = (days * end / data.value for end in data.ends)
     its = (*its, *((row.samples,) if row.samples else ()))
-    yield ("Table 3", row.name, "epoch"), Ours(days, its, low, high)
+    yield ("Table 3", row.name, "epoch"), DerivedValue(days, its, low, high)
     if row.years:
-        years = Ours(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS)
+        years = DerivedValue(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS)
         yield ("Section 5", row.name, "years of an epoch"), years
 
 
 def samples_of(row: PaperRow, given: Inputs, assumed: Mapping[str, float]) -> float | None:
-    """What a step takes sub-batch of: the data over what a sample has of it. None where nobody says."""
+    """Samples of an epoch, from which a step takes a sub-batch: the data over what a sample has of it. None where
+    unknown."""
     if row.samples is None:
         return None
     data, now = given["Table 3", row.name, "data"].value, given["Table 1", row.name, "current samples"].value

@@ -1,11 +1,10 @@
-"""The case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
+"""Reproduces the case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
 
-A language model of two LSTM layers whose last state is projected before the output layer (`ProjectedLM`): at the
-roofline of the whole step, then with each operation at its own and products tiled, then on many accelerators. Its cost
-is `wordlm`'s with another output layer; each step adds the gradient of its layer's weights to a sum, as in the graph
-that the paper counted. A product that does not fit the cache runs in square tiles, whose inputs are streamed for each
-tile of the output (Coleman and McKinley, SIGPLAN Notices 30, 1995). Two numbers are calibrated, the side of a tile and
-the share of a link: the paper prints neither. Everything else follows.
+The model has two LSTM layers whose last state is projected before the output layer (`ProjectedLM`); its cost is
+`wordlm`'s with another output layer, and each step adds its layer's weight gradient to a sum. It is evaluated at the
+whole step's roofline, then per operation with tiled products, then on many accelerators. A product that does not fit in
+the cache runs in square tiles, whose inputs are streamed for each output tile (Coleman and McKinley, SIGPLAN Notices
+30, 1995). Two numbers that the paper does not print are calibrated: the side of a tile and the share of a link.
 """
 
 from __future__ import annotations
@@ -18,23 +17,33 @@ from analysis.project import accelerator, ppopp2019
 from analysis.project.accelerator import Accelerator
 from analysis.project.domain import Formulas, shipped_formulas
 from analysis.project.frontier import DAY_S
-from analysis.project.ppopp2019 import GIGA_BINARY, ROWS, Found, Inputs, Ours, samples_of, sized, tables, target_of
+from analysis.project.ppopp2019 import (
+    GIGA_BINARY,
+    ROWS,
+    DerivedValue,
+    DerivedValues,
+    Inputs,
+    samples_of,
+    sized,
+    tables,
+    target_of,
+)
 
 SIZES, TILED, LINKED = "case_hidden", "tile", "link"
-"""Keys of the assumptions of its stages."""
+"""Keys of the assumptions of the case study's stages."""
 
 LAYER_NAMES = ("embedding", "LSTM 1", "LSTM 2", "output")
 
 
 def reproduced(folder: Path = ppopp2019.FOLDER) -> list[ppopp2019.PaperCell]:
-    """Every printed result of the paper with what follows from its inputs."""
+    """Every printed result of the paper with the derived value."""
     given, assumed, formulas = ppopp2019.inputs(folder), ppopp2019.assumptions(folder), shipped_formulas()
     results = {**tables(given, assumed, formulas), **case_study(given, assumed, formulas)}
     return ppopp2019.cells(results, folder)
 
 
-def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> Found:
-    """Table 5, figures 11 and 12, section 6."""
+def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
+    """Derived values of table 5, figures 11 and 12, section 6."""
     target, model = target_of(given), model_of(given, assumed, formulas)
     samples = samples_of(ROWS[0], given, assumed)
     assert samples is not None
@@ -43,9 +52,9 @@ def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[st
         workers = int(given["Table 5", stage, "workers"].value)
         step_s = data_parallel_s(model, target, workers, assumed)
         results |= _row(stage, model, target, samples, workers, 1, step_s)
-        results["Table 5", stage, "memory"] = Ours(memory(model, 3), (SIZES, "memory_ring"))
+        results["Table 5", stage, "memory"] = DerivedValue(memory(model, 3), (SIZES, "memory_ring"))
     results |= _layers(given, assumed, model, target, samples)
-    return results | _words(results, given, assumed, formulas, model, target)
+    return results | _section6(results, given, assumed, formulas, model, target)
 
 
 def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> ProjectedLM:
@@ -61,12 +70,12 @@ def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str,
 
 
 def data_parallel_s(model: ProjectedLM, target: Accelerator, workers: int, assumed: Mapping[str, float]) -> float:
-    """A step of one of so many workers, with its communication."""
+    """Seconds of a data-parallel step with its communication."""
     return model.step_s(target, int(assumed["tile"])) + communication_s(model, target, workers, assumed)
 
 
 def communication_s(model: ProjectedLM, target: Accelerator, workers: int, assumed: Mapping[str, float]) -> float:
-    """A ring for all gradients but the embedding's, of which a batch touches few rows: these are gathered."""
+    """Seconds of a ring for all gradients but the embedding's: a batch touches few of its rows, which are gathered."""
     sizes = model.parameters()
     dense = ELEMENT_BYTES * (LAYERS * sizes["recurrent"] + sizes["output"])
     sparse = ELEMENT_BYTES * model.batch * model.seq * model.hidden
@@ -74,28 +83,28 @@ def communication_s(model: ProjectedLM, target: Accelerator, workers: int, assum
 
 
 def memory(model: ProjectedLM, sums: int) -> float:
-    """The paper's GB (GiB) of all weights and so many sums of one LSTM layer's gradients."""
+    """GB as the paper counts them (GiB) of all weights and this many sums of one LSTM layer's gradients."""
     sizes = model.parameters()
     held = sizes["embedding"] + LAYERS * sizes["recurrent"] + sizes["output"] + sums * sizes["recurrent"]
     return ELEMENT_BYTES * held / GIGA_BINARY
 
 
-def _single(model: ProjectedLM, target: Accelerator, samples: float, tile: int) -> Found:
-    """One accelerator, at the roofline of the whole step and with tiled products."""
+def _single(model: ProjectedLM, target: Accelerator, samples: float, tile: int) -> DerivedValues:
+    """One accelerator, at the whole step's roofline and with tiled products."""
     whole, tiled_s = target.step(model.flop(), model.moved_bytes()), model.step_s(target, tile)
     best, tiled = (accelerator.epoch_s(samples, model.batch, 1, step_s) / DAY_S for step_s in (whole.time_s, tiled_s))
-    days = Ours(tiled, (SIZES, TILED, "sentences"))
-    share = Ours(model.flop() / tiled_s / target.peak_flop_per_s, (SIZES, TILED))
-    held = Ours(memory(model, 2), (SIZES, "memory"))
+    days = DerivedValue(tiled, (SIZES, TILED, "sentences"))
+    share = DerivedValue(model.flop() / tiled_s / target.peak_flop_per_s, (SIZES, TILED))
+    held = DerivedValue(memory(model, 2), (SIZES, "memory"))
     return {
-        ("Table 5", "best case", "epoch"): Ours(best, (SIZES, "sentences")),
-        ("Table 5", "best case", "utilization"): Ours(whole.utilization_ratio),
+        ("Table 5", "best case", "epoch"): DerivedValue(best, (SIZES, "sentences")),
+        ("Table 5", "best case", "utilization"): DerivedValue(whole.utilization_ratio),
         ("Table 5", "best case", "memory"): held,
         ("Table 5", "cache-aware", "epoch"): days,
         ("Table 5", "cache-aware", "utilization"): share,
         ("Table 5", "cache-aware", "memory"): held,
         ("Section 6", "case study", "cache-aware epoch"): days,
-        ("Section 6", "case study", "step time"): Ours(whole.time_s, (SIZES,)),
+        ("Section 6", "case study", "step time"): DerivedValue(whole.time_s, (SIZES,)),
         ("Figure 12", "word LM", "utilization at 1"): share,
     }
 
@@ -109,22 +118,24 @@ def _row(
     per_worker: int,
     step_s: float,
     more: tuple[str, ...] = (),
-) -> Found:
-    """A stage of table 5 on workers of `each` accelerators."""
+) -> DerivedValues:
+    """A stage of table 5, on workers of `per_worker` accelerators."""
     keys = (SIZES, TILED, LINKED, *more)
     days = accelerator.epoch_s(samples, model.batch, workers, step_s) / DAY_S
     return {
-        ("Table 5", stage, "accelerators"): Ours(workers * per_worker),
-        ("Table 5", stage, "batch"): Ours(workers * model.batch),
-        ("Table 5", stage, "epoch"): Ours(days, (*keys, "sentences")),
-        ("Table 5", stage, "utilization"): Ours(model.flop() / step_s / target.peak_flop_per_s / per_worker, keys),
+        ("Table 5", stage, "accelerators"): DerivedValue(workers * per_worker),
+        ("Table 5", stage, "batch"): DerivedValue(workers * model.batch),
+        ("Table 5", stage, "epoch"): DerivedValue(days, (*keys, "sentences")),
+        ("Table 5", stage, "utilization"): DerivedValue(
+            model.flop() / step_s / target.peak_flop_per_s / per_worker, keys
+        ),
     }
 
 
 def _layers(
     given: Inputs, assumed: Mapping[str, float], model: ProjectedLM, target: Accelerator, samples: float
-) -> Found:
-    """Layers on accelerators of their own, and the embedding split over them."""
+) -> DerivedValues:
+    """Layers on separate accelerators, and the embedding split over them."""
     workers = int(given["Table 5", "layer parallel", "workers"].value)
     per_worker = int(given["Table 5", "layer parallel", "accelerators a worker"].value)
     times = model.times(target, int(assumed["tile"]))
@@ -134,27 +145,27 @@ def _layers(
     recurrent = sizes["recurrent"]
     pieces = (sizes["embedding"], 2 * recurrent, 2 * recurrent, sizes["output"] + recurrent)
     split = zip(LAYER_NAMES, pieces, accelerator.evened(pieces, 0), strict=True)
-    results: Found = {
-        ("Table 5", "layer parallel", "memory of all"): Ours(sum(pieces), (SIZES, "memory_ring")),
-        ("Section 6", "case study", "embedding"): Ours(sizes["embedding"], (SIZES, "binary")),
+    results: DerivedValues = {
+        ("Table 5", "layer parallel", "memory of all"): DerivedValue(sum(pieces), (SIZES, "memory_ring")),
+        ("Section 6", "case study", "embedding"): DerivedValue(sizes["embedding"], (SIZES, "binary")),
     }
     for stage in ("layer parallel", "embedding split"):
         results |= _row(stage, model, target, samples, workers, per_worker, step_s, ("sequence",))
     for name, before, after in split:
-        results["Table 5", "layer parallel", f"memory of {name}"] = Ours(before, (SIZES, "binary"))
-        results["Table 5", "embedding split", f"memory of {name}"] = Ours(after, (SIZES, "memory_ring"))
+        results["Table 5", "layer parallel", f"memory of {name}"] = DerivedValue(before, (SIZES, "binary"))
+        results["Table 5", "embedding split", f"memory of {name}"] = DerivedValue(after, (SIZES, "memory_ring"))
     return results
 
 
-def _words(
-    results: Found,
+def _section6(
+    results: DerivedValues,
     given: Inputs,
     assumed: Mapping[str, float],
     formulas: Mapping[str, Formulas],
     model: ProjectedLM,
     target: Accelerator,
-) -> Found:
-    """What section 6 and the figures say in words."""
+) -> DerivedValues:
+    """Values that section 6 and the figures state in their text."""
     domain, grown = sized(ROWS[0], given, assumed, formulas)
     plain = {batch: plain_model(formulas, grown, batch) for batch in range(1, 1_000)}
     ridge = next(batch for batch, lm in plain.items() if lm.flop() / lm.moved_bytes() >= target.ridge)
@@ -164,16 +175,18 @@ def _words(
     tiled_days = results["Table 5", "cache-aware", "epoch"].value
     wanted = given["Section 6", "case study", "days wanted"].value
     return {
-        ("Section 6", "case study", "faster than word LM"): Ours(unprojected / whole, (SIZES,)),
-        ("Section 6", "case study", "accelerators for time"): Ours(tiled_days / wanted, (SIZES, TILED, "sentences")),
-        ("Section 6", "case study", "accelerators for memory"): Ours(
+        ("Section 6", "case study", "faster than word LM"): DerivedValue(unprojected / whole, (SIZES,)),
+        ("Section 6", "case study", "accelerators for time"): DerivedValue(
+            tiled_days / wanted, (SIZES, TILED, "sentences")
+        ),
+        ("Section 6", "case study", "accelerators for memory"): DerivedValue(
             -(-memory(model, 2) // (target.memory_bytes or 0.0)), (SIZES, "memory")
         ),
         ("Figure 12", "word LM", "epoch at 1024"): results["Table 5", "data parallel 1", "epoch"],
         ("Figure 12", "word LM", "utilization at 1024"): results["Table 5", "data parallel 1", "utilization"],
-        ("Figure 11", "word LM", "lost at the ridge"): Ours(1 - at_ridge),
-        ("Figure 11", "word LM", "at the chosen"): Ours(chosen),
-        ("Figure 11", "word LM", "chosen over ridge's"): Ours(domain.sub_batch / ridge),
+        ("Figure 11", "word LM", "lost at the ridge"): DerivedValue(1 - at_ridge),
+        ("Figure 11", "word LM", "at the chosen"): DerivedValue(chosen),
+        ("Figure 11", "word LM", "chosen over ridge's"): DerivedValue(domain.sub_batch / ridge),
     }
 
 
@@ -184,14 +197,14 @@ def plain_model(formulas: Mapping[str, Formulas], hidden: int, batch: int) -> Pr
 
 
 LAYERS = 2
-"""Layers of the graph that the formulas are of."""
+"""Number of layers in the graph of the formulas."""
 
 ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class ProjectedLM:
-    """Its sizes, and wordlm's formulas. projection None: none, wordlm itself."""
+    """The model's sizes, and wordlm's formulas. projection None: wordlm itself."""
 
     formulas: Formulas
     hidden: int
@@ -201,11 +214,11 @@ class ProjectedLM:
     projection: int | None = None
 
     def flop(self) -> float:
-        """FLOP of a training step, everything counted."""
+        """All FLOP of a training step."""
         return self._swapped("all_flop")
 
     def moved_bytes(self) -> float:
-        """Bytes of a training step, every operation by itself, each matrix moved once."""
+        """Bytes of a training step, unfused, each matrix moved once."""
         return self._swapped("bytes_accessed")
 
     def parameters(self) -> Mapping[str, int]:
@@ -232,9 +245,9 @@ class ProjectedLM:
         return [product for first in forward for product in (first, *first.gradients())]
 
     def times(self, target: Accelerator, tile: int | None) -> Mapping[str, float]:
-        """Seconds of `recurrent` (one layer, one step, with its sum), `output` and `other` (of everything else:
-        pointwise operations, softmax, the update). A sum adds up the gradient of one layer's weights at one step: two
-        are read, one is written."""
+        """Seconds of `recurrent` (one layer, one step, with its sum), `output` and `other` (pointwise operations,
+        softmax, the update). A sum adds the gradient of one layer's weights at one step: two matrices are read, one is
+        written."""
         recurrent, output = self.recurrent_products(), self.output_products()
         sum_bytes = 3 * 8 * self.hidden**2 * ELEMENT_BYTES
         products = [*recurrent * (LAYERS * self.seq), *output]
@@ -246,12 +259,12 @@ class ProjectedLM:
         }
 
     def step_s(self, target: Accelerator, tile: int | None) -> float:
-        """One operation after the other, each at its own roofline. tile: of its products, None: untiled."""
+        """Seconds of all operations in sequence, each at its own roofline. tile: of its products; None: untiled."""
         times = self.times(target, tile)
         return LAYERS * self.seq * times["recurrent"] + times["output"] + times["other"]
 
     def _swapped(self, quantity: str) -> float:
-        """wordlm's formula with the output layer's terms in h·v taken of h·p + p·v."""
+        """wordlm's formula, with h·p + p·v in place of h·v in the output layer's terms."""
         here = {"hidden": self.hidden, "vocab": self.vocab, "seq": self.seq, "batch": self.batch}
         whole = self.formulas.exact(quantity, **here)
         if self.projection is None:
@@ -265,7 +278,7 @@ class ProjectedLM:
 
 @dataclass(frozen=True)
 class Matmul:
-    """(m × k) by (k × n)."""
+    """A product of (m × k) by (k × n)."""
 
     m: int
     k: int
@@ -273,11 +286,11 @@ class Matmul:
 
     @property
     def flop(self) -> int:
-        """A multiply-add is 2."""
+        """FLOP, a multiply-add being 2."""
         return 2 * self.m * self.k * self.n
 
     def moved_bytes(self, tile: int | None = None, element_bytes: int = 4) -> int:
-        """tile: its side; None: every matrix moves once, as if the cache had no end."""
+        """tile: its side; None: every matrix moves once, as with an infinite cache."""
         m, k, n = self.m, self.k, self.n
         if tile is None:
             return element_bytes * (m * k + k * n + m * n)
@@ -290,7 +303,7 @@ class Matmul:
 
 
 def time_s(products: Iterable[Matmul], target: Accelerator, tile: int | None = None) -> float:
-    """One after the other, each at its own roofline."""
+    """Seconds of the products in sequence, each at its own roofline."""
     return sum(
         target.step(product.flop, product.moved_bytes(tile, target.element_bytes)).time_s for product in products
     )

@@ -112,7 +112,7 @@ def predict(
 
 def _expect_known(unknown: Sequence[str], step: StepAmounts, batch_size: int) -> None:
     """Raises Unavailable where more than 5 % of a step's bytes are in kinds of operations that no fitted model had."""
-    nbytes = {name: amounts.at(batch_size)[2] for name, amounts in step.items()}
+    nbytes = {name: amounts.for_batch(batch_size)[2] for name, amounts in step.items()}
     share = sum(nbytes[name] for name in unknown) / max(sum(nbytes.values()), 1.0)
     if share > 0.05:
         raise Unavailable(f"no published model has operations like its {', '.join(unknown[:3])}")
@@ -203,7 +203,7 @@ def step_cost(operations: Sequence[StepOperation]) -> StepCost:
     units = tuple(sorted({operation.unit for operation in operations if operation.model_flop}))
     if "" in units:
         raise Unavailable("a product has a dtype without an arithmetic unit")
-    column = {unit: place for place, unit in enumerate(units)}
+    column = {unit: index for index, unit in enumerate(units)}
     flop = np.zeros((len(operations), len(units)), np.int64)
     again = np.zeros(len(units), np.int64)
     for row, operation in enumerate(operations):

@@ -58,7 +58,7 @@ class Amounts:
     flop: tuple[float, float]
     nbytes: tuple[float, float]
 
-    def at(self, batch_size: float) -> tuple[int, float, float]:
+    def for_batch(self, batch_size: float) -> tuple[int, float, float]:
         """(launches, FLOP, bytes) at a batch."""
         flop, nbytes = self.flop, self.nbytes
         return self.launches, flop[0] + flop[1] * batch_size, nbytes[0] + nbytes[1] * batch_size
@@ -80,10 +80,10 @@ def amounts(low: Step, low_batch: int, high: Step, high_batch: int) -> dict[str,
     classes = [class_of(*pair) for pair in zip(low, high, strict=True)]
     by_run: dict[str, StepAmounts] = {}
     for how, parts in ((EAGER, _eager), (COMPILED, _compiled)):
-        at_low, at_high = list(parts(low, classes)), list(parts(high, classes))
-        if [name for name, _, _ in at_low] != [name for name, _, _ in at_high]:
+        low_parts, high_parts = list(parts(low, classes)), list(parts(high, classes))
+        if [name for name, _, _ in low_parts] != [name for name, _, _ in high_parts]:
             raise Inconsistent(f"expected the same groups at batches {low_batch} and {high_batch}")
-        by_run[how] = _lines(at_low, low_batch, at_high, high_batch)
+        by_run[how] = _lines(low_parts, low_batch, high_parts, high_batch)
     return by_run
 
 
@@ -99,9 +99,9 @@ def _eager(step: Step, classes: Sequence[str]) -> Iterator[Part]:
 
 def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
     """A product is a kernel of a library, with bytes of its own; what fusion puts behind it is one pass more."""
-    place = {operation.index: row for row, operation in enumerate(step)}
+    row_of = {operation.index: row for row, operation in enumerate(step)}
     for members, nbytes in groups(step):
-        rows = [place[index] for index in members if classes[place[index]]]
+        rows = [row_of[index] for index in members if classes[row_of[index]]]
         if not rows:
             continue
         products = [row for row in rows if step[row].kind in PRODUCTS]
@@ -123,11 +123,11 @@ def _heaviest(rows: Sequence[int], classes: Sequence[str]) -> str:
 
 def _lines(low: Sequence[Part], low_batch: int, high: Sequence[Part], high_batch: int) -> dict[str, Amounts]:
     sums: dict[str, Any] = {}
-    for (name, *at_low), (_, *at_high) in zip(low, high, strict=True):
-        slope = (np.array(at_high) - at_low) / (high_batch - low_batch)
+    for (name, *low_values), (_, *high_values) in zip(low, high, strict=True):
+        slope = (np.array(high_values) - low_values) / (high_batch - low_batch)
         sums_of = sums.setdefault(name, [0, np.zeros(2), np.zeros(2)])
         sums_of[0] += 1
-        sums_of[1] += np.array(at_low) - slope * low_batch
+        sums_of[1] += np.array(low_values) - slope * low_batch
         sums_of[2] += slope
     return {
         name: Amounts(count, (float(constant[0]), float(slope[0])), (float(constant[1]), float(slope[1])))
@@ -241,7 +241,7 @@ class Terms:
         """The time of each term at the datasheet's rates, s: a row of the design of a fit, shape (terms,)."""
         times = np.zeros(len(self.names))
         for name, amounts in step.items():
-            launches, flop, nbytes = amounts.at(batch_size)
+            launches, flop, nbytes = amounts.for_batch(batch_size)
             for term, time_s in (
                 ((ARITHMETIC, name), flop / machine.peak_flop_per_s),
                 ((MEMORY, kind_of_class(name)), nbytes / machine.bytes_per_s),
@@ -273,8 +273,8 @@ class Setting:
 
     @property
     def text(self) -> str:
-        words = (self.mode, self.layout, "compiled" if self.compiled else "eager")
-        return " | ".join((*words, self.device, self.precision) if self.device else words)
+        parts = (self.mode, self.layout, "compiled" if self.compiled else "eager")
+        return " | ".join((*parts, self.device, self.precision) if self.device else parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,14 +44,14 @@ class Uncertain:
     @property
     def median(self) -> float:
         """The quantity's median, in its own unit."""
-        return float(self.at(np.asarray(0.5, dtype=np.float64)))
+        return float(self.quantiles(np.asarray(0.5, dtype=np.float64)))
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """The central interval that holds it with this probability."""
-        low, high = self.at(np.asarray([(1 - confidence) / 2, (1 + confidence) / 2], dtype=np.float64))
+        low, high = self.quantiles(np.asarray([(1 - confidence) / 2, (1 + confidence) / 2], dtype=np.float64))
         return float(low), float(high)
 
-    def at(self, probability: Array) -> Array:
+    def quantiles(self, probability: Array) -> Array:
         """Its quantiles."""
         from scipy.special import ndtri, stdtrit  # 0.3 s to import: not for a command's --help
 
@@ -75,7 +75,7 @@ class Ends:
         """The value."""
         return self.value
 
-    def at(self, probability: Array) -> Array:
+    def quantiles(self, probability: Array) -> Array:
         """Its quantiles."""
         return np.asarray(np.interp(probability, (0.0, 0.5, 1.0), (self.low, self.value, self.high)), dtype=np.float64)
 
@@ -128,7 +128,9 @@ def answers(
     """
     uniforms = hypercube(draws, max(len(inputs), 1))
     centre = function({name: np.asarray([quantity.median]) for name, quantity in inputs.items()})
-    spread = function({name: value.at(uniforms[:, column]) for column, (name, value) in enumerate(inputs.items())})
+    spread = function(
+        {name: value.quantiles(uniforms[:, column]) for column, (name, value) in enumerate(inputs.items())}
+    )
     return {name: Estimate(float(centre[name][0]), *_ends(spread[name], confidence)) for name in centre}
 
 

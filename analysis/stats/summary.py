@@ -265,9 +265,9 @@ def _drift(values: Array, shares: Array) -> float | None:
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """The quantile of values in order, interpolated as `np.quantile` does, to the last digit."""
-    place = (len(ordered) - 1) * share
-    at = int(place)
-    low, high, part = ordered[at], ordered[min(at + 1, len(ordered) - 1)], place - at
+    position = (len(ordered) - 1) * share
+    index = int(position)
+    low, high, part = ordered[index], ordered[min(index + 1, len(ordered) - 1)], position - index
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
@@ -359,10 +359,10 @@ def line(points: Iterable[Point]) -> tuple[Fraction, Fraction] | None:
     return (slope, constant) if all(slope * x + constant == y for x, y in exact) else None
 
 
-def affine(points: Iterable[Point], at: int) -> int | None:
+def affine(points: Iterable[Point], batch_size: int) -> int | None:
     """The value at batch `at` of the line through all points; None if there is none, or it is not whole there."""
     law = line(points)
     if law is None:
         return None
-    value = law[0] * at + law[1]
+    value = law[0] * batch_size + law[1]
     return int(value) if value.denominator == 1 else None

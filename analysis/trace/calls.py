@@ -59,21 +59,21 @@ class Calls:
         sort = not calls["index"].is_monotonic_increasing
         self.table = calls.sort_values("index", kind="stable", ignore_index=True) if sort else calls
         self.index = self.table["index"].to_numpy(np.int64)
-        self._places = pd.Index(self.index)
-        if not self._places.is_unique:
+        self._positions = pd.Index(self.index)
+        if not self._positions.is_unique:
             raise Inconsistent(
                 f"expected each call of a recording once, came {len(self.index)} rows with fewer indices"
             )
-        self.parent = self.places(self.table["parent"].to_numpy(np.int64), "parent")
+        self.parent = self.positions(self.table["parent"].to_numpy(np.int64), "parent")
         self.names: list[str] = self.table["name"].tolist()
         self.columns: dict[str, NDArray[Any]] = {str(name): self.table[name].to_numpy() for name in self.table}
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def places(self, index: Ints, what: str = "") -> Ints:
+    def positions(self, index: Ints, what: str = "") -> Ints:
         """Positions of calls by their index; NONE for -1. Raises Inconsistent for one that is not there, if named."""
-        position = np.asarray(self._places.get_indexer(pd.Index(index)), np.int64)
+        position = np.asarray(self._positions.get_indexer(pd.Index(index)), np.int64)
         position[index < 0] = NONE
         if what and (missing := index[(index >= 0) & (position < 0)]).size:
             raise Inconsistent(f"call {missing[0]} is named as {what}, and was not recorded")
@@ -96,35 +96,35 @@ class Calls:
         order = np.argsort(self.parent, kind="stable")
         return order, np.searchsorted(self.parent[order], np.arange(len(self) + 1))
 
-    def inside(self, at: int) -> list[int]:
+    def inside(self, position: int) -> list[int]:
         """Positions of the calls that one made itself, in order."""
         order, begin = self._by_parent
-        return order[begin[at] : begin[at + 1]].tolist()  # type: ignore[no-any-return]
+        return order[begin[position] : begin[position + 1]].tolist()  # type: ignore[no-any-return]
 
-    def call(self, at: int) -> ProfiledOperation:
+    def call(self, position: int) -> ProfiledOperation:
         """One call as a record, without times. What was not recorded of its arguments is empty."""
-        sequence, forward = int(self.columns["sequence_nr"][at]), int(self.columns["forward_index"][at])
+        sequence, forward = int(self.columns["sequence_nr"][position]), int(self.columns["forward_index"][position])
         return ProfiledOperation(
             work="",
-            index=int(self.index[at]),
+            index=int(self.index[position]),
             parent=None,
-            name=self.names[at],
-            phase=self.columns["phase"][at],
-            module=self.columns["module"][at],
+            name=self.names[position],
+            phase=self.columns["phase"][position],
+            module=self.columns["module"][position],
             sequence_nr=None if sequence < 0 else sequence,
             forward_index=None if forward < 0 else forward,
-            thread=int(self.columns["thread"][at]),
-            input_shapes=self.columns["input_shapes"][at] or (),
-            input_dtypes=self.columns["input_dtypes"][at] or (),
-            concrete_inputs=self.columns["concrete_inputs"][at] or (),
+            thread=int(self.columns["thread"][position]),
+            input_shapes=self.columns["input_shapes"][position] or (),
+            input_dtypes=self.columns["input_dtypes"][position] or (),
+            concrete_inputs=self.columns["concrete_inputs"][position] or (),
             found_flop=None,
             start_s=0.0,
             time_s=0.0,
         )
 
-    def within(self, at: int) -> Iterator[int]:
+    def within(self, position: int) -> Iterator[int]:
         """Positions of all calls inside one, outer before inner."""
-        left = self.inside(at)[::-1]
+        left = self.inside(position)[::-1]
         while left:
             inner = left.pop()
             yield inner

@@ -86,8 +86,8 @@ def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
 def requested_gradients(inside: Iterable[str]) -> int | None:
     """How many of the gradients of input and weight were calculated, by the calls inside; None: they do not tell."""
     bare = [name.partition("::")[2] for name in inside]
-    asked = {part for part in ("backward_input", "backward_weight") if any(part in name for name in bare)}
-    return len(asked) or None
+    requested = {part for part in ("backward_input", "backward_weight") if any(part in name for name in bare)}
+    return len(requested) or None
 
 
 def is_transposed(names: Iterable[str]) -> bool | None:

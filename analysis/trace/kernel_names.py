@@ -89,7 +89,7 @@ def short_name(name: str) -> str:
     "void cudnn::cnn::wgrad_alg0_engine<float, 128>(int)" → "cudnn::cnn::wgrad_alg0_engine". A mangled name stays.
     """
     bare = name.removeprefix("void ").replace("(anonymous namespace)::", "").strip()
-    cut = min((at for at in (bare.find("<"), bare.find("(")) if at > 0), default=len(bare))
+    cut = min((end for end in (bare.find("<"), bare.find("(")) if end > 0), default=len(bare))
     return bare[:cut].removeprefix("at::native::").strip()
 
 

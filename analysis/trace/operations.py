@@ -87,9 +87,9 @@ def torch_dtype(word: str) -> str:
     return DTYPES.get(bare, bare if bare in _TORCH_DTYPES else "")
 
 
-def floating_dtype(shapes: Iterable[object], words: Iterable[str]) -> str:
+def floating_dtype(shapes: Iterable[object], names: Iterable[str]) -> str:
     """The first floating dtype among a call's tensors; a value's own type ("double" of a factor) is none."""
-    sized = (torch_dtype(word) for word, shape in zip(words, shapes, strict=False) if shape)
+    sized = (torch_dtype(word) for word, shape in zip(names, shapes, strict=False) if shape)
     return next((dtype for dtype in sized if dtype.startswith(_FLOATS)), "")
 
 
@@ -195,9 +195,9 @@ def _word(call: ProfiledOperation, position: int) -> str:
 
 def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) -> tuple[str, ...]:
     """The dtype of each tensor; one known by its sizes alone has that of the first tensor."""
-    words = [torch_dtype(word) for word in call.input_dtypes]
-    first = next((word for word in words if word), "")
-    known = dict(zip(form.arguments, words, strict=False))
+    dtypes = [torch_dtype(word) for word in call.input_dtypes]
+    first = next((word for word in dtypes if word), "")
+    known = dict(zip(form.arguments, dtypes, strict=False))
     return tuple(known.get(name.partition("[")[0]) or first for name in shapes)
 
 

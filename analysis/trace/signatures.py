@@ -89,7 +89,7 @@ def convolution(given: CallArguments) -> tuple[Sizes, ...]:
         return transposed(given)
     inputs, weight = given.shape("input", "self"), given.shape("weight")
     batch, spatial = _split(inputs, weight)
-    settings = [_each(given, name, default, len(spatial)) for name, default in _DEFAULTS.items()]
+    settings = [_per_dimension(given, name, default, len(spatial)) for name, default in _DEFAULTS.items()]
     return ((*batch, weight[0], *map(window, spatial, weight[2:], *settings)),)
 
 
@@ -97,7 +97,8 @@ def transposed(given: CallArguments) -> tuple[Sizes, ...]:
     inputs, weight = given.shape("input", "self"), given.shape("weight")
     batch, spatial = _split(inputs, weight)
     settings = [
-        _each(given, name, default, len(spatial)) for name, default in (_DEFAULTS | {"output_padding": 0}).items()
+        _per_dimension(given, name, default, len(spatial))
+        for name, default in (_DEFAULTS | {"output_padding": 0}).items()
     ]
     channels = weight[1] * given.values.get("groups", 1)
     return ((*batch, channels, *map(spread, spatial, weight[2:], *settings)),)
@@ -111,7 +112,7 @@ def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
     return inputs[: len(inputs) - dimensions - 1], inputs[len(inputs) - dimensions :]
 
 
-def _each(given: CallArguments, argument: str, default: int, dimensions: int) -> Sequence[Any]:
+def _per_dimension(given: CallArguments, argument: str, default: int, dimensions: int) -> Sequence[Any]:
     """A setting for each spatial dimension: one number or word stands for all."""
     value = given.values.get(argument, default)
     if isinstance(value, (int, str)):
@@ -188,7 +189,7 @@ class Form:
 
 _DECIDING = ("stride", "padding", "dilation", "transposed", "output_padding", "output_mask", "grad_input_mask")
 
-_TOLD_BY_SIZES = ("stride", "padding", "dilation", "output_padding")
+_IMPLIED_BY_SIZES = ("stride", "padding", "dilation", "output_padding")
 """What gradients do without: the sizes of the output's gradient are among their arguments."""
 
 _SETTINGS = "input weight bias stride padding dilation groups"
@@ -215,7 +216,9 @@ def _forms(outputs: Outputs, needs: str, lines: Lines) -> dict[str, tuple[Form, 
     table: dict[str, tuple[Form, ...]] = {}
     for listed, text in lines.items():
         arguments = tuple(text.split())
-        deciding = [a for a in _DECIDING if a in arguments and not ("grad_output" in arguments and a in _TOLD_BY_SIZES)]
+        deciding = [
+            a for a in _DECIDING if a in arguments and not ("grad_output" in arguments and a in _IMPLIED_BY_SIZES)
+        ]
         for name in listed.split():
             table[name] = (Form(arguments, (*needs.split(), *deciding), outputs),)
     return table
@@ -340,7 +343,7 @@ def _removed_forms(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> 
         forms = []
         for text in texts.split("|"):
             arguments = tuple(text.split())
-            known = (*fixed, *(_TOLD_BY_SIZES if "grad_output" in arguments else ()))
+            known = (*fixed, *(_IMPLIED_BY_SIZES if "grad_output" in arguments else ()))
             needs = tuple(a for a in arguments if a in (*_DECIDING, "weight_size") and a not in known)
             forms.append(Form(arguments, needs, outputs, today, fixed))
         table.update(dict.fromkeys(listed.split(), tuple(forms)))

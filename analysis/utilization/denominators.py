@@ -19,7 +19,7 @@ from analysis.devices.precisions import UNITS
 from results.errors import Unavailable
 from results.records.answers import Utilization
 from results.records.cell import Ceiling, Run, SessionRow
-from results.records.rows import changed
+from results.records.rows import replace_fields
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,19 @@ class Denominator:
 
         Raises Unavailable if there is no peak for a unit that has work, or no work.
         """
-        work = {unit: flop for unit, flop in flop_by_unit.items() if flop}
-        if not work:
+        flop_of = {unit: flop for unit, flop in flop_by_unit.items() if flop}
+        if not flop_of:
             raise Unavailable("no model FLOP to divide")
         if self.reason:
             raise Unavailable(self.reason)
-        for unit, flop in work.items():
+        for unit, flop in flop_of.items():
             if unit in self.refused:
                 mark = f"{devices_ceilings.ABOVE_SHEET}: " if self.name == "ceiling" else ""
                 raise Unavailable(f"{mark}{self.refused[unit]}")
             if unit not in self.peak_by_unit:
                 known = ", ".join(sorted(self.peak_by_unit)) or "none"
                 raise Unavailable(f"no {self.name} peak for {unit}, which does {flop} FLOP; known units: {known}")
-        return sum(work.values()) / sum(flop / self.peak_by_unit[unit] for unit, flop in work.items())
+        return sum(flop_of.values()) / sum(flop / self.peak_by_unit[unit] for unit, flop in flop_of.items())
 
     def source(self, flop_by_unit: Mapping[str, int]) -> str:
         """The sources of the peaks that this work needs, each named once."""
@@ -79,7 +79,7 @@ def denominators(peaks: Sequence[Denominator], clock_hz: float | None, capped: b
     sheet, ceiling, given, sustained = peaks
     return (
         sheet,
-        at_clock(sheet, clock_hz),
+        clock_denominator(sheet, clock_hz),
         ceiling,
         given,
         *((sustained,) if capped and sustained.peak_by_unit else ()),
@@ -117,7 +117,7 @@ def datasheet(device_name: str, device: str, multiprocessors: int | None = None)
     return Denominator("datasheet", values, sources, clock_hz=dict(known.clock_hz), device=known)
 
 
-def at_clock(sheet: Denominator, clock_hz: float | None) -> Denominator:
+def clock_denominator(sheet: Denominator, clock_hz: float | None) -> Denominator:
     """The datasheet's peak × observed SM clock ÷ the clock that the datasheet's own number implies for that unit."""
     if sheet.reason:
         return Denominator("clock", reason=sheet.reason)
@@ -126,8 +126,8 @@ def at_clock(sheet: Denominator, clock_hz: float | None) -> Denominator:
     values, sources = {}, {}
     for unit in (unit for unit in sheet.peak_by_unit if unit in sheet.clock_hz):
         values[unit] = sheet.peak_by_unit[unit] * clock_hz / sheet.clock_hz[unit]
-        at = f"{clock_hz / 1e6:.0f} of {sheet.clock_hz[unit] / 1e6:.0f} MHz"
-        sources[unit] = f"{sheet.sources[unit]}, at {at}"
+        clocks = f"{clock_hz / 1e6:.0f} of {sheet.clock_hz[unit] / 1e6:.0f} MHz"
+        sources[unit] = f"{sheet.sources[unit]}, at {clocks}"
     return Denominator("clock", values, sources)
 
 
@@ -247,7 +247,7 @@ def marked(
         above = beaten.get((run.session, run.device, row.peak_flop_per_s))
         if above is not None and (row.utilization_ratio or 0.0) <= 1:
             why.append(f"another cell reaches {above:.3g} × of it")
-        yield changed(row, {"warnings": (*row.warnings, f"{CODE}: {'; '.join(why)}")}) if why else row
+        yield replace_fields(row, {"warnings": (*row.warnings, f"{CODE}: {'; '.join(why)}")}) if why else row
 
 
 def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) -> dict[tuple[str, str, float], float]:

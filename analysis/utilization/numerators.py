@@ -89,7 +89,7 @@ class TableCount:
     other_flop: int
     read_bytes: int
     written_bytes: int
-    not_understood: Mapping[str, int]
+    unsupported: Mapping[str, int]
     unsized_calls: int = 0
     less: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class TableCount:
     def flop_per_byte(self) -> float | None:
         """Model FLOP per byte that the operations, each by itself, read and write; None where one has no formula,
         or no size of what it writes."""
-        moved, whole = self.read_bytes + self.written_bytes, not self.not_understood and not self.unsized_calls
+        moved, whole = self.read_bytes + self.written_bytes, not self.unsupported and not self.unsized_calls
         return self.model_flop / moved if moved and whole else None
 
 
@@ -119,7 +119,7 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
         other_flop=sum(int(cost.other_flop) for _, cost in priced),
         read_bytes=sum(int(cost.read_bytes) for _, cost in priced),
         written_bytes=sum(int(cost.written_bytes) for _, cost in priced),
-        not_understood=dict(registry.not_understood(table)),
+        unsupported=dict(registry.unsupported(table)),
         unsized_calls=sum(map(lacks_sizes, table)),
         less=_less(priced),
     )
@@ -169,9 +169,9 @@ def exact(counted: TableCount, run: Run) -> Numerator:
     traced = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
     text = ", ".join(f"{name} {flop} against {real}" for name, flop, real in differing_kinds(traced, run))
     warnings = (f"executed_differs: FLOP of the trace against one real step: {text}",) if text else ()
-    if counted.not_understood:
-        reason = f"not_understood: {_calls(counted.not_understood)} have no formula"
-        return _partial("exact", OWN, reason, counted.model_flop, counted.not_understood, warnings)
+    if counted.unsupported:
+        reason = f"not_understood: {_calls(counted.unsupported)} have no formula"
+        return _partial("exact", OWN, reason, counted.model_flop, counted.unsupported, warnings)
     every = counted.model_flop + counted.other_flop
     return Numerator("exact", OWN, units, every, warnings=warnings, attention=DENSE, less=less)
 
@@ -322,19 +322,19 @@ def _of_profile(
     one."""
     own = [count for count in counts if (count.work, count.source) == (method, source)]
     products = [op for op in operations if op.source == source]
-    works: Mapping[str, int] = epoch_parts(run) if method == "epoch" else {method: 1}  # how often each is in it
+    passes: Mapping[str, int] = epoch_parts(run) if method == "epoch" else {method: 1}  # how often each is in it
     units: Counter[str] = Counter()
     try:
         flop = _cleaned_flop(own, method, run)
         if outside := max((count.outside_time_ratio or 0.0 for count in own), default=0.0):
             raise Unavailable(f"{100 * outside:.2g} % of the time of kernels that make products is in no recorded call")
-        if lost := sum(op.work in works and not op.phase for op in products):
+        if lost := sum(op.work in passes and not op.phase for op in products):
             raise Unavailable(f"{lost} products are in no phase: forward and backward are not all of the {method}")
         for op in products:
-            if op.work in works and op.phase in _PROFILED_PHASES and op.cleaned_flop:
+            if op.work in passes and op.phase in _PROFILED_PHASES and op.cleaned_flop:
                 policy = PRECISIONS[run.precision]  # where no dtype was recorded
                 unit = unit_of(op.dtype, policy, run.device) if op.dtype else unit_of_kind(op.kind, run)
-                units[unit] += works[op.work] * op.cleaned_flop
+                units[unit] += passes[op.work] * op.cleaned_flop
         if sum(units.values()) != flop:
             raise Inconsistent(f"operations of the profile add up to {sum(units.values())} FLOP, its counts to {flop}")
     except (Unavailable, Inconsistent, ValueError) as fault:

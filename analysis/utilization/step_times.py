@@ -17,7 +17,7 @@ from analysis.stats.summary import LAG1, Summary, summarise
 from results.errors import Unavailable
 from results.records.answers import StepTime
 from results.records.cell import Run, Sample, identity
-from results.records.rows import PHASES, changed
+from results.records.rows import PHASES, replace_fields
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""
@@ -85,7 +85,7 @@ def step_times(run: Run, samples: Sequence[Sample], summary: Summary | None = No
         if disturbed or moved:
             all_s = block_summary([*whole, *disturbed, *moved]).mean
             others |= {"disturbed_blocks": len(disturbed), "moved_blocks": len(moved), "all_mean_s": all_s}
-        rows.append(changed(row, others))
+        rows.append(replace_fields(row, others))
     blocks = {phase: own for phase in PHASES if (own := _own_blocks(samples, "phase", phase))}
     timed = {phase: block_summary(own, rule) for phase, own in blocks.items()}
     total_s = sum(summary.mean for summary in timed.values())
@@ -118,12 +118,12 @@ cores of one cache, on a busy machine, and 322 to 444 ns between others (docs/be
 that of two hardware threads of one core, which may become a placement of its own."""
 
 
-def same_placement(one_s: float | None, other_s: float | None) -> bool:
+def same_placement(first_s: float | None, second_s: float | None) -> bool:
     """Whether two times of a cache line are of one placement of the processors. True where both are None (not timed),
     False where one is."""
-    if one_s is None or other_s is None:
-        return one_s == other_s
-    return max(one_s, other_s) < APART_RATIO * min(one_s, other_s)
+    if first_s is None or second_s is None:
+        return first_s == second_s
+    return max(first_s, second_s) < APART_RATIO * min(first_s, second_s)
 
 
 def placements(blocks: Sequence[Sample]) -> list[int | None]:
@@ -140,9 +140,13 @@ def placements(blocks: Sequence[Sample]) -> list[int | None]:
 
 def in_one_placement(blocks: Sequence[Sample]) -> list[Sample]:
     """The undisturbed blocks of the placement that has most of them; of two that have as many, of the near one."""
-    calm = [(block, place) for block, place in zip(blocks, placements(blocks), strict=True) if not is_disturbed(block)]
-    most = max((0, 1), key=[place for _, place in calm].count)
-    return [block for block, place in calm if place == most]
+    calm = [
+        (block, placement)
+        for block, placement in zip(blocks, placements(blocks), strict=True)
+        if not is_disturbed(block)
+    ]
+    most = max((0, 1), key=[placement for _, placement in calm].count)
+    return [block for block, placement in calm if placement == most]
 
 
 LEAST_PAIRS = 3
@@ -172,14 +176,14 @@ class PairedCeiling:
 
     def utilization(self, flop_by_unit: Mapping[str, float]) -> PairedUtilization:
         """The utilization of a step. flop_by_unit: its model FLOP. Raises Unavailable for a unit without a kernel."""
-        work = {unit: flop for unit, flop in flop_by_unit.items() if flop}
-        if not work:
+        flop_of = {unit: flop for unit, flop in flop_by_unit.items() if flop}
+        if not flop_of:
             raise Unavailable("no model FLOP to divide")
-        if lacking := [unit for unit in work if unit not in self.s_per_flop]:
+        if lacking := [unit for unit in flop_of if unit not in self.s_per_flop]:
             known = ", ".join(sorted(self.s_per_flop))
             raise Unavailable(f"no kernel of {', '.join(lacking)} was timed beside the steps; known units: {known}")
-        times = zip(*(self.s_per_flop[unit] for unit in work), strict=True)
-        ideal_s = [sum(flop * time_s for flop, time_s in zip(work.values(), pair, strict=True)) for pair in times]
+        times = zip(*(self.s_per_flop[unit] for unit in flop_of), strict=True)
+        ideal_s = [sum(flop * time_s for flop, time_s in zip(flop_of.values(), pair, strict=True)) for pair in times]
         ideal, step = fmean(ideal_s), fmean(self.step_s)
         ratio, count = ideal / step, len(ideal_s)
         differences = [a / ideal - b / step for a, b in zip(ideal_s, self.step_s, strict=True)]
@@ -213,18 +217,18 @@ def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling
     """
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
     steps = [s for s in ordered if s.part in ("measure", *ASIDE)]
-    beside: dict[str, list[Sample]] = {}
+    ceiling_blocks: dict[str, list[Sample]] = {}
     for sample in ordered:
         if sample.part == "ceiling" and sample.flop:
-            beside.setdefault(sample.unit, []).append(sample)
-    pairs = [pair for pair in zip(steps, *beside.values(), strict=False) if pair[0].part == "measure"]
-    if not beside or not pairs:
+            ceiling_blocks.setdefault(sample.unit, []).append(sample)
+    pairs = [pair for pair in zip(steps, *ceiling_blocks.values(), strict=False) if pair[0].part == "measure"]
+    if not ceiling_blocks or not pairs:
         return None
     calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
     blocks, *kernels = zip(*(calm if len(calm) >= LEAST_PAIRS else pairs), strict=True)
     s_per_flop = {}
-    for unit, own in zip(beside, kernels, strict=True):
+    for unit, own in zip(ceiling_blocks, kernels, strict=True):
         calls_s = zip(block_means_s(own), own, strict=True)
         s_per_flop[unit] = tuple(call_s * block.steps / (block.flop or math.inf) for call_s, block in calls_s)
-    names = {unit: own[0].kernel for unit, own in beside.items()}
+    names = {unit: own[0].kernel for unit, own in ceiling_blocks.items()}
     return PairedCeiling(tuple(block_means_s(blocks)), s_per_flop, names, rule)

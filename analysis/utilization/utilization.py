@@ -20,11 +20,11 @@ from analysis.stats.summary import Summary
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.step_times import PairedCeiling, block_means_s, block_summary, paired_ceiling, whole_steps
-from analysis.utilization.work_times import WORKS_OF_METHODS, variant, work_times
+from analysis.utilization.work_times import PASSES_OF_METHODS, variant, work_times
 from results.errors import Unavailable
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, Sample, Telemetry, identity
-from results.records.rows import MEASURED, WORKS, changed
+from results.records.rows import MEASURED, PASSES, replace_fields
 
 EXACT = "exact"
 """The method whose count is the step's own."""
@@ -71,8 +71,8 @@ class Measurement:
     clock_hz: float | None = None
     power_w: float | None = None
     notes: tuple[str, ...] = ()
-    works: Mapping[str, WorkTime] = field(default_factory=dict)
-    one_clock_hz: float | None = None
+    passes: Mapping[str, WorkTime] = field(default_factory=dict)
+    sample_clock_hz: float | None = None
     paired: PairedCeiling | None = None
     summary: Summary | None = None
     power_capped_ratio: float | None = None
@@ -87,13 +87,13 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Sequence[Telemetr
         drift = _drift(block_means_s(blocks), summary.drift_ratio)
         time = MeanStepTime(summary.mean, summary.low, summary.high, sum(block.steps for block in blocks), drift)
     paired = paired_ceiling(samples, run.interval_rule)
-    known: dict[str, Any] = {"works": {row.work: row for row in work_times(run, samples)}}
+    known: dict[str, Any] = {"passes": {row.work: row for row in work_times(run, samples)}}
     if sample_blocks := [s for s in samples if s.work == "one" and s.part == "measure" and not s.phase and s.steps > 0]:
         ends_s = (
             min(block.start_s for block in sample_blocks),
             max(block.start_s + block.wall_s for block in sample_blocks),
         )
-        known["one_clock_hz"] = telemetry.mean_sm_clock_hz(readings, *ends_s)
+        known["sample_clock_hz"] = telemetry.mean_sm_clock_hz(readings, *ends_s)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is not None and end_s is not None and end_s > start_s:
         energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(readings, start_s, end_s).joules
@@ -135,7 +135,7 @@ def rows(
     measured: Measurement,
     numerators: Iterable[Numerator],
     denominators: Sequence[Denominator],
-    of_one: Sequence[Denominator] | None = None,
+    sample_denominators: Sequence[Denominator] | None = None,
 ) -> list[Utilization]:
     """utilization.csv of one cell: each numerator over each denominator, in order; a paired ceiling is the last.
 
@@ -147,23 +147,28 @@ def rows(
     cell = {**identity(run, Utilization), "variant": variant(run), "power_capped_ratio": measured.power_capped_ratio}
     blank = Utilization(**cell, method="", numerator_source="", denominator="")
     table: list[Utilization] = []
-    for over in numerators:
-        time, *_ = standing = _standing(measured, over.method)
-        names = CONVENTIONS[1:] if over.less else ()
-        others = {name: by_unit for name in names if (by_unit := over.by_convention(name)) is not None}
+    for numerator in numerators:
+        time, *_ = standing = _standing(measured, numerator.method)
+        names = CONVENTIONS[1:] if numerator.less else ()
+        others = {name: by_unit for name in names if (by_unit := numerator.by_convention(name)) is not None}
         row: dict[str, Any] = {f"{name}_flop": sum(by_unit.values()) for name, by_unit in others.items()}
-        row |= {name: getattr(over, name) for name in _OF_NUMERATOR} | {"numerator_source": over.source}
-        row |= {} if time is None else _rates(measured, over.method, time)
-        shared, marks = changed(blank, row), (*_cell_marks(measured, over.method), *over.warnings)
-        for under in (*(denominators if over.method != "one" or of_one is None else of_one), *paired):
-            status, reason, own = _fraction(measured, over, under, standing)
-            own |= {"denominator": under.name, "status": status, "reason": reason}
-            own["warnings"] = marks + _surprises(measured, own, over, under, exact)
+        row |= {name: getattr(numerator, name) for name in _OF_NUMERATOR} | {"numerator_source": numerator.source}
+        row |= {} if time is None else _rates(measured, numerator.method, time)
+        shared, marks = replace_fields(blank, row), (*_cell_marks(measured, numerator.method), *numerator.warnings)
+        for denominator in (
+            *(denominators if numerator.method != "one" or sample_denominators is None else sample_denominators),
+            *paired,
+        ):
+            status, reason, own = _fraction(measured, numerator, denominator, standing)
+            own |= {"denominator": denominator.name, "status": status, "reason": reason}
+            own["warnings"] = marks + _surprises(measured, own, numerator, denominator, exact)
             for name in BY_RULE if others else ():  # what a kernel computes is no model FLOP, and is divided by no peak
                 if name in others:
-                    _, _, other = _fraction(measured, replace(over, flop_by_unit=others[name]), under, standing)
+                    _, _, other = _fraction(
+                        measured, replace(numerator, flop_by_unit=others[name]), denominator, standing
+                    )
                     own[f"{name}_utilization_ratio"] = other.get("utilization_ratio")
-            table.append(changed(shared, own))
+            table.append(replace_fields(shared, own))
     return table
 
 
@@ -178,14 +183,14 @@ Standing = tuple[MeanStepTime | None, str, str]
 
 def _standing(measured: Measurement, method: str) -> Standing:
     """The time to divide by: that of its pass for a profiled method, else that of a step."""
-    run, work = measured.run, measured.works.get(method)
+    run, pass_time = measured.run, measured.passes.get(method)
     if run.status not in MEASURED:
         return None, run.status, run.reason
-    if method in PROFILED_METHODS and work is not None:
-        if work.time_s is None:
-            return None, work.status, work.reason
-        time = MeanStepTime(work.time_s, work.low_s, work.high_s, work.steps or 0)
-        return time, work.status, work.reason if work.status != "ok" else ""
+    if method in PROFILED_METHODS and pass_time is not None:
+        if pass_time.time_s is None:
+            return None, pass_time.status, pass_time.reason
+        time = MeanStepTime(pass_time.time_s, pass_time.low_s, pass_time.high_s, pass_time.steps or 0)
+        return time, pass_time.status, pass_time.reason if pass_time.status != "ok" else ""
     if method in PROFILED_METHODS or measured.time is None:
         return None, "invalid", "no measured block of steps"
     return measured.time, run.status, run.reason
@@ -197,7 +202,7 @@ def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
     The last two were seen while the cell's own steps were timed; they say nothing of one sample. Nor does a warning
     about one work ("one: …", "profile: last: …") say anything of a method that does not need it.
     """
-    run, others = measured.run, {*WORKS} - {*WORKS_OF_METHODS.get(method, ())}
+    run, others = measured.run, {*PASSES} - {*PASSES_OF_METHODS.get(method, ())}
     marks = tuple(mark for mark in run.warnings if mark.removeprefix("profile: ").partition(":")[0] not in others)
     if run.quick and not any(mark.startswith("quick") for mark in marks):
         marks += ("quick: measured for a fifth of the usual time",)
@@ -212,10 +217,10 @@ def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, 
 
     Items in what a method counts: as many a sample as a step of the cell has.
     """
-    run, work = measured.run, measured.works.get(method)
+    run, pass_time = measured.run, measured.passes.get(method)
     items: float | None = run.items_per_step
     if method in PROFILED_METHODS and items is not None:
-        items = None if work is None or work.items is None else work.items * items / run.batch_size
+        items = None if pass_time is None or pass_time.items is None else pass_time.items * items / run.batch_size
     power_w = measured.power_w if method not in ("one", "epoch") else None
     return {
         "time_s": time.mean_s,
@@ -227,27 +232,27 @@ def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, 
 
 
 def _fraction(
-    measured: Measurement, over: Numerator, under: Denominator, standing: Standing
+    measured: Measurement, numerator: Numerator, denominator: Denominator, standing: Standing
 ) -> tuple[str, str, dict[str, Any]]:
     """Status, reason and the columns that hold the ratio, as far as its halves are known. standing: of the method.
 
     Over the ceiling that was timed beside the steps the interval is that of the ratio, and the peak is the one that
     gives the ratio with the cell's step time.
     """
-    (time, status, reason), flop, by_unit = standing, over.model_flop, over.flop_by_unit
-    if under.name == PAIRED and over.method in PROFILED_METHODS and measured.run.status in MEASURED:
+    (time, status, reason), flop, by_unit = standing, numerator.model_flop, numerator.flop_by_unit
+    if denominator.name == PAIRED and numerator.method in PROFILED_METHODS and measured.run.status in MEASURED:
         return "unavailable", "a ceiling was timed beside the cell's own steps alone", {}
-    paired, absent = measured.paired if under.name == PAIRED else None, ""
+    paired, absent = measured.paired if denominator.name == PAIRED else None, ""
     known: dict[str, Any] = {}
     if paired is None:
         try:
-            known = {"peak_flop_per_s": under.peak(by_unit), "peak_source": under.source(by_unit)}
+            known = {"peak_flop_per_s": denominator.peak(by_unit), "peak_source": denominator.source(by_unit)}
         except Unavailable as fault:
             absent = str(fault)
     if time is None:
         return status, reason, known
     if flop is None:
-        return "unavailable", over.reason, known
+        return "unavailable", numerator.reason, known
     known["achieved_flop_per_s"] = flop / time.mean_s
     if paired is not None:
         try:
@@ -270,8 +275,8 @@ def _fraction(
 def _surprises(
     measured: Measurement,
     fraction: Mapping[str, Any],
-    over: Numerator,
-    under: Denominator,
+    numerator: Numerator,
+    denominator: Denominator,
     exact: Numerator | None,
 ) -> tuple[str, ...]:
     """What a ratio above 1 means: the counter's fault where the exact count of the same steps stays at or below 1."""
@@ -279,15 +284,15 @@ def _surprises(
     if ratio is None or ratio <= 1:
         return ()
     by_exact = None  # of one sample and of an epoch there is none: their steps and times are others
-    if exact is not None and over.method not in ("one", "epoch"):
-        _, _, of_exact = _fraction(measured, exact, under, _standing(measured, exact.method))
+    if exact is not None and numerator.method not in ("one", "epoch"):
+        _, _, of_exact = _fraction(measured, exact, denominator, _standing(measured, exact.method))
         by_exact = of_exact.get("utilization_ratio")
-    if over is not exact and by_exact is not None and by_exact <= 1:
+    if numerator is not exact and by_exact is not None and by_exact <= 1:
         counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
-        return (f"counter_too_high: {over.source}: {counts}",)
-    if under.name in ("ceiling", PAIRED):
+        return (f"counter_too_high: {numerator.source}: {counts}",)
+    if denominator.name in ("ceiling", PAIRED):
         return (f"ceiling_too_low: the cell reaches {ratio:.3g} × the measured ceiling",)
-    tensor = [unit for unit in TENSOR_UNITS if over.flop_by_unit.get(unit)]
+    tensor = [unit for unit in TENSOR_UNITS if numerator.flop_by_unit.get(unit)]
     if tensor:
         return (f"above_one: {ratio:.3g} on {', '.join(tensor)} is an error in numerator or denominator",)
     return (f"above_one: {ratio:.3g} without tensor units: a fast algorithm such as Winograd, or an error",)
@@ -335,16 +340,16 @@ def post2021_numerators(numerators: Iterable[Numerator], run: Run) -> list[Numer
     return [numerator for same in by_method.values() for numerator in same]
 
 
-def fp32_peak(under: Sequence[Denominator]) -> Denominator:
+def fp32_peak(denominators: Sequence[Denominator]) -> Denominator:
     """The fp32 peak by the first of POST2021_PEAKS; where it is not the datasheet's, its source says why."""
-    by_name = {denominator.name: denominator for denominator in under}
+    by_name = {denominator.name: denominator for denominator in denominators}
     missing: list[str] = []
     for name in (name for name in POST2021_PEAKS if name in by_name):
         try:
             known = by_name[name]
-            work = {UNIT: 1}
+            flop = {UNIT: 1}
             because = f" (not the datasheet's: {missing[0]})" if missing else ""
-            return Denominator(known.name, {UNIT: known.peak(work)}, {UNIT: known.source(work) + because})
+            return Denominator(known.name, {UNIT: known.peak(flop)}, {UNIT: known.source(flop) + because})
         except Unavailable as fault:
             missing.append(str(fault))
     return Denominator(POST2021_PEAKS[0], reason=f"no {UNIT} peak: {'; '.join(missing)}")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from analysis.stats.summary import geometric_mean, log_interval, t_quantile
 from results.records.answers import Utilization
-from results.records.rows import changed
+from results.records.rows import replace_fields
 
 LEAST_DEGREES = 4
 """Degrees of freedom below which nothing is pooled: of one cell with three repeats the interval would say nothing."""
@@ -128,7 +128,7 @@ def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
         between, window = pooled.get(pool_of(row)), _window(row)
         if between is not None and window is not None:
             low, high = between.interval(window)
-            row = changed(row, {"windows_low_ratio": low, "windows_high_ratio": high})
+            row = replace_fields(row, {"windows_low_ratio": low, "windows_high_ratio": high})
         table.append(row)
     return tuple(table)
 

@@ -26,9 +26,9 @@ from analysis.stats.summary import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
 from results.records.answers import WorkTime
 from results.records.cell import Cell, Parameters, Run, Sample, identity
-from results.records.rows import MEASURED, WORKS, columns_of, non_default, to_text
+from results.records.rows import MEASURED, PASSES, columns_of, non_default, to_text
 
-WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
+PASSES_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""
 
 _NO_VARIANT = {"model", "batch_size", "precision", "device", "paired_ceiling"}
@@ -53,13 +53,13 @@ class Mean:
         return None if self.half_s is None else log_interval(self.mean_s, self.half_s)[1]
 
 
-def works_of(run: Parameters) -> tuple[str, ...]:
+def passes_of(run: Parameters) -> tuple[str, ...]:
     """The works that a run's methods ask for, in the order of WORKS; no `last` where the batches come out even."""
-    wanted = {work for method in run.methods for work in WORKS_OF_METHODS.get(method, ())}
+    wanted = {pass_name for method in run.methods for pass_name in PASSES_OF_METHODS.get(method, ())}
     full, last = epoch_of(run)
     absent = {"last"} if not last else set()
     absent |= {"batch"} if not full and "batch" not in run.methods else set()
-    return tuple(work for work in WORKS if work in wanted - absent)
+    return tuple(pass_name for pass_name in PASSES if pass_name in wanted - absent)
 
 
 def epoch_of(run: Parameters) -> tuple[int, int]:
@@ -70,13 +70,13 @@ def epoch_of(run: Parameters) -> tuple[int, int]:
 def epoch_parts(run: Parameters) -> dict[str, int]:
     """Work → how often an epoch does it: its full batches, and the last, smaller one if there is one."""
     full, last = epoch_of(run)
-    return {work: times for work, times in (("batch", full), ("last", int(last > 0))) if times}
+    return {pass_name: times for pass_name, times in (("batch", full), ("last", int(last > 0))) if times}
 
 
-def images_of(run: Parameters, work: str) -> int:
+def images_of(run: Parameters, pass_name: str) -> int:
     """Images that a work trains on."""
     sizes = {"one": 1, "batch": run.batch_size, "last": run.epoch_images % run.batch_size, "epoch": run.epoch_images}
-    return sizes[work]
+    return sizes[pass_name]
 
 
 def variant(run: Run) -> str:
@@ -92,24 +92,27 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
 
     samples: of this attempt alone. Those of the works `one` and `last` name it; the batch's are the cell's own steps.
     """
-    wanted = works_of(run)
+    wanted = passes_of(run)
     if not wanted:
         return []
     blocks = [s for s in samples if s.steps > 0 and not s.phase and s.part in ("measure", "profiled")]
     if any(block.device_s is None for block in blocks):  # one clock for all
         blocks = [replace(block, device_s=None) for block in blocks]
-    plain = _times_of_works(run, [s for s in blocks if s.part == "measure"])
-    profiled = _times_of_works(run, [s for s in blocks if s.part == "profiled"])
+    plain = _times_by_pass(run, [s for s in blocks if s.part == "measure"])
+    profiled = _times_by_pass(run, [s for s in blocks if s.part == "profiled"])
     real = _real_epoch(run, [s for s in blocks if s.part == "measure" and s.work == "epoch"])
-    return [_row(run, work, plain.get(work), profiled.get(work), real if work == "epoch" else None) for work in wanted]
+    return [
+        _row(run, pass_name, plain.get(pass_name), profiled.get(pass_name), real if pass_name == "epoch" else None)
+        for pass_name in wanted
+    ]
 
 
-def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
+def _times_by_pass(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
     """Work → its mean, of those that have blocks; the epoch from its full and its last batch, if it has those."""
     means = {}
-    for work in ("one", "batch", "last"):
-        if own := [block for block in blocks if (block.work or "batch") == work]:
-            means[work] = _mean(own, run.interval_rule)
+    for pass_name in ("one", "batch", "last"):
+        if own := [block for block in blocks if (block.work or "batch") == pass_name]:
+            means[pass_name] = _mean(own, run.interval_rule)
     epoch = _epoch(run, means)
     return means if epoch is None else {**means, "epoch": epoch}
 
@@ -122,7 +125,7 @@ def _mean(blocks: Sequence[Sample], rule: str) -> Mean:
 
 def _epoch(run: Run, means: Mapping[str, Mean]) -> Mean | None:
     """Full batches × their number + the last one. None if one of the two is needed and not there."""
-    parts = [(count, means.get(work)) for work, count in epoch_parts(run).items()]
+    parts = [(count, means.get(pass_name)) for pass_name, count in epoch_parts(run).items()]
     known = [(count, mean) for count, mean in parts if mean is not None]
     if not known or len(known) < len(parts):
         return None
@@ -145,13 +148,13 @@ def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
     return Mean(total_s, None if half_s is None else half_s * math.sqrt(inside * steps))
 
 
-def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: Mean | None) -> WorkTime:
-    row = identity(run, WorkTime) | {"work": work, "variant": variant(run)}
-    status, reason = _standing(run, work, plain, profiled)
+def _row(run: Run, pass_name: str, plain: Mean | None, profiled: Mean | None, real: Mean | None) -> WorkTime:
+    row = identity(run, WorkTime) | {"work": pass_name, "variant": variant(run)}
+    status, reason = _standing(run, pass_name, plain, profiled)
     row |= {"status": status, "reason": reason}
     if run.status not in MEASURED or plain is None:
         return WorkTime(**row)
-    row |= {"items": images_of(run, work), "steps": sum(epoch_parts(run).values()) if work == "epoch" else 1}
+    row |= {"items": images_of(run, pass_name), "steps": sum(epoch_parts(run).values()) if pass_name == "epoch" else 1}
     for prefix, mean in (("", plain), ("profiled_", profiled), ("real_", real)):
         if mean is not None:
             row |= {f"{prefix}time_s": mean.mean_s, f"{prefix}low_s": mean.low_s, f"{prefix}high_s": mean.high_s}
@@ -162,32 +165,36 @@ def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: M
     return WorkTime(**row)
 
 
-def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) -> tuple[str, str]:
+def _standing(run: Run, pass_name: str, plain: Mean | None, profiled: Mean | None) -> tuple[str, str]:
     """Status and reason of a row: a failed cell's own; `unavailable` without a time; else whether it converged."""
     if run.status not in MEASURED:
         return run.status, run.reason
     if plain is None:
-        needs = "its full or its last batch" if work == "epoch" and epoch_of(run)[1] else work
-        return "unavailable", _why_not(run, work) or f"no measured block of {needs}"
-    unrun = f"not run from end to end: {run.unprofiled[work]}" if work == "epoch" and work in run.unprofiled else ""
-    if wide := _wide(run, work):
+        needs = "its full or its last batch" if pass_name == "epoch" and epoch_of(run)[1] else pass_name
+        return "unavailable", _why_not(run, pass_name) or f"no measured block of {needs}"
+    unrun = (
+        f"not run from end to end: {run.unprofiled[pass_name]}"
+        if pass_name == "epoch" and pass_name in run.unprofiled
+        else ""
+    )
+    if wide := _wide(run, pass_name):
         return "not_converged", "; ".join(filter(None, (wide, unrun)))
     if profiled is None:
-        return "ok", f"note: no profiled time: {_why_not(run, work) or 'no step was timed'}"
+        return "ok", f"note: no profiled time: {_why_not(run, pass_name) or 'no step was timed'}"
     return "ok", f"note: {unrun}" if unrun else ""
 
 
-def _wide(run: Run, work: str) -> str:
+def _wide(run: Run, pass_name: str) -> str:
     """Why a work's time did not converge; "" if it did. The cell tells the batch's, its warnings those of others."""
-    if work == "epoch":
+    if pass_name == "epoch":
         return "; ".join(f"{part}: {why}" for part in epoch_parts(run) if (why := _wide(run, part)))
-    if work == "batch" and run.status != "ok":
+    if pass_name == "batch" and run.status != "ok":
         return run.reason or run.status
-    start = "step_time: " if work == "batch" else f"{work}: "
+    start = "step_time: " if pass_name == "batch" else f"{pass_name}: "
     return next((mark.removeprefix(start) for mark in run.warnings if mark.startswith(start)), "")
 
 
-def _why_not(run: Run, work: str) -> str:
+def _why_not(run: Run, pass_name: str) -> str:
     """What the run says about a work, of an epoch also about the batches that make it."""
-    parts = ("epoch", "batch", "last") if work == "epoch" else (work,)
+    parts = ("epoch", "batch", "last") if pass_name == "epoch" else (pass_name,)
     return next((str(run.unprofiled[part]) for part in parts if run.unprofiled.get(part)), "")

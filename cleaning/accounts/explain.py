@@ -20,7 +20,7 @@ from typing import Any
 from analysis.counters import COUNTERS, FLOP_PER_NATIVE
 from analysis.operators.registry import bucket_of, model_flop
 from cleaning.accounts.items import CONVENTION, PRODUCT, Counted, Item, Native, is_complex, real_flop
-from results.records.answers import Account, AccountCause
+from results.records.answers import Attribution, AttributionCause
 from results.records.counts import CallRecording, FlopCount, Operation
 
 WEIGHT = "weight_calculation_not_seen"
@@ -40,19 +40,19 @@ def explain(
 
     unit: "mac" or "flop", of the native number. missed: the cause for a product that no item stands for.
     """
-    account: defaultdict[Key, Native] = defaultdict(int)
+    causes: defaultdict[Key, Native] = defaultdict(int)
     covered, uncovered = _shared_out(recording, phase, [item for item in items if item.cause == PRODUCT])
     for operation in uncovered:
-        account[missed(operation), operation.kind, operation.module] -= model_flop(operation)
+        causes[missed(operation), operation.kind, operation.module] -= model_flop(operation)
     for item, operations in covered:
         own = _own(item, operations, FLOP_PER_NATIVE[unit]) if phase == "forward" else operations
         for operation in operations[: len(operations) - len(own)]:
-            account[WEIGHT, operation.kind, operation.module] -= model_flop(operation)
-        _product(account, item, own, FLOP_PER_NATIVE[unit])
+            causes[WEIGHT, operation.kind, operation.module] -= model_flop(operation)
+        _product(causes, item, own, FLOP_PER_NATIVE[unit])
     for item in items:
         if item.cause != PRODUCT:
-            account[item.cause, item.kind, item.module] += item.native
-    return {key: native for key, native in account.items() if native}
+            causes[item.cause, item.kind, item.module] += item.native
+    return {key: native for key, native in causes.items() if native}
 
 
 def _own(item: Item, operations: Sequence[Operation], per_unit: int) -> Sequence[Operation]:
@@ -62,19 +62,19 @@ def _own(item: Item, operations: Sequence[Operation], per_unit: int) -> Sequence
     return last if len(operations) > 1 and item.native * per_unit == model_flop(last[0]) else operations
 
 
-def _product(account: defaultdict[Key, Native], item: Item, operations: Sequence[Operation], per_unit: int) -> None:
+def _product(causes: defaultdict[Key, Native], item: Item, operations: Sequence[Operation], per_unit: int) -> None:
     exact = sum(model_flop(operation) for operation in operations)
     for operation in operations:
         flop = model_flop(operation)
-        account[CONVENTION, operation.kind, operation.module] += Fraction(flop, per_unit) - flop
+        causes[CONVENTION, operation.kind, operation.module] += Fraction(flop, per_unit) - flop
     beyond = item.native - Fraction(exact, per_unit)
     if beyond:
         for operation in filter(is_complex, operations):
             less = Fraction(real_flop(operation) - model_flop(operation), per_unit)
-            account["complex_as_real", operation.kind, operation.module] += less
+            causes["complex_as_real", operation.kind, operation.module] += less
             beyond -= less
     if beyond and item.fault:
-        account[item.fault, operations[0].kind if operations else item.kind, item.module] += beyond
+        causes[item.fault, operations[0].kind if operations else item.kind, item.module] += beyond
 
 
 def _shared_out(
@@ -113,7 +113,7 @@ def _first_time(recording: CallRecording) -> dict[int, int]:
 
 def counted_by(counter: str, recording: CallRecording, phase: str) -> Counted:
     """What a counter counts by its rule."""
-    module, _, function = COUNTERS[counter].account.partition(":")
+    module, _, function = COUNTERS[counter].attribution.partition(":")
     counted: Counted = getattr(importlib.import_module(module), function)(recording, phase)
     return counted
 
@@ -123,19 +123,19 @@ PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backwa
 
 OWN = "flopledger"
 
-Accounts = tuple[list[Account], list[AccountCause]]
+Attributions = tuple[list[Attribution], list[AttributionCause]]
 
 
-def reconcile(model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount]) -> Accounts:
+def reconcile(model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount]) -> Attributions:
     """The account of every total among the rows. Counters that failed have a row with the reason and no causes."""
-    accounts: list[Account] = []
-    causes: list[AccountCause] = []
+    attributions: list[Attribution] = []
+    causes: list[AttributionCause] = []
     for row in rows:
         if not row.operator and row.batch_size == batch_size:
-            account, own = _account(model, recording, row)
-            accounts.append(account)
+            attribution, own = _attribution(model, recording, row)
+            attributions.append(attribution)
             causes += own
-    return accounts, causes
+    return attributions, causes
 
 
 def at_least(recording: CallRecording, phases: Sequence[str]) -> int:
@@ -151,7 +151,7 @@ def unknown_calls(recording: CallRecording, phases: Sequence[str]) -> int:
     return sum(bucket_of(operation.name) == "not_understood" for operation in table if operation.phase in phases)
 
 
-def _account(model: str, recording: CallRecording, row: FlopCount) -> tuple[Account, list[AccountCause]]:
+def _attribution(model: str, recording: CallRecording, row: FlopCount) -> tuple[Attribution, list[AttributionCause]]:
     native = row.native_value if row.printed is None else row.printed
     least, unknown = at_least(recording, PHASES[row.phase]), unknown_calls(recording, PHASES[row.phase])
     exact = None if unknown else least
@@ -168,7 +168,7 @@ def _account(model: str, recording: CallRecording, row: FlopCount) -> tuple[Acco
             (cause for cause in sums if sums[cause]), key=lambda cause: abs(Fraction(sums[cause])), default=""
         )
     has_no_total = exact is None and row.counter == OWN  # it stands on the same calls
-    account = Account(
+    attribution = Attribution(
         model=model,
         batch_size=row.batch_size,
         counter=row.counter,
@@ -192,8 +192,8 @@ def _account(model: str, recording: CallRecording, row: FlopCount) -> tuple[Acco
     )
     common: dict[str, Any] = {"model": model, "batch_size": row.batch_size, "counter": row.counter, "phase": row.phase}
     ordered = sorted(causes.items(), key=lambda item: (-abs(Fraction(item[1])), item[0]))
-    return account, [
-        AccountCause(**common, cause=cause, kind=kind, module=module, flop=_number(flop))
+    return attribution, [
+        AttributionCause(**common, cause=cause, kind=kind, module=module, flop=_number(flop))
         for (cause, kind, module), flop in ordered
     ]
 

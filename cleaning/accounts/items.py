@@ -152,6 +152,6 @@ def in_and_out(call: Call) -> tuple[Sized, Sized]:
     return given, output
 
 
-def missed_by(words: Mapping[str, str], default: str) -> Callable[[Operation], str]:
+def missed_by(cause_of_kind: Mapping[str, str], default: str) -> Callable[[Operation], str]:
     """A cause by the kind of the operation that was missed."""
-    return lambda operation: words.get(kind_of(operation.name), default)
+    return lambda operation: cause_of_kind.get(kind_of(operation.name), default)

@@ -46,8 +46,8 @@ def used(recording: CallRecording) -> set[int]:
 def _is_seen(recording: CallRecording, call: Call, alive: set[int]) -> bool:
     """Whether it is in the graph: what nothing uses is left out, and a function with a backward pass of its own is one
     node, whatever it calls."""
-    under = recording.operations[call.first : call.last]
-    if alive.isdisjoint(range(call.first, call.last)) and any(operation.kind != "view" for operation in under):
+    operations = recording.operations[call.first : call.last]
+    if alive.isdisjoint(range(call.first, call.last)) and any(operation.kind != "view" for operation in operations):
         return False
     return all(around.name != APPLIED for around in recording.around(call))
 
@@ -105,7 +105,7 @@ def _einsum(call: Call) -> Iterator[Item]:
 def _contraction(equation: str, operands: list[Sized]) -> int:
     """Multiply-adds of a contraction as numpy prints them: half of an "optimized FLOP count" of four digits."""
     bare = "".join(equation.split())
-    letters = {letter: chr(97 + place) for place, letter in enumerate(dict.fromkeys(filter(str.isalpha, bare)))}
+    letters = {letter: chr(97 + index) for index, letter in enumerate(dict.fromkeys(filter(str.isalpha, bare)))}
     bare = "".join(letters.get(letter, letter) for letter in bare)
     if bare in ("abc,abd->acd", "abc,adc->adb"):
         (n, second, third), last = operands[0].shape, operands[-1].shape
@@ -137,8 +137,8 @@ CELLS: dict[str, hooked.Rule] = dict.fromkeys(hooked.nn("rnn", "RNNCell GRUCell 
 
 FVCORE: dict[str, wrapped.Rule] = {
     "F.linear": _halved(wrapped.linear),
-    **{f"{place}.conv{rest}": _convolution for place in ("F", "torch") for rest in ("1d", "2d", "3d")},
-    **{f"{place}.conv_transpose{rest}": _transposed for place in ("F", "torch") for rest in ("1d", "2d", "3d")},
+    **{f"{namespace}.conv{rest}": _convolution for namespace in ("F", "torch") for rest in ("1d", "2d", "3d")},
+    **{f"{namespace}.conv_transpose{rest}": _transposed for namespace in ("F", "torch") for rest in ("1d", "2d", "3d")},
     **dict.fromkeys(("torch.matmul", "Tensor.matmul", "Tensor.__matmul__"), _halved(wrapped.matmul)),
     **dict.fromkeys(("torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), _halved(wrapped.matmul)),
     **dict.fromkeys(("torch.addmm", "Tensor.addmm"), _halved(wrapped.addmm)),
@@ -174,7 +174,7 @@ class DataFlow:
     def __init__(self, recording: CallRecording) -> None:
         self._operations = recording.operations
         self._known = set(recording.sources)
-        self._at = self._leaf_until = 0
+        self._position = self._leaf_until = 0
 
     def leaf(self, call: Call) -> None:
         """Whatever this module gives follows from it."""
@@ -187,11 +187,11 @@ class DataFlow:
         return any(given.storage in self._known for given in tensors(arguments))
 
     def _reach(self, index: int) -> None:
-        while self._at < min(index, len(self._operations)):
-            operation = self._operations[self._at]
-            if self._at < self._leaf_until or not self._known.isdisjoint(operation.reads):
+        while self._position < min(index, len(self._operations)):
+            operation = self._operations[self._position]
+            if self._position < self._leaf_until or not self._known.isdisjoint(operation.reads):
                 self._known.update(operation.writes)
-            self._at += 1
+            self._position += 1
 
 
 def pthflops(recording: CallRecording, phase: str) -> Counted:

@@ -72,19 +72,19 @@ def convolution(call: Call) -> Iterator[Item]:
 def conv_sizes(given: dict[str, Any], sizes: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
     """A convolution's positions by stride, padding and dilation. The padding "same" is taken for half on each side."""
     length = len(sizes)
-    stride, dilation = (_each(given.get(name, 1), length) for name in ("stride", "dilation"))
+    stride, dilation = (_per_dimension(given.get(name, 1), length) for name in ("stride", "dilation"))
     padding = given.get("padding", 0)
     if padding == "same":
         paddings = tuple(d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True))
     else:
-        paddings = _each(0 if padding == "valid" else padding, length)
+        paddings = _per_dimension(0 if padding == "valid" else padding, length)
     return [
         (size + 2 * p - (d * (k - 1) + 1)) // s + 1
         for size, p, d, k, s in zip(sizes, paddings, dilation, kernel, stride, strict=True)
     ]
 
 
-def _each(value: Any, length: int) -> tuple[int, ...]:
+def _per_dimension(value: Any, length: int) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, tuple) else (value,) * length
 
 

@@ -46,8 +46,8 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
     """What the first product reads is a batch of the cell's size; items a step are as many a sample in all cells."""
     for run, facts in _traced_runs(evidence):
         if facts.images:
-            words = f"the table begins with a batch of {facts.leading}, the cell says {run.batch_size}"
-            yield finding(run.cell_id, facts.leading == run.batch_size, words)
+            text = f"the table begins with a batch of {facts.leading}, the cell says {run.batch_size}"
+            yield finding(run.cell_id, facts.leading == run.batch_size, text)
             if run.status in MEASURED and run.items_per_step != run.batch_size:
                 yield Finding(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
     first: dict[str, tuple[int, int]] = {}
@@ -56,8 +56,8 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(run.cell_id, False, "nothing is said of the items in a step")
             continue
         items, size = first.setdefault(sizes_of(run), (run.items_per_step, run.batch_size))
-        words = f"{run.items_per_step} items at a batch of {run.batch_size}, elsewhere {items} at {size}"
-        yield finding(run.cell_id, run.items_per_step * size == items * run.batch_size, words)
+        text = f"{run.items_per_step} items at a batch of {run.batch_size}, elsewhere {items} at {size}"
+        yield finding(run.cell_id, run.items_per_step * size == items * run.batch_size, text)
 
 
 def executed(evidence: Evidence) -> Iterator[Finding]:
@@ -68,8 +68,8 @@ def executed(evidence: Evidence) -> Iterator[Finding]:
                 yield Finding(run.cell_id, False, "executed is empty: no real step was counted")
             continue
         differing = differing_kinds(facts.executed, run)
-        words = ", ".join(f"{name}: {real} executed, {counted} counted" for name, counted, real in differing)
-        yield Finding(run.cell_id, not differing, words)
+        text = ", ".join(f"{name}: {real} executed, {counted} counted" for name, counted, real in differing)
+        yield Finding(run.cell_id, not differing, text)
 
 
 def backward_forward(evidence: Evidence) -> Iterator[Finding]:
@@ -78,9 +78,9 @@ def backward_forward(evidence: Evidence) -> Iterator[Finding]:
         expected, forward = facts.expected_backward_flop, facts.forward_flop
         if expected is None or not forward:
             continue
-        words, exactly = f"backward ÷ forward is {facts.backward_flop / forward:.6g}", f"{expected / forward:.6g}"
+        text, exactly = f"backward ÷ forward is {facts.backward_flop / forward:.6g}", f"{expected / forward:.6g}"
         holds = facts.backward_flop == expected
-        yield Finding(run.cell_id, holds, words if holds else f"{words}, of this model exactly {exactly}")
+        yield Finding(run.cell_id, holds, text if holds else f"{text}, of this model exactly {exactly}")
 
 
 def affine(evidence: Evidence) -> Iterator[Finding]:
@@ -99,8 +99,8 @@ def affine(evidence: Evidence) -> Iterator[Finding]:
         law = line(points.items())
         whole = law is not None and all(part.denominator == 1 for part in law)
         counted = ", ".join(f"{size}: {points[size]}" for size in sorted(points))
-        words = f"{law[0]} × batch + {law[1]}" if law is not None and whole else f"on no line: {counted}"
-        yield from (Finding(cell_id, whole, words) for cell_id in cells[sizes])
+        text = f"{law[0]} × batch + {law[1]}" if law is not None and whole else f"on no line: {counted}"
+        yield from (Finding(cell_id, whole, text) for cell_id in cells[sizes])
     for row in evidence.batch_laws:
         if row.counter == OWN and not row.operator and row.holds is not None:
             yield finding(row.cell_id, row.holds, f"our own {row.phase} counts: {row.reason}")
@@ -112,8 +112,14 @@ def _profiled(evidence: Evidence) -> dict[Key, dict[int, int]]:
     for row in evidence.profile_counts:
         if row.work in ("one", "last") and row.cleaned_flop is not None:
             passes_of.setdefault(key_of(row), {}).setdefault(row.work, []).append((row.items, row.cleaned_flop))
-    both = {key: [passes for passes in works.values() if len(passes) == PASSES] for key, works in passes_of.items()}
-    return {key: {passes[0][0]: sum(flop for _, flop in passes) for passes in works} for key, works in both.items()}
+    both = {
+        key: [passes for passes in profiles_of_pass.values() if len(passes) == PASSES]
+        for key, profiles_of_pass in passes_of.items()
+    }
+    return {
+        key: {passes[0][0]: sum(flop for _, flop in passes) for passes in profiles_of_pass}
+        for key, profiles_of_pass in both.items()
+    }
 
 
 def conventions(evidence: Evidence) -> Iterator[Finding]:
@@ -132,14 +138,14 @@ def profiles(evidence: Evidence) -> Iterator[Finding]:
     """The cleaned sums of a profile's passes beside our own count of the same work."""
     for row in evidence.profile_counts:
         if row.cleaned_flop is not None and row.exact_flop is not None:
-            words = f"{row.work} {row.phase}: {row.cleaned_flop} cleaned by {row.source}, {row.exact_flop} exact"
-            yield finding(row.cell_id, row.cleaned_flop == row.exact_flop, words)
+            text = f"{row.work} {row.phase}: {row.cleaned_flop} cleaned by {row.source}, {row.exact_flop} exact"
+            yield finding(row.cell_id, row.cleaned_flop == row.exact_flop, text)
 
 
 def sizes_of(run: Run) -> str:
     """What decides a model's counts beside the batch."""
-    words = [run.inputs, run.batch_maker, run.model_digest, *run.frozen, *run.checkpoint]
-    return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper), *words])
+    settings = [run.inputs, run.batch_maker, run.model_digest, *run.frozen, *run.checkpoint]
+    return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper), *settings])
 
 
 _DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp16": "float16"}

@@ -34,8 +34,8 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
     for session in (session for session in evidence.data.sessions if session.session in used):
         others = session.preflight.get("other_processes")
         if isinstance(others, int):
-            words = f"{session.session}: {others} other process{'es' * (others != 1)} on the GPU"
-            yield finding(RUN, others == 0, words)
+            text = f"{session.session}: {others} other process{'es' * (others != 1)} on the GPU"
+            yield finding(RUN, others == 0, text)
     for run in evidence.measured_cells:
         yield from (Finding(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
         share = run.others_cpu_ratio
@@ -68,10 +68,10 @@ def clock(evidence: Evidence) -> Iterator[Finding]:
             continue
         fractions, seen = evidence.fractions.get(key_of(run), ()), limits_seen(shares)
         marks = {mark for row in fractions if row.method != "one" for mark in row.warnings}
-        words = [f"not among its warnings: {mark}" for mark in seen if mark not in marks]
+        faults = [f"not among its warnings: {mark}" for mark in seen if mark not in marks]
         if mean_hz and highest and mean_hz < FALLEN_RATIO * highest and not seen and not run.host_bound:
-            words.append(f"mean clock {mean_hz / 1e6:.0f} of {highest / 1e6:.0f} MHz, and no reason was given")
-        yield faultless(run.cell_id, words)
+            faults.append(f"mean clock {mean_hz / 1e6:.0f} of {highest / 1e6:.0f} MHz, and no reason was given")
+        yield faultless(run.cell_id, faults)
 
 
 def energy(evidence: Evidence) -> Iterator[Finding]:
@@ -138,13 +138,13 @@ def _of_row(evidence: Evidence, run: Run, denominator: str, value: float) -> Ite
         known = peaks.lookup(name, count if isinstance(count, int) else None)
         dense = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks} if known else {}
         limit = max([dense[unit] for unit in units_of(run) if unit in dense] or dense.values(), default=0.0)
-        words = f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s"
-        yield Finding(run.cell_id, value <= limit * (1 + SAME), words)
+        text = f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s"
+        yield Finding(run.cell_id, value <= limit * (1 + SAME), text)
     runs = [run] if denominator == "datasheet" else evidence.measured_cells  # the user's is one for all units
     bound = max(filter(None, (_bound(environment, name, cell) for cell in runs)), default=None)
     if bound is not None:
-        words = f"{denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
-        yield Finding(run.cell_id, value <= bound * PEAK_SLACK, words)
+        text = f"{denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
+        yield Finding(run.cell_id, value <= bound * PEAK_SLACK, text)
 
 
 def units_of(run: Run) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFa
         backward_flop=sum(flop[id(o)] for o in products if o.phase == "backward"),
         expected_backward_flop=_expected_backward(step, storages),
         executed=dict(executed),
-        gaps=sum(operation.index != place for place, operation in enumerate(table)),
+        gaps=sum(operation.index != index for index, operation in enumerate(table)),
         repeated=tuple(f"{name} {module}".strip() for (name, _, module, *_), times in calls.items() if times > 1),
         leading=int(shape[0]) if shape else None,
         images=first is not None and first.kind == "convolution" and len(shape) == 4,
@@ -182,18 +182,18 @@ class Finding:
 
     cell_id: str
     holds: bool
-    words: str = ""
+    text: str = ""
 
 
-def finding(cell_id: str, holds: bool, words: str) -> Finding:
+def finding(cell_id: str, holds: bool, text: str) -> Finding:
     """A finding with its words only where it does not hold."""
-    return Finding(cell_id, holds, "" if holds else words)
+    return Finding(cell_id, holds, "" if holds else text)
 
 
 def faultless(cell_id: str, faults: Iterable[str]) -> Finding:
     """A finding that holds where there are no faults."""
-    words = "; ".join(dict.fromkeys(faults))
-    return Finding(cell_id, not words, words)
+    text = "; ".join(dict.fromkeys(faults))
+    return Finding(cell_id, not text, text)
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,13 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
 def one_machine(evidence: Evidence) -> Iterator[Finding]:
     """Sessions that could not have been collected into one run, and code that nobody can look up."""
     for first, second in itertools.pairwise(evidence.used_sessions):
-        words = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
-        yield finding(RUN, not words, f"{first.session} and {second.session} differ in {words}")
+        text = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
+        yield finding(RUN, not text, f"{first.session} and {second.session} differ in {text}")
     for session in evidence.used_sessions:
         version = str(session.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
         known = "+g" in version or not session.device.startswith("cuda")
-        words = f"{session.session} was measured by {version or 'unknown code'}"
-        yield Finding(RUN, known and not version.endswith(DIRTY), words if known else f"{words}, of no known commit")
+        text = f"{session.session} was measured by {version or 'unknown code'}"
+        yield Finding(RUN, known and not version.endswith(DIRTY), text if known else f"{text}, of no known commit")
 
 
 def hardware(evidence: Evidence) -> Iterator[Finding]:
@@ -62,8 +62,8 @@ def hardware(evidence: Evidence) -> Iterator[Finding]:
         names = {session.device_name, str(session.environment.get("name") or "")}
         names |= {row.device_name for row in evidence.data.ceilings if row.session == session.session}
         marked = sorted(filter(is_stand_in, names)) or (["stand_in"] if session.environment.get("stand_in") else [])
-        words = f"{session.session}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
-        yield finding(RUN, not marked, words)
+        text = f"{session.session}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
+        yield finding(RUN, not marked, text)
 
 
 def self_test(evidence: Evidence) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
     if not homes or test is None:
         return
     if isinstance(test, str):
-        words = [test]
+        faults = [test]
     else:
         own = {
             "device": test.device,
@@ -87,8 +87,8 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
         ]
         pairs = zip(own.items(), zip(*runs, strict=True), strict=True)
         elsewhere = [f"of {name} {text!r}, the run of {of[0]!r}" for (name, text), of in pairs if text not in of]
-        words = [*self_test_faults(test), *elsewhere]
-    yield finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words)}")
+        faults = [*self_test_faults(test), *elsewhere]
+    yield finding(RUN, not faults, f"{SELF_TEST_FILE}: {'; '.join(faults)}")
 
 
 GATES: tuple[Gate, ...] = (
@@ -145,16 +145,16 @@ def _verdict(gate: Gate, findings: list[Finding], left_out: int) -> Verdict:
     wrong = [finding for finding in findings if not finding.holds]
     cells = dict.fromkeys(finding.cell_id for finding in wrong or findings if finding.cell_id != RUN)
     by_cell: dict[str, list[str]] = {}
-    for spoken in (spoken for spoken in wrong or findings if spoken.words):
-        by_cell.setdefault(spoken.cell_id, []).append(spoken.words)
+    for shown in (shown for shown in wrong or findings if shown.text):
+        by_cell.setdefault(shown.cell_id, []).append(shown.text)
     missing = "" if findings else f"needs {gate.needs}"
-    beside = f"not asked: {left_out} of the cells, which failed a gate that comes first" if left_out else ""
+    skipped = f"not asked: {left_out} of the cells, which failed a gate that comes first" if left_out else ""
     return Verdict(
         gate=gate.name,
         checks=gate.checks,
         verdict=FAIL if wrong else PASS if findings else OPEN,
         asked=len({finding.cell_id for finding in findings}),
         cell_ids=tuple(cells),
-        found={cell_id: "; ".join(dict.fromkeys(words)) for cell_id, words in by_cell.items()},
-        reason="; ".join(filter(None, (missing, beside))),
+        found={cell_id: "; ".join(dict.fromkeys(texts)) for cell_id, texts in by_cell.items()},
+        reason="; ".join(filter(None, (missing, skipped))),
     )

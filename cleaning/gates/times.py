@@ -42,8 +42,8 @@ def synchronised(evidence: Evidence) -> Iterator[Finding]:
         samples = evidence.data.by_cell(Sample).get(key_of(run), ())
         blocks = whole_steps(samples)
         if blocks:
-            words = _unsynchronised(run, blocks) or _overlapping(samples)
-            yield Finding(run.cell_id, not words, words)
+            text = _unsynchronised(run, blocks) or _overlapping(samples)
+            yield Finding(run.cell_id, not text, text)
 
 
 def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
@@ -67,10 +67,10 @@ def _overlapping(samples: Sequence[Sample]) -> str:
     if not any(block.part == "ceiling" for block in blocks):
         return ""
     for before, after in itertools.pairwise(sorted(blocks, key=lambda block: block.start_s)):
-        over_s = before.start_s + before.wall_s - after.start_s
-        if over_s > CLOCK_S:
+        overlap_s = before.start_s + before.wall_s - after.start_s
+        if overlap_s > CLOCK_S:
             names = [f"{block.part} block {block.index}" for block in (before, after)]
-            return f"{names[1]} begins {over_s:.3g} s before {names[0]} ended"
+            return f"{names[1]} begins {overlap_s:.3g} s before {names[0]} ended"
     return ""
 
 
@@ -86,14 +86,14 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
         peaks_of = {name: [row.peak_flop_per_s for row in rows if row.denominator == name] for name in CEILINGS}
         ceilings = [ABOVE_CEILING * peak for peak in peaks_of["ceiling"] if peak is not None]
         for limit, peak in itertools.product(ceilings, filter(None, peaks_of["paired_ceiling"])):
-            words = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by the ceiling measured here"
-            yield finding(run.cell_id, peak <= limit, words)
+            text = f"the paired ceiling is {peak:.4g} FLOP/s, at most {limit:.4g} by the ceiling measured here"
+            yield finding(run.cell_id, peak <= limit, text)
         limits = [("the ceiling measured here", limit) for limit in ceilings]
         highest = _highest(evidence, run)
         limits += [("its units at the highest clock", highest)] if highest is not None else []
         for name, limit in limits:
-            words = f"{rate:.4g} FLOP/s, at most {limit:.4g} by {name}: not synchronised?"
-            yield finding(run.cell_id, rate <= limit, words)
+            text = f"{rate:.4g} FLOP/s, at most {limit:.4g} by {name}: not synchronised?"
+            yield finding(run.cell_id, rate <= limit, text)
 
 
 def _highest(evidence: Evidence, run: Run) -> float | None:
@@ -115,8 +115,8 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
         for row in evidence.fractions.get(key_of(run), ()):
             if row.utilization_ratio is not None and row.denominator not in CEILINGS:
                 marked = any(mark.startswith("above_one") for mark in row.warnings)
-                words = f"{row.method} by {row.numerator_source} is {row.utilization_ratio:.3g} of {row.denominator}"
-                yield finding(run.cell_id, row.utilization_ratio <= 1 or (marked and not tensor), words)
+                text = f"{row.method} by {row.numerator_source} is {row.utilization_ratio:.3g} of {row.denominator}"
+                yield finding(run.cell_id, row.utilization_ratio <= 1 or (marked and not tensor), text)
 
 
 def converged(evidence: Evidence) -> Iterator[Finding]:
@@ -159,8 +159,8 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(RUN, False, f"{_name(row)}: ok without a time, a count or a rate")
             continue
         rate = row.flop / row.median_s
-        words = f"{_name(row)}: {row.flop_per_s:.6g} FLOP/s, {row.flop} FLOP in {row.median_s:.6g} s are {rate:.6g}"
-        yield finding(RUN, math.isclose(row.flop_per_s, rate, rel_tol=SAME), words)
+        text = f"{_name(row)}: {row.flop_per_s:.6g} FLOP/s, {row.flop} FLOP in {row.median_s:.6g} s are {rate:.6g}"
+        yield finding(RUN, math.isclose(row.flop_per_s, rate, rel_tol=SAME), text)
         home = sessions.get(row.session)
         known = peaks.lookup(home.device_name) if home is not None and not home.device.startswith("cpu") else None
         if known is None or home is None:
@@ -168,10 +168,10 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
         clock_hz = home.preflight.get("sm_clock_max_hz")
         limit = limit_of(row, known, float(clock_hz) if clock_hz else None)
         if limit is not None:
-            words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
+            text = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
             if able_to_be_fast(row):
-                words += f" with {row.family}" if row.family in FAST_ALGORITHMS else " and no fast algorithm is named"
-            yield finding(RUN, row.flop_per_s <= limit, words)
+                text += f" with {row.family}" if row.family in FAST_ALGORITHMS else " and no fast algorithm is named"
+            yield finding(RUN, row.flop_per_s <= limit, text)
 
 
 def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
@@ -188,8 +188,8 @@ def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
             groups.setdefault((*home, row.unit), []).append(row)
     for (*_, unit), rows in groups.items():
         if (fastest := best(rows, unit)) is not None:
-            words = loaded(fastest)
-            yield finding(RUN, not words, f"{_name(fastest)}: {words}")
+            text = loaded(fastest)
+            yield finding(RUN, not text, f"{_name(fastest)}: {text}")
 
 
 GATES: tuple[Gate, ...] = (

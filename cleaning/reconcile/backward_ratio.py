@@ -19,7 +19,7 @@ from cleaning.counts import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
 from results.records.cell import Run, identity
 from results.records.counts import CleanedOperation, FlopCount, Operation, Ratio
-from results.records.rows import WHOLE, changed
+from results.records.rows import WHOLE, replace_fields
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
@@ -56,7 +56,7 @@ def cell_ratios(
     """All ratios of a run. of_table: `sides_of` its own trace, which other runs may have, too."""
     profile, own = profile_ratios(run, operations, of_table, PROFILER), identity(run, Ratio)
     counted = (_with_exact(row, of_table) for row in _of_counters(run, counts))
-    return (*profile, *(changed(row, own) for row in of_table.rows), *counted)
+    return (*profile, *(replace_fields(row, own) for row in of_table.rows), *counted)
 
 
 def profile_ratios(
@@ -64,18 +64,18 @@ def profile_ratios(
 ) -> tuple[Ratio, ...]:
     """The ratios of one source's profile alone. operations: of this source; of_table: of the run's own trace."""
     rows: list[Ratio] = []
-    for work in ("one", "batch", "epoch"):
-        parts = {work: 1} if work != "epoch" else epoch_parts(run)
-        if work not in run.methods and (work == "epoch" or work not in run.profiled):
+    for pass_name in ("one", "batch", "epoch"):
+        parts = {pass_name: 1} if pass_name != "epoch" else epoch_parts(run)
+        if pass_name not in run.methods and (pass_name == "epoch" or pass_name not in run.profiled):
             continue
         missing = [f"{part}: {why_unprofiled(run, part)}" for part in parts if part not in run.profiled]
-        blank = _blank(run, operations[0].source if operations else source, work)
+        blank = _blank(run, operations[0].source if operations else source, pass_name)
         for state in STATES:
             if missing:
                 broken = {"status": "unavailable", "reason": "; ".join(missing), "level": "model", "state": state}
-                rows.append(changed(blank, broken))
+                rows.append(replace_fields(blank, broken))
             else:
-                rows += _rows(changed(blank, {"state": state}), _profiled(operations, parts, state))
+                rows += _rows(replace_fields(blank, {"state": state}), _profiled(operations, parts, state))
     return tuple(_with_exact(row, of_table) for row in rows)
 
 
@@ -178,7 +178,7 @@ def _rows(blank: Ratio, parts: Iterable[Part]) -> Iterator[Ratio]:
             "backward_at_least_flop": (known_sum(backward) or 0) if backward else None,
             "unknown_calls": [*forward, *backward].count(None),
         }
-        yield _divided(changed(blank, own), forward, backward)
+        yield _divided(replace_fields(blank, own), forward, backward)
 
 
 def _divided(row: Ratio, forward: Sequence[int | None], backward: Sequence[int | None]) -> Ratio:
@@ -195,9 +195,9 @@ def _divided(row: Ratio, forward: Sequence[int | None], backward: Sequence[int |
             gaps.append(f"nothing of it in {phase}")
     own: dict[str, Any] = {"forward_flop": below, "backward_flop": above}
     if below and above is not None:
-        return changed(row, {**own, "ratio": above / below, "reason": "; ".join(gaps)})
+        return replace_fields(row, {**own, "ratio": above / below, "reason": "; ".join(gaps)})
     nothing = [] if below != 0 else ["0 FLOP in forward"]
-    return changed(row, {**own, "status": "unavailable", "reason": "; ".join([*nothing, *gaps])})
+    return replace_fields(row, {**own, "status": "unavailable", "reason": "; ".join([*nothing, *gaps])})
 
 
 _OF_NO_CELL = Ratio(
@@ -205,8 +205,8 @@ _OF_NO_CELL = Ratio(
 )
 
 
-def _blank(run: Run, source: str, work: str) -> Ratio:
-    return replace(_OF_NO_CELL, **identity(run, Ratio), source=source, work=work)
+def _blank(run: Run, source: str, pass_name: str) -> Ratio:
+    return replace(_OF_NO_CELL, **identity(run, Ratio), source=source, work=pass_name)
 
 
 def _with_exact(row: Ratio, of_table: TableSides) -> Ratio:
@@ -214,4 +214,4 @@ def _with_exact(row: Ratio, of_table: TableSides) -> Ratio:
     if row.level != "model":
         return row
     reason = "; ".join(filter(None, (row.reason, of_table.reason)))
-    return changed(row, {"exact_ratio": of_table.exact_ratio, "reason": reason})
+    return replace_fields(row, {"exact_ratio": of_table.exact_ratio, "reason": reason})

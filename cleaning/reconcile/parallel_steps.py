@@ -120,8 +120,8 @@ def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]
     block = None  # the index of the first timed block that holds the recorded wait
     if late.late_since_step is not None:
         timed = [sample for sample in samples if sample.part in TIMED and not sample.phase and not sample.work]
-        place = late_from([sample.wall_s / sample.steps for sample in timed], wait_s, recorded_s)
-        block = None if place is None else timed[place].index
+        index = late_from([sample.wall_s / sample.steps for sample in timed], wait_s, recorded_s)
+        block = None if index is None else timed[index].index
     return {
         "late_rank": late.rank,
         "late_name": f"{late.host} {late.device}",

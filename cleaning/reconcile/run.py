@@ -46,13 +46,13 @@ from analysis.utilization.numerators import (
 )
 from analysis.utilization.step_times import step_times
 from analysis.utilization.utilization import Measurement, fp32_peak, measurement, post2021_rows, rows
-from analysis.utilization.work_times import works_of
+from analysis.utilization.work_times import passes_of
 from cleaning.counts import model_operators
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, batch_laws
 from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
 from cleaning.reconcile.parallel_steps import parallel_steps
-from cleaning.reconcile.variants import Built, View, kept_apart, variants
+from cleaning.reconcile.variants import Built, View, split_by_device, variants
 from results.errors import Inconsistent, Unavailable
 from results.printable import shortened
 from results.process import collector_off
@@ -67,7 +67,7 @@ from results.records.counts import (
     ProfiledOperation,
     Ratio,
 )
-from results.records.rows import LOOP, WORKS
+from results.records.rows import LOOP, PASSES
 from results.store.layout import Key, by_cell, key_of, profile_file, recording_file
 from results.store.reading import RunData
 
@@ -201,7 +201,7 @@ def _join_cells(
         name: tuple(itertools.chain.from_iterable(of_cell[name] for _, of_cell in cells)) for name in TABLES
     }
     runs = {key_of(run): run for run in data.runs}
-    divided = kept_apart([row for view, _ in cells for row in view.fractions], runs, data.sessions)
+    divided = split_by_device([row for view, _ in cells for row in view.fractions], runs, data.sessions)
     utilization = windows.widened(tuple(marked(divided, runs, data.ceilings, data.sessions)))
     fractions = by_cell(utilization)
     views = [replace(view, fractions=tuple(fractions.get(key_of(view.run), ()))) for view, _ in cells]
@@ -219,7 +219,7 @@ def _join_cells(
         problems=(*data.problems, *raw.problems),
         flop_counts=tuple(counts),
         log=(*log, *tables.pop("log")),
-        post2021=windows.widened(kept_apart(tables.pop("post2021"), runs, data.sessions)),
+        post2021=windows.widened(split_by_device(tables.pop("post2021"), runs, data.sessions)),
         parallel_steps=steps,
         variants=variants(data.runs, samples, data.sessions, data.manifest.options),
         **tables,
@@ -292,17 +292,19 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
     measured = measurement(run, samples, raw.data.by_cell(Telemetry).get(key, ()))
     profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
     numerators = _numerators(run, counts, counted, (profile, recorded))
-    under = _denominators(measured, measured.clock_hz, raw)
-    works = []  # with what a recorded step shows of the device, over the time of a step that was not recorded
-    for row in measured.works.values():
+    divisors = _denominators(measured, measured.clock_hz, raw)
+    pass_times = []  # with what a recorded step shows of the device, over the time of a step that was not recorded
+    for row in measured.passes.values():
         kernels, busy_s = recorded.device.get(row.work, (None, None))
-        works.append(replace(row, kernels=kernels, busy_ratio=busy_s / row.time_s if busy_s and row.time_s else None))
-    of_one = None  # one sample was timed at a clock of its own
+        pass_times.append(
+            replace(row, kernels=kernels, busy_ratio=busy_s / row.time_s if busy_s and row.time_s else None)
+        )
+    sample_divisors = None  # one sample was timed at a clock of its own
     if any(numerator.method == "one" for numerator in numerators):
-        of_one = _denominators(measured, measured.one_clock_hz, raw)
+        sample_divisors = _denominators(measured, measured.sample_clock_hz, raw)
     tables: Tables = {
         "step_times": step_times(run, samples, measured.summary),
-        "work_times": works,
+        "work_times": pass_times,
         "cleaned_operations": profile.operations + recorded.operations,
         "profile_counts": profile.counts + recorded.counts,
         "ratios": (
@@ -314,11 +316,11 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
         ),
         "agreement": agreement(run, counts, of_table.flop_of_phase),
         "batch_laws": batch_laws(run, raw.data.by_cell(FlopCount).get(key, ())),
-        "post2021": post2021_rows(measured, numerators, fp32_peak(under)),
+        "post2021": post2021_rows(measured, numerators, fp32_peak(divisors)),
         "log": profile.log + recorded.log,
     }
     table = None if isinstance(counted, str) else counted
-    view = View(run, tuple(rows(measured, numerators, under, of_one)), table, raw.device(run)[1])
+    view = View(run, tuple(rows(measured, numerators, divisors, sample_divisors)), table, raw.device(run)[1])
     return view, tables
 
 
@@ -335,9 +337,9 @@ def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     except _FAULTS as fault:
         why = f"profile of cell {run.cell_id}: {fault}"
         raw.problems.append(why)
-        lost = replace(run, profiled=(), unprofiled=dict.fromkeys(WORKS, why))
-        works = works_of(run)
-        return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in works))
+        lost = replace(run, profiled=(), unprofiled=dict.fromkeys(PASSES, why))
+        passes = passes_of(run)
+        return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in passes))
 
 
 def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
@@ -346,23 +348,27 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         return _Profile()
     from cleaning.trace.clean import clean_recording  # with pandas, which other runs do without
 
-    works = [work for work in WORKS if work != "epoch" and (work in run.profiled or work in run.unprofiled)]
+    passes = [
+        pass_name
+        for pass_name in PASSES
+        if pass_name != "epoch" and (pass_name in run.profiled or pass_name in run.unprofiled)
+    ]
     clean, lost = {}, {}
-    for work in works:
-        file = recording_file(run.cell_id, run.attempt, work, run.profile)
+    for pass_name in passes:
+        file = recording_file(run.cell_id, run.attempt, pass_name, run.profile)
         if file not in run.committed:
-            why = why_unprofiled(run, work) or run.unprofiled.get(f"{run.profile} {work}")
-            lost[work] = str(why or f"no {run.profile} recording of it was kept")
+            why = why_unprofiled(run, pass_name) or run.unprofiled.get(f"{run.profile} {pass_name}")
+            lost[pass_name] = str(why or f"no {run.profile} recording of it was kept")
             continue
         try:
             raw.check_whole(file)
-            clean[work] = clean_recording(run, work, *raw.read_recording(file), run.profile)
+            clean[pass_name] = clean_recording(run, pass_name, *raw.read_recording(file), run.profile)
         except _FAULTS as fault:
-            lost[work] = f"recording of {work}: {fault}"
-            raw.problems.append(f"recording of {work} of cell {run.cell_id}: {fault}")
+            lost[pass_name] = f"recording of {pass_name}: {fault}"
+            raw.problems.append(f"recording of {pass_name} of cell {run.cell_id}: {fault}")
     seen = replace(run, profiled=tuple(clean), unprofiled=lost)
     rows = tuple(operation for recording in clean.values() for operation in recording.operations)
-    outside = {work: recording.outside_time_ratio for work, recording in clean.items()}
+    outside = {pass_name: recording.outside_time_ratio for pass_name, recording in clean.items()}
     return _Profile(
         rows,
         profile_counts(seen, rows, of_table.flop_of_phases, run.profile, outside),
@@ -370,7 +376,7 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         raw.rows_or_problem(
             f"ratios of cell {run.cell_id}", lambda: profile_ratios(seen, rows, of_table.sides, run.profile)
         ),
-        {work: (recording.kernels, recording.busy_s) for work, recording in clean.items()},
+        {pass_name: (recording.kernels, recording.busy_s) for pass_name, recording in clean.items()},
     )
 
 

@@ -74,23 +74,23 @@ def variants(
     for step, group in groups.items():
         if len(group) < 2:
             continue
-        run, ordered = steps[step], sorted(group, key=lambda values: _places(values, lists))
+        run, ordered = steps[step], sorted(group, key=lambda values: _positions(values, lists))
         margin = MARGIN_RATIO["cuda" if run.device.startswith("cuda") else "cpu"]
         for values in ordered:
             first = values == ordered[0]
             against = difference(group[ordered[0]], group[values], margin)
             low, high = (None if end is None or first else 1 / end for end in reversed(against.interval()))
             parts = [
-                f"{name}={to_text(values[place])}"
-                for place, name in enumerate(OPTIONS)
-                if len({other[place] for other in group}) > 1
+                f"{name}={to_text(values[index])}"
+                for index, name in enumerate(OPTIONS)
+                if len({other[index] for other in group}) > 1
             ]
             parts += [f"parallel={run.parallel}"] if run.parallel else []
             rows.append(Variant(run.model, run.batch_size, ", ".join(parts), first, 1 / against.ratio, low, high))
     return tuple(rows)
 
 
-def _places(values: tuple[Any, ...], lists: Sequence[Any]) -> list[int]:
+def _positions(values: tuple[Any, ...], lists: Sequence[Any]) -> list[int]:
     """Where each value stands in the list that was asked for."""
     return [
         every.index(value) if isinstance(every, list) and value in every else 0
@@ -102,27 +102,27 @@ DEVICE = "device="
 """Before a device, at the end of a variant."""
 
 
-def kept_apart(
+def split_by_device(
     rows: Sequence[Utilization], runs: Mapping[Key, Run], sessions: Sequence[SessionRow]
 ) -> tuple[Utilization, ...]:
     """The rows in their order, those of repeats on several devices with the device in their variant: its host where
     that tells it from the others, else the first letters of its hash, too (of its name where it has none)."""
-    places = {session.session: (session.host, session.device_uuid or session.device) for session in sessions}
-    if len({*places.values()}) < 2:
+    locations = {session.session: (session.host, session.device_uuid or session.device) for session in sessions}
+    if len({*locations.values()}) < 2:
         return tuple(rows)
     alike: dict[tuple[object, ...], set[tuple[str, str]]] = {}  # what repeats have in common → where they were measured
     points = []
     for row in rows:
         run = runs.get(key_of(row))
-        place = None if run is None else places.get(run.session)
+        location = None if run is None else locations.get(run.session)
         point = row.model, row.batch_size, row.precision, row.device.partition(":")[0], row.variant
-        points.append((row, point, place))
-        if place is not None:
-            alike.setdefault(point, set()).add(place)
+        points.append((row, point, location))
+        if location is not None:
+            alike.setdefault(point, set()).add(location)
     apart = []
-    for row, point, place in points:
-        if place is not None and len(alike[point]) > 1:
-            host, device = place
+    for row, point, location in points:
+        if location is not None and len(alike[point]) > 1:
+            host, device = location
             is_only = sum(other == host for other, _ in alike[point]) == 1
             name = f"{DEVICE}{host if is_only else f'{host} {device[:8]}'}"
             row = replace(row, variant=f"{row.variant}, {name}" if row.variant else name)

@@ -101,8 +101,8 @@ class CleanedTrace:
         rows = []
         for index, changes in self.changes.items():
             instance = self.instances[index]
-            words = (str(index), instance.name, instance.phase, instance.module)
-            rows += [replace(row, subject=" ".join(filter(None, words))) for row in changes]
+            parts = (str(index), instance.name, instance.phase, instance.module)
+            rows += [replace(row, subject=" ".join(filter(None, parts))) for row in changes]
         return tuple(sorted(rows, key=lambda row: row.step))
 
 
@@ -136,7 +136,7 @@ def clean(
         instances=tuple(instances),
         kernels=with_flop(table),
         faults=tuple(_faults(table)),
-        changes={at: i.cleaned.log for at, i in enumerate(table.instances) if i.cleaned and i.cleaned.log},
+        changes={index: i.cleaned.log for index, i in enumerate(table.instances) if i.cleaned and i.cleaned.log},
         totals={state: {name: total.flop for name, total in of.items()} for state, of in totals.items()},
         unexplained_time_ratio=unexplained_ns / whole_ns if whole_ns else None,
         phase_totals=totals,
@@ -153,20 +153,22 @@ def clean(
 def _faults(table: InstanceTable) -> Iterator[Fault]:
     """Each reason with its products and the FLOP that repair changed, in order of first appearance."""
     of: dict[str, dict[int, int]] = {}
-    for at, (product, cleaned, _) in enumerate(table.products):
+    for index, (product, cleaned, _) in enumerate(table.products):
         if lacks_kernels(product):
-            of.setdefault("no_kernel", {})[at] = product.size.expected or 0
+            of.setdefault("no_kernel", {})[index] = product.size.expected or 0
         elif product.size.unit_flop is None:
-            of.setdefault("no_sizes", {})[at] = 0
+            of.setdefault("no_sizes", {})[index] = 0
         for part in cleaned.parts:
             if part.fault:
-                changed = of.setdefault(part.fault, {})
-                changed[at] = changed.get(at, 0) + (part.repaired or 0) - (part.found or 0)
-    for reason, changed in of.items():
-        yield reason, len(changed), sum(changed.values())
+                changes = of.setdefault(part.fault, {})
+                changes[index] = changes.get(index, 0) + (part.repaired or 0) - (part.found or 0)
+    for reason, changes in of.items():
+        yield reason, len(changes), sum(changes.values())
 
 
-def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:
+def clean_recording(
+    run: Run, pass_name: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str
+) -> CleanedProfile:
     """One row a product of one work's recording, attributed and cut to one step. Raises Inconsistent.
 
     A call of an operator that is not known, whose kernels make products, is a row without a count.
@@ -187,10 +189,10 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
         )
         for index, call in enumerate(trace.unknown_calls, len(trace.instances))
     ]
-    rows = [_row(run, work, source, instance, dtypes) for instance in instances]
-    file = recording_file(run.cell_id, run.attempt, work, source)
+    rows = [_row(run, pass_name, source, instance, dtypes) for instance in instances]
+    file = recording_file(run.cell_id, run.attempt, pass_name, source)
     log = tuple(
-        replace(row, file=file, cell_id=run.cell_id, attempt=run.attempt, subject=f"{work} {row.subject}")
+        replace(row, file=file, cell_id=run.cell_id, attempt=run.attempt, subject=f"{pass_name} {row.subject}")
         for row in trace.log
     )
     ran = kernels[kernels["what"] != "call"]
@@ -199,12 +201,14 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
     return CleanedProfile(tuple(map(mark_outside_step, rows)), log, trace.outside_time_ratio, len(ran) or None, busy_s)
 
 
-def _row(run: Run, work: str, source: str, instance: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:
+def _row(
+    run: Run, pass_name: str, source: str, instance: OperationInstance, dtypes: Mapping[int, str]
+) -> CleanedOperation:
     return CleanedOperation(
         cell_id=run.cell_id,
         attempt=run.attempt,
         source=source,
-        work=work,
+        work=pass_name,
         index=instance.index,
         name=instance.name,
         kind=instance.kind,

@@ -71,23 +71,23 @@ class Sizing:
         """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
         self._calls = calls
         self._forward_of = forward_of
-        self._gradient_of = {forward: at for at, forward in reversed(tuple(forward_of.items()))}
+        self._gradient_of = {forward: position for position, forward in reversed(tuple(forward_of.items()))}
         self._first = first
         self._sizes: dict[tuple[object, ...], Size] = {}  # what decides a size → the size
         self._assumed: set[int] = set()
         self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
 
-    def size(self, at: int) -> Size:
+    def size(self, position: int) -> Size:
         """What the product at a position must count."""
-        decides = self._decides(at)
+        decides = self._decides(position)
         if decides not in self._sizes:
-            size = self._size(at)
-            self._sizes[decides] = replace(size, assumed=at in self._assumed and size.unit_flop is not None)
+            size = self._size(position)
+            self._sizes[decides] = replace(size, assumed=position in self._assumed and size.unit_flop is not None)
         return self._sizes[decides]
 
-    def flop_of(self, at: int) -> int | None:
+    def flop_of(self, position: int) -> int | None:
         """What one call's own sizes give; None if nothing."""
-        flop = self._own_flop(self._calls.call(at))
+        flop = self._own_flop(self._calls.call(position))
         return flop if isinstance(flop, int) else None
 
     def _own_flop(self, call: ProfiledOperation) -> int | str:
@@ -100,16 +100,21 @@ class Sizing:
                 self._own[key] = str(fault)
         return self._own[key]
 
-    def _decides(self, at: int) -> tuple[object, ...]:
+    def _decides(self, position: int) -> tuple[object, ...]:
         """All that decides the size of a product."""
-        forward, gradient = self._forward_of.get(at), self._gradient_of.get(at)
+        forward, gradient = self._forward_of.get(position), self._gradient_of.get(position)
         of_forward = None if forward is None else self._decides(forward)
-        return self._form(at), at in self._first, None if gradient is None else self._code[gradient], of_forward
+        return (
+            self._form(position),
+            position in self._first,
+            None if gradient is None else self._code[gradient],
+            of_forward,
+        )
 
-    def _form(self, at: int) -> tuple[int, ...]:
+    def _form(self, position: int) -> tuple[int, ...]:
         """What a call and those inside hold, and which lies in which."""
         numbers: list[int] = []
-        left = [at]
+        left = [position]
         while left:
             inner = left.pop()
             children = self._calls.inside(inner)
@@ -129,99 +134,99 @@ class Sizing:
         numbers: list[int] = codes.tolist()
         return numbers
 
-    def _size(self, at: int) -> Size:
-        call, forward = self._calls.call(at), self._forward_of.get(at)
+    def _size(self, position: int) -> Size:
+        call, forward = self._calls.call(position), self._forward_of.get(position)
         try:
-            units, flop = self._by_sizes(at, call)
+            units, flop = self._by_sizes(position, call)
         except Unavailable as fault:
-            return self._of_forward(at, call, forward, str(fault))
-        groups, tiles = _kernels_taken(call, self._inside(at))
+            return self._of_forward(position, call, forward, str(fault))
+        groups, tiles = _kernels_taken(call, self._inside(position))
         return Size(units, flop, groups, tiles)
 
-    def _of_forward(self, at: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
+    def _of_forward(self, position: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
         """A gradient's size by its forward call's, unless products inside have other counts. why: none itself."""
         if forward is None:
             return Size(why=why)
         partner = self.size(forward)
         if partner.unit_flop is None:
             return replace(partner, units=None, why=why)
-        if self._least_inside(at) not in (0, partner.unit_flop, BOTH * partner.unit_flop):
+        if self._least_inside(position) not in (0, partner.unit_flop, BOTH * partner.unit_flop):
             return Size(why=f"{call.name}: the products inside do not agree with its forward call")
         try:
-            return replace(partner, units=self._units(at, call))
+            return replace(partner, units=self._units(position, call))
         except Unavailable as fault:
             return Size(why=str(fault))
 
-    def _by_sizes(self, at: int, call: ProfiledOperation) -> tuple[int, int]:
+    def _by_sizes(self, position: int, call: ProfiledOperation) -> tuple[int, int]:
         """(units, FLOP of one). Raises Unavailable."""
         flop = self._own_flop(call)
         if isinstance(flop, str):
-            units, flop = self._without_settings(at, call, flop)
-            if self._least_inside(at) > units * flop:
+            units, flop = self._without_settings(position, call, flop)
+            if self._least_inside(position) > units * flop:
                 raise Unavailable(f"{call.name}: the products inside are more than what was inferred of it")
             return units, flop
         if kind_of_call(call.name) == "matmul" and not _is_gradient(call):
-            flop = self._flop_inside(at) or flop  # sizes of another call have been recorded of one
+            flop = self._flop_inside(position) or flop  # sizes of another call have been recorded of one
         mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
         if flop and _tells_no_gradients(call):
-            self._assumed.add(at)
+            self._assumed.add(position)
         gradients = None if mask is None else sum(map(bool, mask[:2]))
         return (gradients, flop // gradients) if gradients else (1 if gradients is None else 0, flop)
 
-    def _without_settings(self, at: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
-        inside = self._flop_inside(at)
+    def _without_settings(self, position: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
+        inside = self._flop_inside(position)
         if kind_of_call(call.name) == "convolution":
             if not _is_gradient(call):
                 if inside is not None and not is_readable(call):
                     return 1, inside
-                gradient = self._gradient_of.get(at)
+                gradient = self._gradient_of.get(position)
                 output = None if gradient is None else grad_output(self._calls.call(gradient))
-                return 1, forward_flop(call, self._inside(at), output, inside)
-            flop = self._gradient(at, call)
+                return 1, forward_flop(call, self._inside(position), output, inside)
+            flop = self._gradient(position, call)
             if isinstance(flop, int):
-                return self._gradients_made(at, call, flop, inside), flop
+                return self._gradient_count(position, call, flop, inside), flop
             why = flop
-        units = self._units(at, call)
+        units = self._units(position, call)
         if inside is None or not units or inside % units:
             raise Unavailable(why)
         return units, inside // units
 
-    def _gradient(self, at: int, call: ProfiledOperation) -> int | str:
+    def _gradient(self, position: int, call: ProfiledOperation) -> int | str:
         """FLOP of one gradient of a convolution, or why there are none."""
-        forward = self._forward_of.get(at)
+        forward = self._forward_of.get(position)
         names = () if forward is None else (self._calls.names[forward], *self._inside(forward))
         try:
-            return gradient_flop(call, (*self._inside(at), *names))
+            return gradient_flop(call, (*self._inside(position), *names))
         except Unavailable as fault:
             return str(fault)
 
-    def _gradients_made(self, at: int, call: ProfiledOperation, flop: int, inside: int | None) -> int:
+    def _gradient_count(self, position: int, call: ProfiledOperation, flop: int, inside: int | None) -> int:
         """How many gradients of so many FLOP a call makes: as many as the products inside are, if they have a count."""
         if inside is None or not flop:
-            return self._units(at, call)
+            return self._units(position, call)
         if inside not in (flop, BOTH * flop):
             raise Unavailable(f"{call.name}: the products inside do not agree with its sizes")
         return inside // flop
 
-    def _flop_inside(self, at: int) -> int | None:
+    def _flop_inside(self, position: int) -> int | None:
         """What the outermost products inside a call that can be counted are together; None if one is lacking."""
         calls = self._calls
         known: dict[int, int | None] = {}  # call with products in it → their FLOP
-        for inner in [*calls.within(at)][::-1]:
+        for inner in [*calls.within(position)][::-1]:
             own = self.flop_of(inner) if self._calls.product[inner] else None
             holds = self._calls.product[inner] or any(child in known for child in self._calls.inside(inner))
             known |= {inner: self._children_sum(inner, known) if own is None else own} if holds else {}
-        return self._children_sum(at, known)
+        return self._children_sum(position, known)
 
-    def _children_sum(self, at: int, known: Mapping[int, int | None]) -> int | None:
+    def _children_sum(self, position: int, known: Mapping[int, int | None]) -> int | None:
         """Sum over the calls that one made itself; None where nothing or not everything is known."""
-        numbers = [known[child] for child in self._calls.inside(at) if child in known]
+        numbers = [known[child] for child in self._calls.inside(position) if child in known]
         return None if None in numbers else known_sum(numbers)
 
-    def _least_inside(self, at: int) -> int:
+    def _least_inside(self, position: int) -> int:
         """FLOP of the products inside that have a count, of one in another the outer."""
-        least_flop, seen = 0, {at}
-        for inner in self._calls.within(at):
+        least_flop, seen = 0, {position}
+        for inner in self._calls.within(position):
             if int(self._calls.parent[inner]) not in seen:
                 continue
             flop = self.flop_of(inner) if self._calls.product[inner] else None
@@ -230,17 +235,17 @@ class Sizing:
                 seen.add(inner)
         return least_flop
 
-    def _units(self, at: int, call: ProfiledOperation) -> int:
+    def _units(self, position: int, call: ProfiledOperation) -> int:
         """How many products the call makes, as far as its own mask does not say. Raises Unavailable."""
         if not _is_gradient(call):
             return 1
-        gradients = requested_gradients((call.name, *self._inside(at)))
+        gradients = requested_gradients((call.name, *self._inside(position)))
         if gradients is not None:
             return gradients
-        if kind_of_call(call.name) == "convolution" and self._may_lack_gradients(self._forward_of.get(at)):
+        if kind_of_call(call.name) == "convolution" and self._may_lack_gradients(self._forward_of.get(position)):
             raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
-        self._assumed.add(at)
-        return 1 if self._forward_of.get(at) in self._first else BOTH
+        self._assumed.add(position)
+        return 1 if self._forward_of.get(position) in self._first else BOTH
 
     def _may_lack_gradients(self, forward: int | None) -> bool:
         """Whether one of both gradients of a forward convolution may not have been asked for.
@@ -256,19 +261,23 @@ class Sizing:
     def _first_channels(self) -> set[Any]:
         """Channels of the inputs of first products."""
         shapes = self._calls.columns["input_shapes"]
-        return {shapes[at][0][1:2] for at in self._first if shapes[at]}
+        return {shapes[position][0][1:2] for position in self._first if shapes[position]}
 
     @cached_property
     def _is_frozen(self) -> bool:
         """Whether there are forward convolutions without gradients."""
         calls, phase = self._calls, self._calls.columns["phase"]
         tops = np.flatnonzero(calls.product & (calls.owner == np.arange(len(calls)))).tolist()
-        forward = {at for at in tops if phase[at] in FORWARD and kind_of_call(calls.names[at]) == "convolution"}
+        forward = {
+            position
+            for position in tops
+            if phase[position] in FORWARD and kind_of_call(calls.names[position]) == "convolution"
+        }
         return bool(forward - self._gradient_of.keys())
 
-    def _inside(self, at: int) -> tuple[str, ...]:
+    def _inside(self, position: int) -> tuple[str, ...]:
         """Names of the calls inside, each once."""
-        return tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(at)))
+        return tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(position)))
 
 
 def _is_gradient(call: ProfiledOperation) -> bool:

@@ -19,7 +19,7 @@ from analysis.trace.calls import NONE, Calls
 from analysis.trace.operations import kind_of_call
 from cleaning.profile import FORWARD
 from cleaning.trace.expected_flop import Size, Sizing
-from cleaning.trace.products import FIELDS, UNTOLD, Cleaned, Product, ProductKernel, clean_product
+from cleaning.trace.products import FIELDS, NO_UNIT, Cleaned, Product, ProductKernel, clean_product
 from results.errors import Inconsistent
 from results.records.counts import OperationInstance
 
@@ -65,7 +65,7 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
     known = Calls(calls)
     keys = (kernels["index"].to_numpy(np.int64), kernels["start_ns"].to_numpy(np.int64))
     kernels = kernels.iloc[np.lexsort(keys)].reset_index(drop=True)
-    launched = known.places(kernels["call"].to_numpy(np.int64), "a kernel's call")
+    launched = known.positions(kernels["call"].to_numpy(np.int64), "a kernel's call")
     owner = np.where(launched >= 0, known.owner[launched], NONE) if len(known) else np.full(len(kernels), NONE)
     order = np.argsort(owner, kind="stable")
     tops, first = np.unique(owner[order], return_index=True)
@@ -81,7 +81,7 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
 
 def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, int]:
     """Owner → the owner of its forward call, which began before it."""
-    forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
+    forward = calls.positions(calls.table["forward_index"].to_numpy(np.int64))
     forward_of = {}
     for top in owners:
         if forward[top] >= 0 and (partner := int(calls.owner[forward[top]])) in owners and partner < top:
@@ -122,9 +122,9 @@ def _instances(
             yield Instance(top, rows, time_ns)
             continue
         size, forward = sizing.size(top), forward_of.get(top, NONE)
-        place = before.get(forward, 0)
-        before[forward] = place + sum([not twins[row] for row in rows])
-        rank = {time: at for at, time in enumerate(sorted({times[row] for row in rows}))}
+        earlier = before.get(forward, 0)
+        before[forward] = earlier + sum([not twins[row] for row in rows])
+        rank = {time: index for index, time in enumerate(sorted({times[row] for row in rows}))}
         units = [_unit(calls, launched[row], top, size) for row in rows]
         is_call = [whats[row] == "call" and calls.product[launched[row]] for row in rows]
         product_units = [unit for unit, is_product in zip(units, is_call, strict=True) if is_product]
@@ -141,7 +141,7 @@ def _instances(
             tuple(parts),
             size,
             "" if forward == NONE else calls.names[forward],
-            0 if forward == NONE else place,
+            0 if forward == NONE else earlier,
         )
         yield Instance(top, rows, time_ns, product, clean_once(product))
 
@@ -154,13 +154,13 @@ def _whole_numbers(values: Sequence[Any]) -> list[int | None]:
 def _unit(calls: Calls, call: int, top: int, size: Size) -> int:
     """Which unit of a product the kernels of a call work for."""
     if not size.units or size.units < len(GRADIENTS):
-        return UNTOLD
+        return NO_UNIT
     while call not in (NONE, top):
         for unit, word in enumerate(GRADIENTS):
             if word in calls.names[call]:
                 return unit
         call = int(calls.parent[call])
-    return UNTOLD
+    return NO_UNIT
 
 
 def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, units: Sequence[int], size: Size) -> int | None:
@@ -173,7 +173,7 @@ def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, units: Sequen
     own = sizing.flop_of(call)
     if own is not None or size.unit_flop is None or size.units is None:
         return own
-    if unit != UNTOLD:
+    if unit != NO_UNIT:
         return size.unit_flop if units.count(unit) == 1 else None
     return size.units * size.unit_flop if len(units) == 1 else None
 
@@ -223,11 +223,11 @@ def with_flop(table: InstanceTable) -> pd.DataFrame:
 
     A kernel of no product has what the recording says in all three, a second row of its launch only as found.
     """
-    says = _whole_numbers(table.kernels["source_flop"].tolist())
-    once = [0 if twin and number else number for number, twin in zip(says, table.twins, strict=True)]
-    columns = {"found": says, "deduplicated": once, "repaired": list(once)}
+    source_flop = _whole_numbers(table.kernels["source_flop"].tolist())
+    once = [0 if twin and number else number for number, twin in zip(source_flop, table.twins, strict=True)]
+    columns = {"found": source_flop, "deduplicated": once, "repaired": list(once)}
     fault = ["duplicate_launch" if twin else "" for twin in table.twins]
-    instance = np.full(len(says), NONE, np.int64)
+    instance = np.full(len(source_flop), NONE, np.int64)
     for index, owner in enumerate(table.instances):
         instance[owner.rows] = index
         for row, part in zip(owner.rows, owner.cleaned.parts if owner.cleaned else (), strict=False):

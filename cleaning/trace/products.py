@@ -44,7 +44,7 @@ from cleaning.trace.expected_flop import Size
 from results.records.counts import CleaningLog
 from results.records.rows import to_text
 
-UNTOLD = -1
+NO_UNIT = -1
 """Which unit a kernel works for is not known."""
 
 FILE = "kernels.csv.gz"
@@ -74,7 +74,7 @@ class Product(NamedTuple):
     kernels: tuple[ProductKernel, ...]  # in the order of start
     size: Size
     forward_name: str = ""  # of a backward product: name of the forward call
-    place: int = 0  # of a backward product: how many kernels of the same layer's gradients came before it
+    earlier_kernels: int = 0  # of a backward product: how many kernels of the same layer's gradients came before it
 
 
 @dataclass(slots=True, eq=False)
@@ -104,12 +104,12 @@ class Cleaned:
 def clean_product(product: Product) -> Cleaned:
     """A product with what each of its kernels was given, once, and with what its sizes say of each unit."""
     parts = [Part(kernel) for kernel in product.kernels]
-    place = product.place - 1
+    earlier = product.earlier_kernels - 1
     for part in parts:
         kernel = part.kernel
         part.makes_products = bool(kernel.call_flop) if kernel.what == "call" else makes_products(kernel.name)
-        place += not kernel.twin
-        part.found = _found(product, kernel, place)
+        earlier += not kernel.twin
+        part.found = _found_flop(product, kernel, earlier)
     _deduplicate(product, parts)
     log = _removals(parts)
     _repair(product, parts)
@@ -157,7 +157,7 @@ GRADIENTS_OF_LINEAR = 2
 """PyProf counts the first two kernels of a linear layer's backward pass, whatever they do."""
 
 
-def _found(product: Product, kernel: ProductKernel, place: int) -> int | None:
+def _found_flop(product: Product, kernel: ProductKernel, earlier: int) -> int | None:
     """What the recording gives a kernel. place: how many kernels of its layer's gradients came before it."""
     if kernel.source_flop is not None or kernel.what == "call":
         return kernel.call_flop if kernel.source_flop is None else kernel.source_flop
@@ -173,14 +173,14 @@ def _found(product: Product, kernel: ProductKernel, place: int) -> int | None:
         return 0  # PyProf knows nothing of any other kind
     name = (product.forward_name or product.name).partition("::")[2]
     if name in LINEAR:
-        counts = pyprof_linear(kernel.name) and (product.phase != "backward" or place < GRADIENTS_OF_LINEAR)
+        counts = pyprof_linear(kernel.name) and (product.phase != "backward" or earlier < GRADIENTS_OF_LINEAR)
         return flop if counts else 0
     return flop if name != "matmul" or short_name(kernel.name) not in NO_MATMUL else 0
 
 
 # --- deduplicated ----------------------------------------------------------------------------------------------------
 
-LAST_ALONE = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")
+LAST_ONLY = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")
 """Algorithms that take one kernel a product: of several in a row the last is the run, those before it trials."""
 
 IN_PIECES = "explicit_gemm"
@@ -195,7 +195,7 @@ def _deduplicate(product: Product, parts: list[Part]) -> None:
         numbers = {part.found for part in parts if part.found and part.makes_products}
         unit_flop = numbers.pop() if len(numbers) == 1 else None
     units, flop = 1 if size.units is None else size.units, unit_flop or 0
-    room = {} if unit_flop is None else {**dict.fromkeys(range(units), flop), UNTOLD: units * flop}
+    room = {} if unit_flop is None else {**dict.fromkeys(range(units), flop), NO_UNIT: units * flop}
     order = sorted(parts, key=lambda p: (p.kernel.twin, not p.makes_products, p.is_trial, -p.kernel.rank))
     for part in order:
         kernel, part.deduplicated = part.kernel, part.found
@@ -203,11 +203,11 @@ def _deduplicate(product: Product, parts: list[Part]) -> None:
         may_be_foreign = bool(flop) and not part.makes_products and kernel.what != "call"
         is_foreign = may_be_foreign and part.found not in (flop, flop // size.groups)
         if part.found and room:
-            left = min(room[UNTOLD], room.get(kernel.unit, room[UNTOLD]))
+            left = min(room[NO_UNIT], room.get(kernel.unit, room[NO_UNIT]))
             if kernel.twin or is_foreign or left <= 0 or (part.found > left and left < flop):
                 part.deduplicated = 0
             else:
-                for unit in {UNTOLD, kernel.unit} & set(room):
+                for unit in {NO_UNIT, kernel.unit} & set(room):
                     room[unit] -= part.found
         elif part.found and kernel.twin:
             part.deduplicated = 0
@@ -224,11 +224,11 @@ def _reason(product: Product, parts: list[Part], part: Part) -> str:
         return "duplicate_launch"
     if family(kernel.name) == REDUCTION and kernel.what == "kernel":
         return "split_k"
-    rivals = [p for p in _working(parts) if kernel.unit in (p.kernel.unit, UNTOLD) and not p.is_trial]
+    rivals = [p for p in _working(parts) if kernel.unit in (p.kernel.unit, NO_UNIT) and not p.is_trial]
     if part.is_trial or _many_algorithms(product, rivals, kernel.unit):
         return "autotune"
     counted = [other for other in rivals if other.found]
-    units = product.size.units if kernel.unit == UNTOLD and product.size.units else 1
+    units = product.size.units if kernel.unit == NO_UNIT and product.size.units else 1
     all_fft = counted and all(family(other.kernel.name) == "fft" for other in counted)
     return "fft_tiling" if all_fft and len(counted) == product.size.tiles * units else "multi_kernel"
 
@@ -239,19 +239,19 @@ def _working(parts: list[Part]) -> list[Part]:
 
 
 def _many_algorithms(product: Product, rivals: list[Part], unit: int) -> bool:
-    allowed = product.size.units if unit == UNTOLD and product.size.units else 1
+    allowed = product.size.units if unit == NO_UNIT and product.size.units else 1
     return product.kind == "convolution" and len({family(part.kernel.name) for part in rivals}) > allowed
 
 
 def _mark_trials(product: Product, parts: list[Part]) -> None:
     """Marks the kernels that ran only to be timed, of units that are distinguished."""
-    is_one = product.size.units == 1
+    is_single = product.size.units == 1
     by_unit: dict[int, list[Part]] = {}
     for part in _working(parts):
-        by_unit.setdefault(0 if is_one else part.kernel.unit, []).append(part)
+        by_unit.setdefault(0 if is_single else part.kernel.unit, []).append(part)
     for unit, working in by_unit.items():
-        if unit != UNTOLD and _many_algorithms(product, working, unit):
-            of_unit = [part for part in parts if not part.kernel.twin and (is_one or part.kernel.unit == unit)]
+        if unit != NO_UNIT and _many_algorithms(product, working, unit):
+            of_unit = [part for part in parts if not part.kernel.twin and (is_single or part.kernel.unit == unit)]
             for part in _before_the_run(of_unit, working):
                 part.is_trial = True
 
@@ -260,7 +260,7 @@ def _before_the_run(of_unit: list[Part], working: list[Part]) -> list[Part]:
     """A unit's kernels before the last run of one algorithm, which is what the product is made with."""
     last = family(working[-1].kernel.name)
     others = [family(part.kernel.name) != last for part in working]
-    first = len(working) - 1 if last in LAST_ALONE else len(working) - others[::-1].index(True)
+    first = len(working) - 1 if last in LAST_ONLY else len(working) - others[::-1].index(True)
     tail = of_unit[of_unit.index(working[first - 1]) + 1 :]
     while tail[0] is not working[first] and AFTER.search(tail[0].kernel.name):
         tail.pop(0)
@@ -289,11 +289,11 @@ def _repair(product: Product, parts: list[Part]) -> None:
     has: Counter[int] = Counter()
     for part in parts:
         has[part.kernel.unit] += part.deduplicated or 0
-    order = sorted({*has} - {UNTOLD}, key=lambda unit: (-has[unit], unit))
-    for unit in [*order, *[UNTOLD] * max((product.size.units or 0) - len(order), 1)]:
-        of_unit = [part for part in parts if unit in (UNTOLD, part.kernel.unit)]
+    order = sorted({*has} - {NO_UNIT}, key=lambda unit: (-has[unit], unit))
+    for unit in [*order, *[NO_UNIT] * max((product.size.units or 0) - len(order), 1)]:
+        of_unit = [part for part in parts if unit in (NO_UNIT, part.kernel.unit)]
         lacking = expected - sum(part.repaired or 0 for part in parts)
-        if unit != UNTOLD:
+        if unit != NO_UNIT:
             own = unit_flop - sum(part.repaired or 0 for part in of_unit)
             lacking = own if own < 0 else max(min(lacking, own), 0)
         elif lacking > 0:
@@ -325,7 +325,7 @@ def _gap_reason(product: Product, parts: list[Part], part: Part) -> str:
     if part.kernel.what == "call":
         return "not_counted"
     if pyprof_linear(name) if product.kind == "matmul" else pyprof_convolution(name):
-        took = any(other.fault == "split_k" for other in parts) or product.place
+        took = any(other.fault == "split_k" for other in parts) or product.earlier_kernels
         return "split_k" if product.kind == "matmul" and took else "no_marker"
     if has(short_name(name), RENAMED) and not pyprof_convolution(name):
         return "renamed_kernel"

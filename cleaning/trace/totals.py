@@ -28,12 +28,12 @@ from cleaning.trace.instances import InstanceTable
 UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
 """Why a call that is no product has no count."""
 
-UNTOLD_OPERATOR = "the operator is not known, and nothing says whether it makes products"
+UNCLEAR_OPERATOR = "the operator is not known, and nothing says whether it makes products"
 """Why a call that may be a product, or not, has no count."""
 
-WITHOUT_COUNT = (UNKNOWN_OPERATOR, UNTOLD_OPERATOR)
+WITHOUT_COUNT = (UNKNOWN_OPERATOR, UNCLEAR_OPERATOR)
 
-_OURS = frozenset(
+_TORCH_NAMESPACES = frozenset(
     ("aten", "prim", "prims", "profiler", "autograd", "c10", "c10d", "cuda", "nccl", "gloo", "mpi", "ucc")
 )
 """Namespaces of operators that are PyTorch's own, whose products are known by name, or that move data and no more."""
@@ -147,43 +147,47 @@ def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
     for name, what, time_ns, twin, inner in zip(*columns, strict=True):
         if twin or inner < 0 or what != "kernel" or family(name) in NO_PRODUCTS:
             continue
-        at = owner[inner] if owner[inner] >= 0 else inner
-        if not kind_of_call(calls.names[at]) and (makes_products(name) or not kind_of_call(calls.names[inner])):
-            may_make[at] += time_ns
-            makes |= {at} if makes_products(name) else set()
+        position = owner[inner] if owner[inner] >= 0 else inner
+        if not kind_of_call(calls.names[position]) and (makes_products(name) or not kind_of_call(calls.names[inner])):
+            may_make[position] += time_ns
+            makes |= {position} if makes_products(name) else set()
     around_products, parents = set(), set(calls.parent.tolist())
-    for at in np.flatnonzero(calls.product).tolist():
-        while (at := int(calls.parent[at])) >= 0 and at not in around_products:
-            around_products.add(at)
-    forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
+    for position in np.flatnonzero(calls.product).tolist():
+        while (position := int(calls.parent[position])) >= 0 and position not in around_products:
+            around_products.add(position)
+    forward = calls.positions(calls.table["forward_index"].to_numpy(np.int64))
     differentiated = set(forward[calls.product].tolist())
     index_of = {instance.call: index for index, instance in enumerate(table.instances)}
     kernel_names, times_ns = kernels["name"].tolist(), calls.columns["time_ns"]
     has_kernels = (kernels["what"] == "kernel").any()
-    for at, name in enumerate(calls.names):
-        if kind_of_call(name) or at in around_products:
+    for position, name in enumerate(calls.names):
+        if kind_of_call(name) or position in around_products:
             continue
         space, _, bare = name.partition("::")
-        is_foreign = bool(bare) and space not in _OURS
-        if owner[at] == at and makes_products(name):
-            rows = table.instances[index_of[at]].rows if at in index_of else []
+        is_foreign = bool(bare) and space not in _TORCH_NAMESPACES
+        if owner[position] == position and makes_products(name):
+            rows = table.instances[index_of[position]].rows if position in index_of else []
             if not rows or not all(family(kernel_names[row]) in NO_PRODUCTS for row in rows):
-                makes.add(at)
-        if is_foreign and owner[at] == at and not has_kernels and at not in parents:
-            may_make[at] += int(times_ns[at])
-        if is_foreign and at in differentiated and not calls.product[owner[at] if owner[at] >= 0 else at]:
-            may_make[at] += 0
+                makes.add(position)
+        if is_foreign and owner[position] == position and not has_kernels and position not in parents:
+            may_make[position] += int(times_ns[position])
+        if (
+            is_foreign
+            and position in differentiated
+            and not calls.product[owner[position] if owner[position] >= 0 else position]
+        ):
+            may_make[position] += 0
     phases, modules = calls.columns["phase"], calls.columns["module"]
     return tuple(
         UnknownCall(
-            calls.names[at],
-            phases[at],
-            modules[at],
-            may_make[at],
-            index_of.get(at, NONE),
-            UNKNOWN_OPERATOR if at in makes else UNTOLD_OPERATOR,
+            calls.names[position],
+            phases[position],
+            modules[position],
+            may_make[position],
+            index_of.get(position, NONE),
+            UNKNOWN_OPERATOR if position in makes else UNCLEAR_OPERATOR,
         )
-        for at in sorted(makes | {*may_make})
+        for position in sorted(makes | {*may_make})
     )
 
 

@@ -32,7 +32,7 @@ from measure.model.state_snapshot import evaluating, summed, tensors
 from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations.tracer import Recorder
 from results.errors import Unavailable, one_line
-from results.printable import plain_words
+from results.printable import plain_message
 from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized
 
 FUNCTIONAL = (
@@ -89,7 +89,7 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
             copied, fakes = fake_copy(model, inputs, mode)
             recording = _record(copied, fakes, mode)
         except NOT_ON_FAKE as fault:
-            note = f"recorded on real tensors: {one_line(plain_words(str(fault)), 200)}"
+            note = f"recorded on real tensors: {one_line(plain_message(str(fault)), 200)}"
             recording = dataclasses.replace(_record(model, inputs, None), note=note)
     return dataclasses.replace(recording, plain=unwatched, mask_rules=mask_rules(model))
 

@@ -257,7 +257,7 @@ class CallCosts:
             if flop := registry.model_flop(operation):
                 dtype = dtype_name(key.autocast) if key.autocast else operation.input_dtypes[0]
                 amounts[phase][operation.kind, dtype] += flop
-        names = sorted(registry.not_understood(trace.operations))
+        names = sorted(registry.unsupported(trace.operations))
         lines = "; ".join(map(registry.registration, names))
         reason = f"no rule for {', '.join(names)}; one is given by {lines}" if names else ""
         return CallCost(

@@ -20,7 +20,7 @@ from measure.operations.control_flow import MODULE as FLEX
 from measure.operations.fake_mode import fake_copy, fake_mode, quiet, tensors_of
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line
-from results.printable import plain_words
+from results.printable import plain_message
 from results.process import free_bytes
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -114,7 +114,7 @@ def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[s
 
 
 def _reason(fault: Exception) -> str:
-    return "; ".join((one_line(plain_words(str(fault)), 200), *getattr(fault, "__notes__", ())))
+    return "; ".join((one_line(plain_message(str(fault)), 200), *getattr(fault, "__notes__", ())))
 
 
 def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:

@@ -63,7 +63,7 @@ def profile_step(
 
     step: takes a `mark` and announces its phases to it, as `workloads.step.TrainingStep` does. model: what the
     step trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. pass_name: one of
-    `WORKS`, as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed
+    `PASSES`, as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed
     step none begins that would take them over `most_s`. The operations are those of the last step. Starting, stopping
     and reading the profiler lie outside of the blocks. export: the recording of all these steps is kept, too
     (`Profile.recording`); which of them is the last, our ranges in it say.

@@ -52,7 +52,7 @@ class Protocol:
     warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
     no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
     phase_*: blocks of the separate pass that splits a step.
-    passes: what else is measured of a cell (`WORKS`), each in a pass of its own (see `for_pass`).
+    passes: what else is measured of a cell (`PASSES`), each in a pass of its own (see `for_pass`).
     epoch_cap_s: an epoch that is expected to last less is run from end to end; never divided, as it is no accuracy.
     profile_cap_s: timed steps of one work under a profiler.
     limit_s: after which the cell is killed; a pass that would not end before that is left out.

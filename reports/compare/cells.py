@@ -32,7 +32,7 @@ from analysis.utilization.work_times import variant
 from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page
 from reports.shared.numbers import DASH, digits, percent, si_time
 from results.errors import Unavailable
-from results.records.answers import ALONE, FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
+from results.records.answers import FASTER, ONLY_A, ONLY_B, ONLY_IN_ONE, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
 from results.records.cell import Run, Sample, SessionRow
 from results.records.rows import MEASURED, to_text
 from results.store.layout import key_of
@@ -275,16 +275,16 @@ def comparison_text(
 
     a, b: what the runs are called.
     """
-    matched = [row for row in rows if row.verdict not in ALONE]
+    matched = [row for row in rows if row.verdict not in ONLY_IN_ONE]
     parts: list[Part] = [f"A: {a}", f"B: {b}"]
     parts += [f"across: {', '.join(across)}"] if across else []
     parts += ["", TextTable(_COLUMNS, [row_cells(row) for row in matched], rule=False)]
     names = cell_names(rows)
     cells_of: dict[str, list[str]] = {}  # reason, or the run that has the cell alone → cells
     for row, name in zip(rows, names, strict=True):
-        if text := row.verdict if row.verdict in ALONE else row.reason:
+        if text := row.verdict if row.verdict in ONLY_IN_ONE else row.reason:
             cells_of.setdefault(text, []).append(name)
-    for text, cells in sorted(cells_of.items(), key=lambda item: ALONE.count(item[0])):
+    for text, cells in sorted(cells_of.items(), key=lambda item: ONLY_IN_ONE.count(item[0])):
         parts.append(f"{text}: {listed(cells, SHOWN)}")
     return page([*parts, "", *closing_lines(matched)], width, colour)
 

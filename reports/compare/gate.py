@@ -27,7 +27,7 @@ from reports.compare.page import Side
 from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, documents, page, strong
 from reports.shared.numbers import DASH, percent, si, si_time
 from results.errors import Inconsistent
-from results.records.answers import ALONE, MET, NOT_COMPARED, NOT_MET, UNDECIDED, Comparison, GateCheck
+from results.records.answers import MET, NOT_COMPARED, NOT_MET, ONLY_IN_ONE, UNDECIDED, Comparison, GateCheck
 from results.records.rows import LOOP, MEASURED
 from results.store.reading import RunData, read_operations
 from results.text_files import listed
@@ -64,10 +64,10 @@ def judge(
 ) -> list[GateCheck]:
     """Return a row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
     groups_a, groups_b = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
-    alarm_ratio = ALARM_RATIO / max(1, sum(row.verdict not in ALONE for row in rows))
+    alarm_ratio = ALARM_RATIO / max(1, sum(row.verdict not in ONLY_IN_ONE for row in rows))
     checks: list[GateCheck] = []
     for row in rows:
-        if row.verdict in ALONE:
+        if row.verdict in ONLY_IN_ONE:
             checks.append(_check(row, Condition(MATCHED, 0.0), NOT_COMPARED, reason=f"{row.verdict}: {row.reason}"))
             continue
         first, second = groups_a[row.cells_a], groups_b[row.cells_b]
@@ -152,7 +152,7 @@ def counted_step(data: RunData, trace_id: str) -> Quantities:
         "launches": sum(bool(cost.moved_bytes) for cost in costs),
         "memory": int(peak_bytes(operations, storages)),
     }
-    if unknown := registry.not_understood(operations):
+    if unknown := registry.unsupported(operations):
         names = ", ".join(f"{name} × {calls}" for name, calls in sorted(unknown.items()))
         quantities["flop"] = f"{names} have no formula"
     if unsized := sorted({operation.name for operation in operations if lacks_sizes(operation)}):

@@ -27,7 +27,7 @@ from reports.shared.html import (
     span,
 )
 from reports.shared.numbers import DASH, STATUS_TEXTS, digits, fitting, parts, percent
-from results.records.answers import ALONE, FASTER, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.answers import FASTER, ONLY_IN_ONE, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text
 from results.store.reading import RunData
 
@@ -88,7 +88,7 @@ def page(
 
 def sentence(rows: Sequence[Comparison]) -> str:
     """Return what became of the cells that both runs have, in one sentence."""
-    matched = [row for row in rows if row.verdict not in ALONE]
+    matched = [row for row in rows if row.verdict not in ONLY_IN_ONE]
     count = {verdict: sum(row.verdict == verdict for row in matched) for verdict in (SLOWER, FASTER, SAME, UNKNOWN)}
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
     single_verdict = next((verdict for verdict, number in count.items() if number == len(matched)), "")
@@ -106,9 +106,9 @@ def sentence(rows: Sequence[Comparison]) -> str:
 
 def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> PageVerdict:
     """Return the sentence; the cell furthest from 1 with its interval; what was compared."""
-    matched = [row for row in rows if row.verdict not in ALONE]
+    matched = [row for row in rows if row.verdict not in ONLY_IN_ONE]
     counts = [f"{len(matched)} in both"]
-    counts += [f"{n} {verdict}" for verdict in ALONE if (n := sum(row.verdict == verdict for row in rows))]
+    counts += [f"{n} {verdict}" for verdict in ONLY_IN_ONE if (n := sum(row.verdict == verdict for row in rows))]
     rests_on = (
         *((side.letter, (side.line, side.path)) for side in sides),
         *([("Differing by choice", (", ".join(across),))] if across else []),
@@ -134,7 +134,7 @@ def _furthest(rows: Sequence[Comparison]) -> str:
 def _cells(rows: Sequence[Comparison]) -> PageTable:
     """Return a row for each cell of either run; those that only one has stand back."""
     variants = len({row.variant for row in rows}) > 1
-    rows = sorted(rows, key=lambda row: (row.verdict in ALONE, natural(row.model), row.batch_size, row.precision))
+    rows = sorted(rows, key=lambda row: (row.verdict in ONLY_IN_ONE, natural(row.model), row.batch_size, row.precision))
     reasons = any(map(_reason, rows))
     lines = []
     for row in rows:
@@ -145,14 +145,14 @@ def _cells(rows: Sequence[Comparison]) -> PageTable:
         lines.append((model + below, *texts, *chances, *((_reason(row) or DASH,) if reasons else ())))
     columns = (*HEADS, "p, differ", "p, same", *(("reason",) if reasons else ()))
     text_columns = frozenset(("model", "precision", "B is", "reason"))
-    dim = frozenset(index for index, row in enumerate(rows) if row.verdict in ALONE)
+    dim = frozenset(index for index, row in enumerate(rows) if row.verdict in ONLY_IN_ONE)
     return PageTable("The training step of each cell in B against A", columns, tuple(lines), text_columns, dim)
 
 
 def _reason(row: Comparison) -> str:
     """Return why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
     reason = row.reason.removeprefix(NO_COUNTERPART)
-    return "" if row.verdict in ALONE and reason == "ok" else STATUS_TEXTS.get(reason, reason.replace("_", " "))
+    return "" if row.verdict in ONLY_IN_ONE and reason == "ok" else STATUS_TEXTS.get(reason, reason.replace("_", " "))
 
 
 def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:

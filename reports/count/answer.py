@@ -14,10 +14,10 @@ from typing import Any
 
 from analysis.devices.peaks import MixedPeak, mixed_peak, peak_refusal
 from analysis.operators.attention_conventions import CONVENTIONS, AttentionFlop, attention_flop
-from analysis.operators.registry import cost, model_flop, not_understood
+from analysis.operators.registry import cost, model_flop, unsupported
 from analysis.utilization.numerators import input_dtype
 from cleaning.accounts.explain import PHASES, at_least, reconcile, unknown_calls
-from results.records.answers import Account, AccountCause
+from results.records.answers import Attribution, AttributionCause
 from results.records.counts import CallRecording, FlopCount
 
 NOT_LISTED = "no count of this model says it"
@@ -51,8 +51,8 @@ class ModelCounts:
     exact: Mapping[str, int | None]
     other_flop: Mapping[str, int | None] = field(default_factory=dict)
     not_understood: Mapping[str, int] = field(default_factory=dict)
-    attributions: Sequence[Account] = ()
-    causes: Sequence[AccountCause] = ()
+    attributions: Sequence[Attribution] = ()
+    causes: Sequence[AttributionCause] = ()
     notes: tuple[str, ...] = ()
     at_least_flop: Mapping[str, int | None] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class ModelCounts:
         """Their names in order."""
         return list(dict.fromkeys(attribution.counter for attribution in self.attributions))
 
-    def attribution(self, counter: str, phase: str) -> Account | None:
+    def attribution(self, counter: str, phase: str) -> Attribution | None:
         """Return what explains one counter's number of one pass; None if it has none."""
         return next((a for a in self.attributions if (a.counter, a.phase) == (counter, phase)), None)
 
@@ -113,7 +113,7 @@ def counted(
         parameters=recording.parameters,
         exact={name: None if unknown[name] else flop for name, flop in least.items()},
         other_flop={name: None if unknown[name] else flop for name, flop in other.items()},
-        not_understood=not_understood(table),
+        not_understood=unsupported(table),
         attributions=attributions,
         causes=causes,
         notes=tuple(notes),
@@ -142,7 +142,7 @@ def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
     return StepPeak(device, flop_by_dtype, None if whys else mixed_peak(device, flop_by_dtype), whys[0] if whys else "")
 
 
-def unexplained(attributions: Iterable[Account | None]) -> int | float | None:
+def unexplained(attributions: Iterable[Attribution | None]) -> int | float | None:
     """Return what no cause explains in all the passes that a counter counted; None where one of them is not known."""
     left = [
         attribution.unexplained_flop
@@ -153,14 +153,14 @@ def unexplained(attributions: Iterable[Account | None]) -> int | float | None:
     return sum(known) if known and len(known) == len(left) else None
 
 
-def has_count(attribution: Account) -> bool:
+def has_count(attribution: Attribution) -> bool:
     """Return whether a counter counted this pass, be it in part."""
     return attribution.status == "ok" and (
         attribution.native_value is not None or attribution.at_least_flop is not None
     )
 
 
-def cause_sums(causes: Iterable[AccountCause], counter: str, phases: Sequence[str]) -> dict[str, Fraction]:
+def cause_sums(causes: Iterable[AttributionCause], counter: str, phases: Sequence[str]) -> dict[str, Fraction]:
     """Return cause → what it adds to a counter's number of these passes, exactly."""
     sums: dict[str, Fraction] = {}
     for cause in causes:

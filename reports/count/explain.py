@@ -27,7 +27,7 @@ from reports.count.answer import ModelCounts, cause_sums
 from reports.count.text import native_number
 from reports.shared.layout import Hanging, Part
 from results.printable import shortened
-from results.records.answers import Account
+from results.records.answers import Attribution
 from results.records.counts import CallRecording
 
 NAMED = {
@@ -223,7 +223,7 @@ def _of_counter(answer: ModelCounts, counter: str, pasted: PastedNumber) -> Expl
     return _explained(answer, pasted, known[:1], "", None)
 
 
-def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[list[Account], str, Fraction]]:
+def _candidates(known: Sequence[Attribution], batch_size: int) -> Iterator[tuple[list[Attribution], str, Fraction]]:
     """Yield (attributions, how it is written, number) of all that a counter's number can be given as, the likeliest
     first."""
     unit = known[0].native_unit
@@ -239,12 +239,16 @@ def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[lis
                 yield attributions, ", ".join(filter(None, (converted, share))), _native(attributions) * times / divisor
 
 
-def _native(attributions: Sequence[Account]) -> Fraction:
+def _native(attributions: Sequence[Attribution]) -> Fraction:
     return sum((Fraction(attribution.native_value or 0) for attribution in attributions), Fraction(0))
 
 
 def _explained(
-    answer: ModelCounts, pasted: PastedNumber, attributions: Sequence[Account], written: str, number: Fraction | None
+    answer: ModelCounts,
+    pasted: PastedNumber,
+    attributions: Sequence[Attribution],
+    written: str,
+    number: Fraction | None,
 ) -> Explanation:
     """Explain a number. number: what fits; None: nothing does, and what is between it and the counter's own number is
     unexplained."""

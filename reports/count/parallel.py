@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from analysis.parallel.ledger import Ledger, RankWork
+from analysis.parallel.ledger import Ledger, RankLoad
 from analysis.parallel.rank_grid import Coordinates
 from reports.shared.layout import Part, TableColumn, TextTable, strong
 from reports.shared.numbers import digits, si
@@ -49,7 +49,7 @@ def document(model: str, batch_size: int, ledger: Ledger) -> dict[str, Any]:
 
 def _rank(ledger: Ledger, rank: int) -> dict[str, Any]:
     coordinates = ledger.grid.coordinates(rank)
-    load = ledger.works[coordinates]
+    load = ledger.loads[coordinates]
     return {
         "rank": rank,
         "coordinates": {axis: getattr(coordinates, axis) for axis in ledger.grid.sizes},
@@ -114,11 +114,11 @@ def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
     return parts
 
 
-def _groups(ledger: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
+def _groups(ledger: Ledger) -> list[tuple[RankLoad, list[Coordinates]]]:
     """Return distinct ranks' work, and where it is done."""
-    groups: list[tuple[RankWork, list[Coordinates]]] = []
+    groups: list[tuple[RankLoad, list[Coordinates]]] = []
     for coordinates in ledger.grid.places():
-        load = ledger.works[coordinates]
+        load = ledger.loads[coordinates]
         for other, ranks in groups:
             if other == load:
                 ranks.append(coordinates)

@@ -13,7 +13,7 @@ from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, unexplained
 from reports.shared.layout import WIDTH, Cell, Part, Styled, TableColumn, TextTable, page, strong
 from reports.shared.numbers import STATUS_TEXTS, digits, fitting, si
-from results.records.answers import Account, AccountCause
+from results.records.answers import Attribution, AttributionCause
 
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""
@@ -131,7 +131,7 @@ def _rows_of(answer: ModelCounts, counter: str) -> list[list[Cell]]:
     return rows
 
 
-def _cause_text(answer: ModelCounts, attribution: Account) -> str:
+def _cause_text(answer: ModelCounts, attribution: Attribution) -> str:
     """Return the conversion to FLOP first, then what else it adds or lacks, the largest first."""
     sums = cause_sums(answer.causes, attribution.counter, (attribution.phase,))
     texts = ["a multiply-add is 1: × 2"] if sums.pop(CONVENTION, 0) or attribution.native_unit == "mac" else []
@@ -176,11 +176,11 @@ def closing(answer: ModelCounts) -> list[str]:
     return lines
 
 
-def _detail(answer: ModelCounts, attribution: Account) -> list[Part]:
+def _detail(answer: ModelCounts, attribution: Attribution) -> list[Part]:
     """Return every cause of one counter's number of a pass by kind of operation, the largest first."""
     if attribution.status != "ok" or attribution.native_value is None or attribution.exact_flop is None:
         return []
-    by_kind: dict[tuple[str, str], list[AccountCause]] = {}  # of each the largest part first
+    by_kind: dict[tuple[str, str], list[AttributionCause]] = {}  # of each the largest part first
     for cause in answer.causes:
         if (cause.counter, cause.phase) == (attribution.counter, attribution.phase):
             by_kind.setdefault((cause.cause, cause.kind), []).append(cause)

@@ -19,7 +19,7 @@ from cleaning.reconcile.variants import Variant, View
 from reports.shared.layout import Part, TableColumn, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, source_name
 from results.records.answers import ParallelStep, Utilization
-from results.records.rows import MEASURED, changed
+from results.records.rows import MEASURED, replace_fields
 from results.store.layout import key_of
 
 ENOUGH = 3
@@ -63,7 +63,7 @@ def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
     a ratio the first. Repeats over different peaks stay apart. of_run: as in `repeats_of`."""
     repeats, cells = repeats_by_cell(views, of_run), dict[str, list[View]]()
     for view in views:
-        cells.setdefault(changed(view.run.cell, {"repeat": 0}).cell_id, []).append(view)
+        cells.setdefault(replace_fields(view.run.cell, {"repeat": 0}).cell_id, []).append(view)
     shown = (view for same in cells.values() for view in [v for v in same if v.headline] or same[:1])
     pooled = ((view, repeats.get(key_of(view.run))) for view in shown)
     return [
@@ -88,9 +88,9 @@ def _pooled(repeats: Repeats) -> View:
         if row is first.headline:
             ends = {"low_ratio": repeats.low, "high_ratio": repeats.high}
             means |= {f"{of}_{end}": value for of in ("utilization", "windows") for end, value in ends.items()}
-        fractions.append(changed(row, means))
+        fractions.append(replace_fields(row, means))
     status = max((view.run.status for view in repeats.views), key=MEASURED.index)
-    return replace(first, run=changed(first.run, {"repeat": 0, "status": status}), fractions=tuple(fractions))
+    return replace(first, run=replace_fields(first.run, {"repeat": 0, "status": status}), fractions=tuple(fractions))
 
 
 _MEANS = ("time_s", "achieved_flop_per_s", "peak_flop_per_s", "utilization_ratio", "items_per_s")
@@ -123,7 +123,7 @@ def _pools(views: Iterable[View]) -> Mapping[windows.Pool, windows.BetweenWindow
 def name_of(repeats: Repeats, shared: str = "") -> str:
     """Return the cell and how many repeats. shared: parts of the variant that all cells of the run have."""
     view = repeats.views[0]
-    return f"{cell_name(View(changed(view.run, {'repeat': 0}), view.fractions), shared)} × {len(repeats.views)}"
+    return f"{cell_name(View(replace_fields(view.run, {'repeat': 0}), view.fractions), shared)} × {len(repeats.views)}"
 
 
 HEADING = "Variants: steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval."

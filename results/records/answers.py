@@ -173,7 +173,7 @@ class ParallelStep(OfCell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account(Record):
+class Attribution(Record):
     """One counter's number of one pass over one model. Exact FLOP + all causes + unexplained FLOP = native value."""
 
     model: str
@@ -199,7 +199,7 @@ class Account(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccountCause(Record):
+class AttributionCause(Record):
     """One reason why a counter's native value is not the exact FLOP, by kind of operation and module."""
 
     model: str
@@ -213,7 +213,7 @@ class AccountCause(Record):
 
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "same", "cannot tell"
-ONLY_A, ONLY_B = ALONE = "only in A", "only in B"
+ONLY_A, ONLY_B = ONLY_IN_ONE = "only in A", "only in B"
 
 
 @dataclass(frozen=True, kw_only=True)

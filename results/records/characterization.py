@@ -139,7 +139,7 @@ class Characterization:
     times: tuple[OperationTime, ...] = ()
     costs: tuple[OperationTypeCost, ...] = ()
     calls: tuple[CallTime, ...] = ()
-    alone: tuple[AloneTime, ...] = ()
+    alone_times: tuple[AloneTime, ...] = ()
 
     def rows(self) -> dict[str, tuple[Any, ...]]:
         """File name → its rows."""
@@ -149,7 +149,7 @@ class Characterization:
         """These rows with their recordings numbered from `first`, so that they can follow others."""
         if not first:
             return self
-        number = {row.recording: place for place, row in enumerate(self.recordings, first)}
+        number = {row.recording: number for number, row in enumerate(self.recordings, first)}
         return Characterization(
             *(
                 tuple(replace(row, recording=number[row.recording]) for row in getattr(self, column.name))

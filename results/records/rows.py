@@ -145,7 +145,7 @@ def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str
         elif column.default is dataclasses.MISSING:
             raise ValueError(f"column {name} is missing")
     begun, owns = record(**first), zip(*differing.values(), strict=True) if differing else [()] * len(rows)
-    return [changed(begun, dict(zip(differing, own, strict=True))) for own in owns]
+    return [replace_fields(begun, dict(zip(differing, own, strict=True))) for own in owns]
 
 
 def current_name(name: str) -> str:
@@ -157,7 +157,7 @@ _FORMER = {"sitting": "session", "seal": "checksum", "sittings.csv": "sessions.c
 """Former name, of a column or a file, → the name since version 9."""
 
 
-def changed(row: R, values: Mapping[str, Any]) -> R:
+def replace_fields(row: R, values: Mapping[str, Any]) -> R:
     """`dataclasses.replace` for rows by the hundred thousand. Nothing is checked: values are of the record's fields."""
     fields = vars(row).copy()
     fields.update(values)
@@ -429,7 +429,7 @@ MALLOC_SETTINGS = ("default", RETAIN)
 
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
 
-WORKS = ("one", "batch", "last", "epoch")
+PASSES = ("one", "batch", "last", "epoch")
 """What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
 smaller batch; a whole epoch."""
 

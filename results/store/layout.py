@@ -133,12 +133,12 @@ def profile_file(cell_id: str, attempt: int) -> str:
     return f"{PROFILES}/{check_name('cell_id', cell_id)}-{attempt}.csv.gz"
 
 
-def recording_file(cell_id: str, attempt: int, work: str, source: str, ending: str = "") -> str:
+def recording_file(cell_id: str, attempt: int, pass_name: str, source: str, ending: str = "") -> str:
     """The file of one work's recording as its recorder wrote it, by its path within the run; with the ending COMMAND
     that of the command that made it. Raises ValueError."""
     if source not in RECORDING_ENDINGS:
         raise ValueError(f"expected a source of {', '.join(RECORDING_ENDINGS)}, got {source!r}")
-    stem = f"{check_name('cell_id', cell_id)}-{attempt}-{check_name('work', work)}"
+    stem = f"{check_name('cell_id', cell_id)}-{attempt}-{check_name('work', pass_name)}"
     return f"{PROFILES}/{stem}.{source}.{ending or RECORDING_ENDINGS[source]}"
 
 

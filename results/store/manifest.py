@@ -147,9 +147,11 @@ def differing(a: SessionRow, b: SessionRow) -> list[tuple[str, str, str]]:
 
 def check_comparable(run: SessionRow, here: SessionRow) -> None:
     """Raises ValueError, naming each differing field and both values, if `here` must not be added to the run."""
-    words = [f"{name} is {of_here!r} here and {of_run!r} in the run" for name, of_run, of_here in differing(run, here)]
-    if words:
-        raise ValueError(f"this machine cannot go on with the run: {'; '.join(words)}")
+    differences = [
+        f"{name} is {of_here!r} here and {of_run!r} in the run" for name, of_run, of_here in differing(run, here)
+    ]
+    if differences:
+        raise ValueError(f"this machine cannot go on with the run: {'; '.join(differences)}")
 
 
 def harness_version(root: Path = ROOT) -> str:
@@ -178,10 +180,10 @@ def _of_git(root: Path) -> str:
 
     if not (root / ".git").exists():  # a virtual environment may lie inside another project's checkout
         return ""
-    words = ["describe", "--always", f"--dirty={DIRTY}", "--abbrev=12", "--exclude=*"]
+    arguments = ["describe", "--always", f"--dirty={DIRTY}", "--abbrev=12", "--exclude=*"]
     try:
         answer = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""

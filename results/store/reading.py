@@ -137,7 +137,7 @@ class _Files:
             expected = layout.columns(file)
             unknown = [f"{name} is unknown and was left out" for name in names if name not in expected]
             missing = [f"{name} is missing, taken as its default" for name in expected if name not in names]
-            self.problems += [f"{file}: column {words}" for words in (*unknown, *missing)]
+            self.problems += [f"{file}: column {message}" for message in (*unknown, *missing)]
         return data[start:end]
 
     def rows(self, file: str, record: type[R]) -> list[R]:
@@ -222,26 +222,26 @@ def read_run(path: Path | str) -> RunData:
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
     files = _Files(Path(path))
-    problems, attempts_at = files.problems, dict[Key, Run]()
+    problems, run_of = files.problems, dict[Key, Run]()
     for run in files.rows(RUNS, Run):
-        if attempts_at.setdefault(key_of(run), run) is not run:  # which no writer makes
+        if run_of.setdefault(key_of(run), run) is not run:  # which no writer makes
             problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
     for file in CELL_FILES:
         files.sort_by_attempt(file)
     sessions, ceilings = files.rows(SESSIONS, SessionRow), files.rows(CEILINGS, Ceiling)
-    all_runs = list(attempts_at.values())
+    all_runs = list(run_of.values())
     intact = files.intact(all_runs)
     for file, blocks in files.blocks.items():
-        committed = {key for key, run in attempts_at.items() if file in run.committed}
+        committed = {key for key, run in run_of.items() if file in run.committed}
         if left_out := sum(block.count(b"\n") for key, block in blocks.items() if key not in committed):
             problems.append(f"{file}: {left_out} rows are not committed, left out")
     known = {session.session for session in sessions}
     for name in sorted({run.session for run in all_runs} - known):
         problems.append(f"{RUNS}: {SESSIONS} does not have the session {name}")
-    last = dict(sorted(attempts_at))  # cell → its last attempt
+    last = dict(sorted(run_of))  # cell → its last attempt
     runs, rows = list[Run](), {file: list[Any]() for file in CELL_FILES}
     faults = list[ValueError]()
-    for key, run in attempts_at.items():
+    for key, run in run_of.items():
         if last[run.cell_id] != run.attempt or key not in intact:
             continue
         try:
@@ -267,7 +267,7 @@ def read_run(path: Path | str) -> RunData:
         problems=problems,
         damaged=frozenset().union(*intact.values()),
         unchecked=tuple(files.unchecked),
-        attempts=dict(sorted((*attempts_at, *(key for blocks in files.blocks.values() for key in blocks)))),
+        attempts=dict(sorted((*run_of, *(key for blocks in files.blocks.values() for key in blocks)))),
     )
 
 
@@ -302,7 +302,7 @@ def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
 
 
 @functools.lru_cache(maxsize=2)
-def _packed_traces(file: Path, changed_ns: int, size: int) -> tuple[list[str], dict[str, list[bytes]]]:
+def _packed_traces(file: Path, modified_ns: int, size: int) -> tuple[list[str], dict[str, list[bytes]]]:
     """The column names of a file of all traces, and trace_id → its lines, in any order. changed_ns, size: the file's
     own, so that one that was replaced is read again. Raises ValueError if it is damaged."""
     top, _, body = unpack(read(file) or b"").partition(b"\n")

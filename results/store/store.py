@@ -244,16 +244,16 @@ class Store:
         return self._keep(cell_id, attempt, {layout.profile_file(cell_id, attempt): (len(rows), packed)})
 
     def write_recording(
-        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes, command: str = ""
+        self, cell_id: str, attempt: int, pass_name: str, source: str, packed: bytes, command: str = ""
     ) -> dict[str, list[Any]]:
         """Keeps one work's recording, compressed, as its recorder wrote it: file → [1, checksum].
 
         command: what was run to record it, kept beside it; empty: no command was. Its Run commits them and they are
         replaced as a profile is (`write_profile`). Raises ValueError for an attempt number that is used.
         """
-        files = {layout.recording_file(cell_id, attempt, work, source): (1, packed)}
+        files = {layout.recording_file(cell_id, attempt, pass_name, source): (1, packed)}
         if command:
-            file = layout.recording_file(cell_id, attempt, work, source, layout.COMMAND)
+            file = layout.recording_file(cell_id, attempt, pass_name, source, layout.COMMAND)
             files[file] = 1, f"{command}\n".encode()
         return self._keep(cell_id, attempt, files)
 

@@ -18,7 +18,7 @@ from analysis.counters import COUNTERS
 from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import parse_plan
 from results.records.cell import Cell, Parameters
-from results.records.rows import MALLOC_SETTINGS, RECORDERS, RETAIN, WORKS
+from results.records.rows import MALLOC_SETTINGS, PASSES, RECORDERS, RETAIN
 from runners.cli.arguments import (
     LinesFormatter,
     Parser,
@@ -280,7 +280,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     _malloc_of_cpu()
     directory_of(str(chosen(options, stored, "data", "synthetic")))
     methods = chosen(options, stored, "methods", Grid.methods)
-    wanted, came = [method for method in METHODS if method in WORKS], ",".join(methods)
+    wanted, came = [method for method in METHODS if method in PASSES], ",".join(methods)
     recorded = f"--profile: expected --methods with {' or '.join(wanted)} beside it, got {came}, which record nothing"
     refuse(
         {
@@ -321,7 +321,7 @@ def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankPr
     if process is None:
         raise ValueError(f"--parallel: expected to be started as {TORCHRUN}, got a single process")
     executor, data = values.get("executor", LOCAL), values.get("data") or "synthetic"
-    recording = [method for method in values.get("methods") or () if method in WORKS]
+    recording = [method for method in values.get("methods") or () if method in PASSES]
     device = str(values.get("device", "auto"))
     refuse(
         {

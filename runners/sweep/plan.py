@@ -359,10 +359,10 @@ def planned_s(cells: Sequence[Cell]) -> float:
 def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:
     """Return seconds that a cell's protocol takes at least: timing it, and the ceiling before the first of a
     precision."""
-    from analysis.utilization.work_times import works_of
+    from analysis.utilization.work_times import passes_of
     from measure.timing.stopping import Protocol
 
-    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, passes=works_of(cell)).least_s
+    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, passes=passes_of(cell)).least_s
     return timing_s if ceiling_known else timing_s + ceiling_budget_s(cell)
 
 

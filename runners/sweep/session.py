@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from analysis.utilization.work_times import works_of
+from analysis.utilization.work_times import passes_of
 from measure.timing.stopping import Protocol
 from results.records.cell import Ceiling, Cell
 from results.records.counts import FlopCount
-from results.records.rows import MEASURED, changed, digest
+from results.records.rows import MEASURED, digest, replace_fields
 from runners.cli.output import Progress, title
 from runners.sweep import nsight
 from runners.sweep.findings import (
@@ -120,7 +120,7 @@ class Session:
         self._progress.stage(cell, "warming up")
         self.measurer.on_message = partial(self._progress.stage, cell)
         stopwatch = Stopwatch()
-        passes, left_s = works_of(cell), max(0.0, order.left_s - so_far.elapsed_s)
+        passes, left_s = passes_of(cell), max(0.0, order.left_s - so_far.elapsed_s)
         share_s = min(left_s, max(LEAST_SHARE * protocol_s(cell, ceiling_known=True), left_s / order.sharing))
         protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, share_s, passes)
         answer = self._train(cell, replace(protocol, limit_s=self.settings.cell_timeout_s) if passes else protocol)
@@ -147,7 +147,7 @@ class Session:
         """Run the other passes of a cell, each a task of its own: one that ends its process costs itself and the later
         ones, which find no model any more. An error of the device is the cell's."""
         whole, lost = PassFindings(), ""
-        for pass_name, profiled in tasks(works_of(cell)):
+        for pass_name, profiled in tasks(passes_of(cell)):
             if lost:
                 whole.unprofiled.setdefault(pass_name, lost)
                 continue
@@ -191,8 +191,8 @@ class Session:
         result.profile, result.recordings = measured.operations, measured.recordings
         result.rows |= {
             "samples.csv": [replace(block, **attempt, index=index) for index, block in enumerate(measured.blocks)],
-            "telemetry.csv": [changed(reading, attempt) for reading in self.watch.window(*window)],
-            **{file: [changed(row, attempt) for row in records] for file, records in measured.ranks.items()},
+            "telemetry.csv": [replace_fields(reading, attempt) for reading in self.watch.window(*window)],
+            **{file: [replace_fields(row, attempt) for row in records] for file, records in measured.ranks.items()},
         }
         energy = WindowEnergy(run.energy_j, run.energy_method) if cell.parallel else self.watch.energy(*window)
         result.learn(**{name: getattr(run, name) for name in WORKER_COLUMNS})

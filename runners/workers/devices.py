@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median, stdev
 from typing import Any
 
-from analysis.devices.peaks import kept_row
+from analysis.devices.peaks import manifest_row
 from analysis.devices.precisions import PRECISIONS
 from analysis.devices.telemetry import energy
 from measure.device import processes
@@ -164,7 +164,7 @@ def session_of(
 
 def peak_row(probed: ProbeResult) -> dict[str, Any] | None:
     """Return a copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
-    return kept_row(probed.name, probed.properties.get("multiprocessors"))
+    return manifest_row(probed.name, probed.properties.get("multiprocessors"))
 
 
 WORKERS = 1

@@ -31,7 +31,7 @@ from typing import Any
 from measure.device import processes
 from measure.device.processes import end_with, redirect
 from results.errors import Inconsistent, Unavailable, one_line
-from results.printable import plain_words
+from results.printable import plain_message
 from runners.cli.exits import debugging
 
 
@@ -126,13 +126,13 @@ def user_location(fault: BaseException | None) -> str:
 
 def classify(fault: BaseException) -> WorkerFault:
     """Return what an exception means for a cell: its status, and one line that says why."""
-    text = plain_words(" ".join(str(fault).split()))
+    text = plain_message(" ".join(str(fault).split()))
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
     if isinstance(fault, (Unavailable, ValueError, Inconsistent)):
         status = "unavailable" if isinstance(fault, Unavailable) else "invalid"
         return WorkerFault(status, one_line(text, LONGEST_REASON), detail)
-    line = one_line(plain_words(f"{name}: {' '.join(str(fault).split())}"), LONGEST_REASON)
+    line = one_line(plain_message(f"{name}: {' '.join(str(fault).split())}"), LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
         return WorkerFault("out_of_memory", line, detail)
     torch: Any = sys.modules.get("torch")

@@ -104,7 +104,7 @@ def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, sin
         recordings=(done,),
         steps=(*unprofiled, *rows.steps),
         costs=tuple(costs),
-        alone=tuple(operation_times),
+        alone_times=tuple(operation_times),
     )
 
 

@@ -17,7 +17,7 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.footprint.device_memory import BatchFit, allowance, largest_batch, replay, reserved_fits, tensors_peak
 from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable
-from results.printable import plain_words
+from results.printable import plain_message
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import NONE
 from runners.workers.any_model import FEW_BATCHES, LARGEST_REAL, MORE_BATCHES, SMALL_BATCH_BYTES, get, in_layout
@@ -60,7 +60,7 @@ def trace_batch(options: StepOptions, batch_size: int) -> Trace:
                     f"expected a batch of {LARGEST_REAL} at most, for a step on real tensors: {fault}"
                 ) from fault
             trace = traced(options, batch_size, None)[1]
-            reason = f"{plain_words(str(fault))}: the step was run on real tensors"
+            reason = f"{plain_message(str(fault))}: the step was run on real tensors"
             return replace(trace, notes=(reason, *trace.notes))
 
 

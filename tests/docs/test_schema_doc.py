@@ -50,7 +50,7 @@ FILES: dict[str, type] = {
 }
 """File → record, of every file that has a table of its own in the document."""
 
-OF_COMMANDS = ("Account", "AccountCause", "Comparison", "GateCheck", "StepModule", "StepOperation", "Verdict")
+OF_COMMANDS = ("Attribution", "AttributionCause", "Comparison", "GateCheck", "StepModule", "StepOperation", "Verdict")
 NOT_A_FILE = ("Record", "OfAttempt", "OfCell", "Parameters", "Cell", *OF_COMMANDS)
 """Records that are the beginning of runs.csv's row, the base of all, or answers that no run keeps."""
 

@@ -29,7 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from analysis.operators.attention_conventions import attention_flop
-from analysis.operators.registry import PRODUCTS, bucket_of, kind_of, model_flop, not_understood
+from analysis.operators.registry import PRODUCTS, bucket_of, kind_of, model_flop, unsupported
 from measure.counters.rows import UncountedCalls, rows, uncounted
 from measure.model.state_snapshot import evaluating, summed
 from measure.operations.model_trace import ON_VALUES, trace_any
@@ -54,7 +54,7 @@ def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str
                 own[operation.kind, "flop"] += flop
             elif bucket_of(operation.name) == "counted":
                 ignored[operation.name] += 1
-        unknown = not_understood(table)
+        unknown = unsupported(table)
         counted += rows(
             FlopCount(
                 counter="flopledger",

@@ -43,7 +43,7 @@ def counted(model: str, batch: int, **hyper: int) -> tuple[int, ...]:
     step = trace(_parts(workload, net, batch, rules.optimizer_of(model)))
     cost = registry.total(step.operations, rules.RULES)
     held = sum(rules.footprint(operation) for operation in step.operations)
-    held += sum(storage.nbytes for storage in step.storages if storage.role in rules.KEPT)
+    held += sum(storage.nbytes for storage in step.storages if storage.role in rules.VARIABLE_ROLES)
     own = (sum(prod(parameter.shape) for parameter in net.parameters()), cost.all_flop, cost.moved_bytes, held)
     added = dict.fromkeys(QUANTITIES, 0)
     for term in terms(model):

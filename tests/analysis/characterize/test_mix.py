@@ -109,17 +109,17 @@ def test_a_step_is_not_put_together_of_a_part_of_its_calls():
         AloneTime(recording=0, name="aten.convolution", phase="forward", calls=2, time_s=3.0),
         AloneTime(recording=0, name="mylib.spin", phase="forward", calls=1, time_s=1.0),
     )
-    whole = {each["group"]: each for each in reconstructed(replace(data, alone=alone))}
+    whole = {each["group"]: each for each in reconstructed(replace(data, alone_times=alone))}
     assert (whole["D"]["alone_s"], whole[""]["alone_s"], whole["all"]["alone_s"], whole["all"]["calls"]) == (6, 1, 7, 3)
     assert whole["all"]["step_ratio"] == pytest.approx(7 / 0.01)  # a step of 10 ms, as all of the made-up workload
     lost = (*alone, AloneTime(recording=0, name="aten.convolution", phase="backward", calls=4))
-    part = {each["group"]: each for each in reconstructed(replace(data, alone=lost))}
+    part = {each["group"]: each for each in reconstructed(replace(data, alone_times=lost))}
     for group, at_least_s in (("D", 6), ("all", 7)):
         each = part[group]
         assert (each["alone_s"], each["at_least_alone_s"], each["untimed"]) == (None, at_least_s, 4)
         assert (each["ratio"], each["step_ratio"]) == (None, None)
     assert part[""]["alone_s"] == 1
-    unprofiled = replace(data, alone=alone, steps=tuple(step for step in data.steps if step.part != PROFILED))
+    unprofiled = replace(data, alone_times=alone, steps=tuple(step for step in data.steps if step.part != PROFILED))
     assert {(each["recorded_s"], each["ratio"]) for each in reconstructed(unprofiled)} == {(None, None)}
 
 

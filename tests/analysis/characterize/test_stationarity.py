@@ -117,7 +117,7 @@ def test_a_step_is_the_sum_of_its_operations_alone():
     )
     found = {
         each["group"]: each
-        for each in reconstructed(Characterization(data.recordings, data.steps, data.times, alone=alone))
+        for each in reconstructed(Characterization(data.recordings, data.steps, data.times, alone_times=alone))
     }
     assert set(found) == {"A", "B", "F", "all"}
     assert (found["B"]["alone_s"], found["B"]["recorded_s"], found["B"]["ratio"]) == (
@@ -129,7 +129,7 @@ def test_a_step_is_the_sum_of_its_operations_alone():
     assert (found["A"]["untimed"], found["A"]["alone_s"], found["A"]["at_least_alone_s"]) == (3, None, 0)
     whole = found["all"]
     assert (whole["alone_s"], whole["at_least_alone_s"], whole["step_ratio"]) == (None, pytest.approx(0.00325), None)
-    data = replace(data, alone=alone[:2])
+    data = replace(data, alone_times=alone[:2])
     (whole,) = [each for each in reconstructed(data) if each["group"] == "all"]
     assert whole["step_ratio"] == pytest.approx(0.00325 / 0.010)
 

@@ -12,7 +12,7 @@ import pytest
 import sympy
 
 from analysis.footprint.device_memory import replay
-from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
+from analysis.footprint.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepMoment, footprint
 from analysis.operators.step_table import Table
 from measure.operations.tracer import Trace
 from results.errors import Inconsistent
@@ -66,7 +66,7 @@ def test_equals_the_naive_count(seed: int) -> None:
     assert list(found.total_bytes) == [sum(row.values()) for row in rows]
     highest = max(sum(row.values()) for row in rows)
     first = min(i for i, row in enumerate(rows) if sum(row.values()) == highest)
-    assert (found.peak_bytes, found.peak_at.index) == (highest, first - 1)
+    assert (found.peak_bytes, found.peak_moment.index) == (highest, first - 1)
     assert found.by_category == rows[first]
     check_laws(found)
 
@@ -220,13 +220,13 @@ def test_two_layers_by_hand() -> None:
         164 + 40 + 80 + 60,  # dh, dW, dV
     )
     assert found.peak_bytes == 364
-    assert found.peak_at == StepPlace(6, "aten.threshold_backward", "first", "backward")
+    assert found.peak_moment == StepMoment(6, "aten.threshold_backward", "first", "backward")
     categories = {"weight": 140, "input": 24, "activation": 80, "gradient": 80, "temporary": 40}
     assert found.by_category == dict.fromkeys(CATEGORIES, 0) | categories
-    before = StepPlace(BEFORE, "", "", "")
+    before = StepMoment(BEFORE, "", "", "")
     assert found.held[0] == LiveStorage(w.storage, 80, "weight", before, "second")  # who reads it first
     assert found.held[1] == LiveStorage(
-        done.operations[5].writes[0], 80, "gradient", StepPlace(5, "aten.mm", "second", "backward"), "second"
+        done.operations[5].writes[0], 80, "gradient", StepMoment(5, "aten.mm", "second", "backward"), "second"
     )
     assert [each.nbytes for each in found.held] == [80, 80, 60, 40, 40, 40, 24]
 

@@ -120,7 +120,7 @@ def test_the_fast_path_costs_what_the_slow_one_does(heads: int) -> None:
 def test_not_understood_is_listed_and_has_bytes_only() -> None:
     known = operation("aten.relu", {"self": (4,)}, [(4,)])
     unknown = operation("mine.secret", {"x": (4,)}, [(4,)])
-    assert registry.not_understood([unknown, known, unknown]) == {"mine.secret": 2}
+    assert registry.unsupported([unknown, known, unknown]) == {"mine.secret": 2}
     assert registry.cost(unknown) == Cost(0, 0, 16, 16)
     assert registry.total([unknown, known]) == Cost(0, 4, 32, 32)
 

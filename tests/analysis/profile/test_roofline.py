@@ -11,7 +11,7 @@ from analysis.roofline import (
     against,
     groups,
     moved_bytes,
-    place,
+    roof_place,
     step_roof,
 )
 from results.errors import Inconsistent
@@ -52,7 +52,7 @@ profile = partial(step_of, machine=MACHINE)
 
 def test_a_product_is_held_against_its_own_unit():
     # 8000 FLOP at 800 a second: 10 s; 20 + 12 bytes at 4 a second: 8 s; one launch: 0.5 s; it took 40 s
-    found = place(product(other_flop=40, read_bytes=20, written_bytes=12, time_s=40.0), MACHINE)
+    found = roof_place(product(other_flop=40, read_bytes=20, written_bytes=12, time_s=40.0), MACHINE)
     assert (found.unit, found.flop, found.moved_bytes) == ("bf16", 8000, 32)
     assert (found.arithmetic_s, found.memory_s, found.launch_s) == (10.0, 8.0, 0.5)
     assert found.intensity == 8040 / 32
@@ -79,7 +79,7 @@ def test_a_product_is_held_against_its_own_unit():
     ],
 )
 def test_the_rule(more: dict[str, Any], bound: str):
-    assert place(op(**more), MACHINE).bound == bound
+    assert roof_place(op(**more), MACHINE).bound == bound
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_rule(more: dict[str, Any], bound: str):
     ],
 )
 def test_what_is_not_known_bounds_nothing(more: dict[str, Any], machine: dict[str, Any]):
-    assert place(op(**more), replace(MACHINE, **machine)).bound == ""
+    assert roof_place(op(**more), replace(MACHINE, **machine)).bound == ""
 
 
 # --- the step ---
@@ -193,7 +193,7 @@ def test_a_group_without_leader_is_inconsistent():
 
 def test_left_of_the_ridge_memory_is_the_roof():
     # 8000 FLOP and 80 bytes: 100 FLOP a byte x 4 bytes a second = 400 FLOP/s; 20 s
-    found = place(product(read_bytes=80, time_s=40.0), MACHINE)
+    found = roof_place(product(read_bytes=80, time_s=40.0), MACHINE)
     assert found.roof_flop_per_s == 100 * 4.0
     assert found.datasheet_roof_flop_per_s == 100 * 5.0
     assert (found.attained_ratio, found.bound) == (0.5, "memory")
@@ -203,6 +203,6 @@ def test_left_of_the_ridge_memory_is_the_roof():
     ("dtype", "unit"), [("bfloat16", "fp32"), ("float32", "fp32"), ("int64", "fp32"), ("float64", "fp64")]
 )
 def test_without_a_product_the_cores_run_it(dtype: str, unit: str):
-    found = place(op(other_flop=100, read_bytes=4, dtype=dtype), replace(MACHINE, peak_by_unit={unit: 50.0}))
+    found = roof_place(op(other_flop=100, read_bytes=4, dtype=dtype), replace(MACHINE, peak_by_unit={unit: 50.0}))
     assert (found.unit, found.flop, found.arithmetic_s) == (unit, 100, 2.0)
     assert found.intensity == 25.0

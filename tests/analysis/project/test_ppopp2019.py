@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis.project import ppopp2019, ppopp2019_case_study
-from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
+from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, DerivedValue, PaperCell
 from analysis.stats.summary import Printed, amount, box
 from reports.project_paper import deviation
 
@@ -82,27 +82,34 @@ def test_what_follows_is_what_others_found(
 @pytest.mark.parametrize(
     ("printed", "ours", "verdict", "words"),
     [
-        ("100", Ours(101.9), REPRODUCED, ""),
-        ("100", Ours(98.1, ("a",)), ASSUMED, "why"),
-        ("100", Ours(102.6), NOT, ""),
-        ("100", Ours(110.0, ("a",), 95.0, 120.0), ASSUMED, "why; the printed inputs are rounded, and 95 to 120 follow"),
-        ("100", Ours(110.0, (), 101.0, 120.0), NOT, ""),
-        ("100", Ours(90.0, (), 80.0, 95.0), NOT, ""),
-        ("4e1", Ours(44.4), ASSUMED, "the printed 40 is rounded, from 35 to 45"),
-        ("2.3", Ours(2.206), ASSUMED, "the printed 2.3 is rounded, from 2.25 to 2.35"),
-        ("2.3", Ours(2.2), NOT, ""),
-        ("", Ours(2.2), NOT, ""),
+        ("100", DerivedValue(101.9), REPRODUCED, ""),
+        ("100", DerivedValue(98.1, ("a",)), ASSUMED, "why"),
+        ("100", DerivedValue(102.6), NOT, ""),
+        (
+            "100",
+            DerivedValue(110.0, ("a",), 95.0, 120.0),
+            ASSUMED,
+            "why; the printed inputs are rounded, and 95 to 120 follow",
+        ),
+        ("100", DerivedValue(110.0, (), 101.0, 120.0), NOT, ""),
+        ("100", DerivedValue(90.0, (), 80.0, 95.0), NOT, ""),
+        ("4e1", DerivedValue(44.4), ASSUMED, "the printed 40 is rounded, from 35 to 45"),
+        ("2.3", DerivedValue(2.206), ASSUMED, "the printed 2.3 is rounded, from 2.25 to 2.35"),
+        ("2.3", DerivedValue(2.2), NOT, ""),
+        ("", DerivedValue(2.2), NOT, ""),
         ("100", None, NOT, ""),
     ],
 )
-def test_a_verdict_by_its_rule(printed: str, ours: Ours | None, verdict: str, words: str, tmp_path: Path) -> None:
+def test_a_verdict_by_its_rule(
+    printed: str, ours: DerivedValue | None, verdict: str, words: str, tmp_path: Path
+) -> None:
     (tmp_path / "results.csv").write_text(f"table,row,column,value,unit\nT,r,c,{printed},\n")
     (tmp_path / "assumptions.csv").write_text("key,value,words\na,1,why\n")
     (tmp_path / "reasons.csv").write_text("table,row,column,reason\nT,*,*,because\n")
     (cell,) = ppopp2019.cells({("T", "r", "c"): ours} if ours else {}, tmp_path)
     assert (cell.verdict, cell.assumption, cell.reason) == (verdict, words, "because" if verdict == NOT else "")
     with pytest.raises(ValueError, match="expected results that are printed"):
-        ppopp2019.cells({("T", "r", "x"): Ours(1.0)}, tmp_path)
+        ppopp2019.cells({("T", "r", "x"): DerivedValue(1.0)}, tmp_path)
 
 
 def test_numbers_know_what_they_were_rounded_from() -> None:

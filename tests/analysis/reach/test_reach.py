@@ -94,12 +94,12 @@ def relu(batch, index, group):
 
 def test_amounts_at_any_batch():
     found = amounts([convolution(2), relu(2, 1, 0)], 2, [convolution(4), relu(4, 1, 0)], 4)
-    launches, flop, nbytes = found[EAGER]["convolution kxk ≤64"].at(10)
+    launches, flop, nbytes = found[EAGER]["convolution kxk ≤64"].for_batch(10)
     assert launches == 1
     assert flop == 2 * 10 * 64 * 128 * 64 * 9
     weight = 2 * 128 * 64 * 9
     assert nbytes == 10 * 2 * 64 * (64 + 128) + weight
-    assert found[EAGER]["rectifier"].at(10) == (1, 0, 2 * 2 * 10 * 128 * 64)
+    assert found[EAGER]["rectifier"].for_batch(10) == (1, 0, 2 * 2 * 10 * 128 * 64)
 
 
 def test_what_is_fused_behind_a_product_is_one_pass_more():
@@ -107,7 +107,7 @@ def test_what_is_fused_behind_a_product_is_one_pass_more():
     found = amounts([convolution(2), relu(2, 1, 0)], 2, [convolution(4), relu(4, 1, 0)], 4)[COMPILED]
     assert set(found) == {"convolution kxk ≤64", "fused pass"}
     one = 2 * 10 * 128 * 64
-    assert found["fused pass"].at(10) == (1, 0, 2 * one)
+    assert found["fused pass"].for_batch(10) == (1, 0, 2 * one)
 
 
 @pytest.mark.parametrize(

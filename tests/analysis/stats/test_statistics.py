@@ -186,7 +186,7 @@ def test_a_line_goes_through_every_point_to_the_unit() -> None:
         batches = numbers.sample(range(1, 2000), 4)
         points = {(b, a * b + c) for b in batches}
         assert line(points) == (Fraction(a), Fraction(c))
-        assert affine(points, at=64) == 64 * a + c
+        assert affine(points, batch_size=64) == 64 * a + c
         for place in range(4):
             b, y = sorted(points)[place]
             assert line((points - {(b, y)}) | {(b, y + 1)}) is None

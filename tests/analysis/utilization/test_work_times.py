@@ -6,7 +6,7 @@ import math
 import pytest
 from scipy import stats
 
-from analysis.utilization.work_times import work_times, works_of
+from analysis.utilization.work_times import passes_of, work_times
 from results.records.answers import WorkTime
 from results.records.cell import Run, Sample
 
@@ -166,7 +166,7 @@ def test_a_cell_that_failed_keeps_its_status_and_reason() -> None:
 def test_a_row_for_each_work_that_the_methods_ask_for(methods: tuple[str, ...], works: list[str]) -> None:
     run = dataclasses.replace(RUN, methods=methods)
     assert [row.work for row in work_times(run, PLAIN)] == works
-    assert list(works_of(run)) == works
+    assert list(passes_of(run)) == works
 
 
 def test_a_torn_real_epoch_is_none() -> None:

@@ -466,7 +466,7 @@ def test_only_a_named_fast_algorithm_is_above_the_sheet(
     row = replace(first, operation=operation, unit=unit, family=algorithm, flop_per_s=rate)
     found = list(ceiling_rate(replace(evidence, data=replace(evidence.data, ceilings=(row,)))))
     assert found[-1].holds == (not words)
-    assert words in found[-1].words
+    assert words in found[-1].text
 
 
 def kernel_of(session: str, median_s: float, trip_s: float | None, reason: str = "") -> Ceiling:
@@ -488,7 +488,7 @@ def test_ceilings_of_a_session_whose_cells_were_all_measured_again_are_not_asked
     busy = kernel_of("s0", 4e-3, 9e-8, "note: others used 9% of the processors while this was timed")
     other, later = replace(busy, precision="fp32", unit="fp32"), kernel_of("s1", 2e-3, 9e-8)
     evidence = divided_by([busy, other, later], [other, later])
-    assert [found.words[:8] for found in ceiling_load(evidence)] == ["s0 fp32 ", ""]
+    assert [found.text[:8] for found in ceiling_load(evidence)] == ["s0 fp32 ", ""]
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

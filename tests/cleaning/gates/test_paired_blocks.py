@@ -34,7 +34,7 @@ def of_ceilings(evidence, factor: float):
 
 def test_as_measured_they_pass(evidence):
     for gate in (times.synchronised, times.possible_time):
-        assert [finding.words for finding in gate(of_ceilings(evidence, 1.0)) if not finding.holds] == []
+        assert [finding.text for finding in gate(of_ceilings(evidence, 1.0)) if not finding.holds] == []
 
 
 @pytest.mark.parametrize("factor", [1.05, 1.3])
@@ -47,4 +47,4 @@ def test_longer_blocks_overlap_the_steps_after_them(evidence, factor):
 
 def test_a_paired_rate_far_above_the_sessions_ceiling_fails(evidence):
     failed = [finding for finding in times.possible_time(of_ceilings(evidence, 0.2)) if not finding.holds]
-    assert any("the paired ceiling is" in finding.words for finding in failed)
+    assert any("the paired ceiling is" in finding.text for finding in failed)

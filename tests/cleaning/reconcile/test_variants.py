@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cleaning.reconcile.variants import kept_apart, variants
+from cleaning.reconcile.variants import split_by_device, variants
 from results.records.answers import Utilization
 from results.records.cell import Run, Sample, SessionRow
 from results.store.layout import key_of
@@ -90,7 +90,7 @@ def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...
         )
         for n, name in enumerate(names)
     ]  # fmt: skip
-    found = kept_apart(rows, {key_of(run): run for run in runs}, sessions)
+    found = split_by_device(rows, {key_of(run): run for run in runs}, sessions)
     assert [row.cell_id for row in found] == [row.cell_id for row in rows]
     return [row.variant for row in found]
 

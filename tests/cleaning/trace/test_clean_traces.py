@@ -11,7 +11,7 @@ import pytest
 from analysis.utilization.numerators import Numerator, profiled
 from cleaning.profile import profile_counts
 from cleaning.trace.clean import STATES, CleanedTrace, clean, clean_recording
-from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, PhaseTotal, Unnamed
+from cleaning.trace.totals import UNCLEAR_OPERATOR, UNKNOWN_OPERATOR, Outside, PhaseTotal, Unnamed
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import OperationInstance
@@ -336,8 +336,8 @@ def test_an_operator_and_kernels_that_nobody_knows_may_be_products() -> None:
     found = cleaned(made)
     assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 0.4)] * 3
     assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal()
-    assert [(call.name, call.reason) for call in found.unknown_calls] == [("mine::layer", UNTOLD_OPERATOR)]
-    assert {i.name: i.reason for i in found.instances}["mine::layer"] == UNTOLD_OPERATOR
+    assert [(call.name, call.reason) for call in found.unknown_calls] == [("mine::layer", UNCLEAR_OPERATOR)]
+    assert {i.name: i.reason for i in found.instances}["mine::layer"] == UNCLEAR_OPERATOR
 
 
 def test_on_a_host_an_operator_of_another_library_that_calls_nothing_may_be_a_product() -> None:
@@ -367,7 +367,7 @@ def test_an_operator_whose_gradient_is_a_product_is_a_product_itself() -> None:
     for forward in (hidden, seen, distance):
         made.call("aten::mm", Tensor(4, 16), Tensor(16, 8), phase="backward", forward_index=forward)
     found = cleaned(made)
-    assert [(call.name, call.reason) for call in found.unknown_calls] == [("mine::hidden", UNTOLD_OPERATOR)]
+    assert [(call.name, call.reason) for call in found.unknown_calls] == [("mine::hidden", UNCLEAR_OPERATOR)]
     total = found.phase_totals["repaired"]["forward_flop"]
     assert (total.flop, total.at_least, total.unknown_calls) == (None, 1024, 1)
     assert found.totals["repaired"]["backward_flop"] == 3 * 1024

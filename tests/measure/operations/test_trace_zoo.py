@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from analysis.operators.registry import not_understood
+from analysis.operators.registry import unsupported
 from measure.operations.fake_mode import FakeMode
 from measure.operations.tracer import StepParts, Trace, trace
 from tests.measure.operations.vision_steps import parts
@@ -27,7 +27,7 @@ def fast_or_slow(listed: list[str]) -> list[object]:
 
 
 def check(recorded: Trace, parameters: list[torch.Tensor]) -> None:
-    assert not_understood(recorded.operations) == {}
+    assert unsupported(recorded.operations) == {}
     storages = {s.id: s for s in recorded.storages}
     for operation in recorded.operations:
         for read in operation.reads:

@@ -114,8 +114,8 @@ def found(text, batch):
 def test_each_rank_has_its_experts_and_exchanges_its_tokens():
     """Two ranks, a sample each: 16 tokens, each to two experts, are 32 rows of 32 numbers, there and back."""
     ledger = found("dp=2,ep=2", 2)
-    work = ledger.works[Coordinates(0, 0, 0)]
-    alone = found("dp=2", 2).works[Coordinates(0, 0, 0)]
+    work = ledger.loads[Coordinates(0, 0, 0)]
+    alone = found("dp=2", 2).loads[Coordinates(0, 0, 0)]
     assert alone.parameters - work.parameters == LAYERS * EXPERTS // 2 * WEIGHTS
     assert work.total("forward", "backward") == alone.total("forward", "backward")
     rows = TOKENS * CHOSEN
@@ -133,7 +133,7 @@ def test_each_rank_has_its_experts_and_exchanges_its_tokens():
 
 def test_experts_that_several_ranks_have_are_reduced_among_these():
     """dp=4 with ep=2: two ranks of four have the same experts."""
-    work = found("dp=4,ep=2", 4).works[Coordinates(0, 3, 0)]
+    work = found("dp=4,ep=2", 4).loads[Coordinates(0, 3, 0)]
     sums = {(each.kind, each.group, each.size): (each.calls, each.nbytes) for each in work.collectives}
     tensors = LAYERS * 2  # gate and up are one
     assert sums["all_reduce", "experts", 2] == (tensors, 4 * LAYERS * EXPERTS // 2 * WEIGHTS)
@@ -146,12 +146,12 @@ def test_products_of_two_real_processes_add_up_however_tokens_are_routed(tmp_pat
     ledger = found("dp=2,ep=2", 2)
     rows = [json.loads((tmp_path / f"experts-{rank}.json").read_text()) for rank in range(2)]
     products = Counter()
-    for work in ledger.works.values():
+    for work in ledger.loads.values():
         for (_, _, kind), flop in work.flop.items():
             products[kind] += flop
     assert sum(map(executed_flop, rows)) == products["matmul"]
     given = [[shapes for name, shapes in each if name == "c10d::alltoall_base_"] for each in rows]
-    predicted = [each for each in ledger.works[Coordinates(0, 0, 0)].collectives if each.kind == "all_to_all"]
+    predicted = [each for each in ledger.loads[Coordinates(0, 0, 0)].collectives if each.kind == "all_to_all"]
     assert [len(each) for each in given] == [predicted[0].calls] * 2
     torch.manual_seed(0)
     model = mixture()

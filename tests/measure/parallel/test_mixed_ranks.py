@@ -142,7 +142,7 @@ def test_real_processes_have_the_gradients_of_one_and_the_predicted_work_under_t
             assert len(errors[plan]) == ([5, 7][rank // (world // 2)] if "pp" in plan else 12), (plan, rank)
             assert max(errors[plan].values()) < 1e-5, (plan, rank, errors[plan])
             rows = json.loads((tmp_path / f"{plan}-{rank}.json").read_text())
-            work = ledger.works[ledger.grid.coordinates(rank)]
+            work = ledger.loads[ledger.grid.coordinates(rank)]
             flop = executed_flop(rows) + executed_attention(rows)
             assert flop == work.total("forward", "backward"), (plan, rank)
             # as `executed_messages` has what ran

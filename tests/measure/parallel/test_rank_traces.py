@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
-from analysis.parallel.rank_trace import LocalParameter, same_work
+from analysis.parallel.rank_trace import LocalParameter, are_alike
 from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank
 from tests.measure.parallel.ledgers import traced_ledger
 from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, profiled
@@ -85,7 +85,7 @@ def found(text, batch, build=BlockNet, plan=BLOCK_PLAN, replicas="ddp"):
 def test_products_and_messages_of_a_tensor_rank_by_hand():
     """BlockNet(16) at batch 4 over two ranks. A block forward: 2·4·16·32 up and as much down, halved on a rank; its
     backward pass twice that. first has no gradient of the input, head is whole on each rank."""
-    work = found("tp=2", 4).works[Coordinates(0, 0, 0)]
+    work = found("tp=2", 4).loads[Coordinates(0, 0, 0)]
     first, block, head = 2 * 4 * 8 * 16, 2 * 2 * 4 * 16 * 32 // 2, 2 * 4 * 16 * 3
     assert work.total("forward") == first + 2 * block + head
     assert work.total("backward") == first + 2 * (2 * block + head)
@@ -135,7 +135,7 @@ def test_products_between_samples_of_different_replicas_are_missing_and_not_expl
 
 def test_uneven_shards_are_counted_apart_and_add_up():
     ledger = found("tp=2", 4, BlockNet, UNEVEN)
-    one, other = (ledger.works[Coordinates(0, 0, place)] for place in range(2))
+    one, other = (ledger.loads[Coordinates(0, 0, place)] for place in range(2))
     assert one.parameters - other.parameters == 16 + 1
     assert one.total("forward") - other.total("forward") == 2 * 4 * 16
     assert {each.module for each in ledger.replicas} == {"first"}
@@ -150,16 +150,16 @@ def test_shared_weights_are_gathered_twice_and_their_gradients_scattered_once():
     ledger = found("dp=4,tp=2", 8, replicas="fsdp")
     block, ends = 2 * 16 * 16 + 2 * 16, 8 * 16 + 16 + 4 * 16 + 4
     sums = {
-        (each.kind, each.group): (each.calls, each.nbytes) for each in ledger.works[Coordinates(0, 0, 0)].collectives
+        (each.kind, each.group): (each.calls, each.nbytes) for each in ledger.loads[Coordinates(0, 0, 0)].collectives
     }
     assert sums == {
         ("all_gather", "dp"): (5, 4 * (2 * 2 * block + ends)),
         ("reduce_scatter", "dp"): (3, 4 * (2 * block + ends)),
         ("all_reduce", "tp"): (4, 4 * 2 * 16 * 4),
     }
-    unshared = found("dp=4,tp=2", 8).works[Coordinates(0, 0, 0)]
-    assert ledger.works[Coordinates(0, 0, 0)].activation_bytes == unshared.activation_bytes  # no gathered weights
-    held = [ledger.works[Coordinates(0, data, 0)].parameters for data in range(4)]
+    unshared = found("dp=4,tp=2", 8).loads[Coordinates(0, 0, 0)]
+    assert ledger.loads[Coordinates(0, 0, 0)].activation_bytes == unshared.activation_bytes  # no gathered weights
+    held = [ledger.loads[Coordinates(0, data, 0)].parameters for data in range(4)]
     assert held == [(2 * block + 8 * 16 + 16) // 4 + rows * (16 + 1) for rows in (1, 1, 1, 0)]
     assert ledger.unexplained_flop == 0
 
@@ -170,7 +170,7 @@ def test_replicas_of_split_modules_reduce_each_layer_and_the_rest_at_once():
     block, first, head = 2 * 16 * 16 + 2 * 16, 8 * 16 + 16, 3 * 16 + 3
 
     def reduced(text, stage=0):
-        collectives = found(text, 4).works[Coordinates(stage, 0, 0)].collectives
+        collectives = found(text, 4).loads[Coordinates(stage, 0, 0)].collectives
         return [(each.calls, each.nbytes) for each in collectives if each.group == "dp"]
 
     assert reduced("dp=2,tp=2") == [(3, 4 * (2 * block + first + head))]
@@ -195,13 +195,13 @@ def test_a_weight_of_two_stages_is_held_by_both_and_its_gradient_reduced_once():
 
     ledger = found("pp=2", 2, build, {})
     for stage in range(2):
-        sums = {each.kind: (each.calls, each.nbytes) for each in ledger.works[Coordinates(stage, 0, 0)].collectives}
+        sums = {each.kind: (each.calls, each.nbytes) for each in ledger.loads[Coordinates(stage, 0, 0)].collectives}
         line = 2, 2 * 8 * 4
         assert sums == {"all_reduce": (1, 4 * 8 * 8), "send": line, "receive": line}
     assert ledger.unexplained_flop == 0
     shared = found("dp=3,pp=2", 6, build, {}, replicas="fsdp")  # its 8 rows are 3, 3 and 2
     for place in shared.grid.places():
-        (line,) = [each for each in shared.works[place].collectives if (each.kind, each.group) == ("all_reduce", "pp")]
+        (line,) = [each for each in shared.loads[place].collectives if (each.kind, each.group) == ("all_reduce", "pp")]
         assert (line.size, line.calls, line.nbytes) == (2, 1, 4 * 8 * (3, 3, 2)[place.dp])
 
 
@@ -212,7 +212,7 @@ def test_stages_have_each_layer_once_and_send_what_the_next_one_reads():
         return BlockNet(16, 4)
 
     ledger = found("pp=2", 2, build, {})
-    first, second = ledger.works[Coordinates(0, 0, 0)], ledger.works[Coordinates(1, 0, 0)]
+    first, second = ledger.loads[Coordinates(0, 0, 0)], ledger.loads[Coordinates(1, 0, 0)]
     product, ends = 2 * 2 * 16 * 32, (2 * 8 * 16, 2 * 16 * 3)  # of one sample: a block, first and head
     assert first.total("forward") == 2 * (ends[0] + 2 * product)
     assert second.total("forward") == 2 * (ends[1] + 2 * product)
@@ -247,7 +247,7 @@ def test_what_real_processes_execute_is_what_is_predicted(tmp_path):
     for name, ledger in cases.items():
         for rank in range(2):
             rows = json.loads((tmp_path / f"{name}-{rank}.json").read_text())
-            work = ledger.works[ledger.grid.coordinates(rank)]
+            work = ledger.loads[ledger.grid.coordinates(rank)]
             predicted = Counter()
             for each in work.collectives:
                 predicted[each.kind, "calls"] += each.calls
@@ -261,12 +261,12 @@ def test_a_weight_that_gets_no_gradient_is_gathered_with_its_stage_and_not_scatt
     """It is with the last stage: 4 · 6 numbers."""
     ledger = found("dp=2,pp=2", 4, Spare, {}, "fsdp")
     for stage, more in enumerate((0, 4 * 4 * 6)):
-        sums = {each.kind: each.nbytes for each in ledger.works[Coordinates(stage, 0, 0)].collectives}
+        sums = {each.kind: each.nbytes for each in ledger.loads[Coordinates(stage, 0, 0)].collectives}
         assert sums["all_gather"] - sums["reduce_scatter"] == more
 
 
 def test_first_and_last_rank_tell_whether_all_do_the_same():
     sizes, step = {"pp": 1, "dp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
     uneven = RankStep(BlockNet, (torch.ones(2, 8),), UNEVEN)
-    assert same_work(trace_rank(step, sizes, 0), trace_rank(step, sizes, 3))
-    assert not same_work(trace_rank(uneven, sizes, 0), trace_rank(uneven, sizes, 3))
+    assert are_alike(trace_rank(step, sizes, 0), trace_rank(step, sizes, 3))
+    assert not are_alike(trace_rank(uneven, sizes, 0), trace_rank(uneven, sizes, 3))

@@ -14,21 +14,21 @@ from reports.count import explain as count_pasted
 from reports.count.answer import ModelCounts
 from reports.count.explain import ATTENTION, EMBEDDED, OTHERS, WEIGHTS, StepTerms, formula_parts, parse
 from reports.shared.layout import page
-from results.records.answers import Account, AccountCause
+from results.records.answers import Attribution, AttributionCause
 from runners import count as command
 from tests.support.fakes.commands import running
 
 MODEL: dict[str, Any] = {"model": "net", "batch_size": 4}
 
 
-def account(counter: str, phase: str, native: int, exact: int, unit: str) -> Account:
+def account(counter: str, phase: str, native: int, exact: int, unit: str) -> Attribution:
     flop = 2 * native if unit == "mac" else native
-    return Account(**MODEL, counter=counter, phase=phase, native_unit=unit, native_value=native, flop=flop,
+    return Attribution(**MODEL, counter=counter, phase=phase, native_unit=unit, native_value=native, flop=flop,
                    exact_flop=exact, flop_ratio=flop / exact, unexplained_flop=0)  # fmt: skip
 
 
-def cause(counter: str, phase: str, name: str, flop: int) -> AccountCause:
-    return AccountCause(**MODEL, counter=counter, phase=phase, cause=name, kind="matmul", flop=flop)
+def cause(counter: str, phase: str, name: str, flop: int) -> AttributionCause:
+    return AttributionCause(**MODEL, counter=counter, phase=phase, cause=name, kind="matmul", flop=flop)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def counted() -> ModelCounts:
             account("fvcore", "forward", 314_193_216, 600_000_000, "mac"),
             account("own", "forward", 600_000_000, 600_000_000, "flop"),
             account("own", "backward", 1_200_000_000, 1_200_000_000, "flop"),
-            Account(**MODEL, counter="thop", phase="forward", status="crashed", reason="it fell over"),
+            Attribution(**MODEL, counter="thop", phase="forward", status="crashed", reason="it fell over"),
         ),
         causes=(
             cause("fvcore", "forward", "normalization_counted", 14_193_216),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from analysis.counters import COUNTERS
-from results.records.answers import Account, AccountCause
+from results.records.answers import Attribution, AttributionCause
 from results.records.rows import header
 from runners import count as command
 from tests.support.fakes.commands import refused, running
@@ -94,7 +94,7 @@ class TestAnswers:
         assert [(row["phase"], row["exact_flop"]) for row in rows] == [
             ("forward", "480"), ("backward", "576"), ("forward", "756"), ("backward", str(2 * 756 - 384)),
         ]  # fmt: skip
-        assert (out_dir / "causes.csv").read_text().strip() == ",".join(header(AccountCause))
+        assert (out_dir / "causes.csv").read_text().strip() == ",".join(header(AttributionCause))
 
     def test_pasted_numbers_are_explained(self, run, nets):
         """thop gives 240 multiply-adds: 0.24 k of them are that, and 480 FLOP the exact forward pass."""
@@ -112,7 +112,7 @@ class TestAnswers:
                              "--frozen", "0", "--format", "csv")  # fmt: skip
         assert (code, err) == (0, "")
         rows = list(csv.DictReader(io.StringIO(out)))
-        assert list(rows[0]) == list(header(Account))
+        assert list(rows[0]) == list(header(Attribution))
         found = {(row["counter"], row["phase"]): row for row in rows}
         assert found["flopledger", "backward"]["exact_flop"] == "96"
         assert found["calflops", "backward"]["native_value"] == str(2 * (FORWARD + 16))  # and ReLU's 16 elements

@@ -262,7 +262,7 @@ def test_a_utilization_takes_the_place_of_both_shares(capsys: pytest.CaptureFixt
     used = found["time"]["reached"]["utilization"]
     assert (found["time"]["by"], found["projection"]["bound"]) == ("utilization", None)
     assert (used["low_ratio"], used["high_ratio"]) == pytest.approx((0.2, 0.4))
-    model_flop = shipped_formulas()["resnet152"].at(
+    model_flop = shipped_formulas()["resnet152"].value(
         "model_flop", width=found["sizes"]["width"], image=224, classes=1000, batch=32
     )
     step, other = found["projection"]["step_s"], {"value": "ratio", "low": "high_ratio", "high": "low_ratio"}
@@ -280,7 +280,7 @@ def test_devices_add_up_their_gradients_in_a_ring(capsys: pytest.CaptureFixture[
     """2 · 7/8 of the gradients' bytes over 300 GB/s, of which 0.8 is reached, and 14 steps of 3.4 µs."""
     one, eight = document(capsys, "image", *A100, "--utilization", "0.2"), ("--utilization", "0.2", "--devices", "8")
     many = document(capsys, "image", *A100, *eight)
-    model = shipped_formulas()["resnet152"].at("parameters", **many["sizes"])
+    model = shipped_formulas()["resnet152"].value("parameters", **many["sizes"])
     value = {name: each["value"] for name, each in many["projection"].items() if name != "bound"}
     alone = {name: each["value"] for name, each in one["projection"].items() if name != "bound"}
     assert value["reduce_s"] == pytest.approx(ring_all_reduce_s(2 * model, 8, 0.8 * 300e9) + 14 * 3.4e-6)

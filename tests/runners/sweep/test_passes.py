@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.utilization.work_times import works_of
+from analysis.utilization.work_times import passes_of
 from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Sample
 from runners.sweep import passes
@@ -111,7 +111,7 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.MeasuredCell:
     supply = Supply()
     step.batches = supply.endless(cell.batch_size)
     supply.asked.clear()
-    protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, passes=works_of(cell)), **rules)
+    protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, passes=passes_of(cell)), **rules)
     return passes.MeasuredCell(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 

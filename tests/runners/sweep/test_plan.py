@@ -8,7 +8,7 @@ import json
 import pytest
 
 from analysis.counters import COUNTERS
-from analysis.utilization.work_times import works_of
+from analysis.utilization.work_times import passes_of
 from results.records.cell import Cell
 from results.records.rows import header
 from runners.sweep.plan import METHODS, Grid, cells, check
@@ -155,7 +155,7 @@ class TestWorks:
         ],
     )
     def test_of_methods(self, methods, asked):
-        assert works_of(Cell(model="vgg11", batch_size=4, device="cpu", methods=methods, epoch_images=10)) == asked
+        assert passes_of(Cell(model="vgg11", batch_size=4, device="cpu", methods=methods, epoch_images=10)) == asked
 
 
 class TestEpochs:

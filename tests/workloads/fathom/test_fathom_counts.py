@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import flopledger
-from analysis.operators.registry import not_understood, total
+from analysis.operators.registry import total, unsupported
 from measure.operations.fake_mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
@@ -145,7 +145,7 @@ def test_a_step_on_fake_tensors_is_understood_and_is_the_real_one(name):
     build = parts(tiny(name))
     fake = trace(build)
     assert fake.notes == ()
-    assert not_understood(fake.operations) == {}
+    assert unsupported(fake.operations) == {}
     real = trace(lambda _mode: build(None))
 
     def told(recorded):

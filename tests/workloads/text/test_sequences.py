@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from analysis.operators.registry import not_understood, total
+from analysis.operators.registry import total, unsupported
 from measure.operations.fake_mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from tests.support.bf16 import skip_without_bf16
@@ -206,7 +206,7 @@ def test_parameters_at_other_sizes(name):
 def test_products_of_a_step_on_fake_tensors(name):
     sizes = TINY[name]
     recorded = trace(parts(name, 3))
-    assert not_understood(recorded.operations) == {}
+    assert unsupported(recorded.operations) == {}
     forward = 2 * PRODUCTS[name](3, **sizes)
     assert phase_flop(recorded, "forward") == forward
     if name in BOTH_GRADIENTS:

@@ -83,7 +83,7 @@ def test_a_chain_of_products_by_hand() -> None:
     found = of("synthetic_matmul")
     b, w, d = map(symbol, ("batch", "width", "depth"))
     eager, least = (
-        {each.place.phase: expression(each.form) for each in found.peaks[quantity]} for quantity in QUANTITIES
+        {each.key.phase: expression(each.form) for each in found.peaks[quantity]} for quantity in QUANTITIES
     )
     assert sympy.expand(eager["optimizer"] - (4 * (3 * d + 1) * w**2 + 12 * b * w + 4)) == 0
     assert sympy.expand(least["optimizer"].subs(b, 0) - 4 * (2 * d + 2) * w**2) == 0

@@ -64,7 +64,7 @@ def somewhere(model, where, seed):
     """A point that is not far from what images are, within the steps that the formulas hold for."""
     numbers = random.Random(f"{model} {seed}")
     most = {"batch": 30, "image": 200, "classes": 900}
-    return {axis.symbol: axis.at(numbers.randint(2, max(3, most[axis.symbol] // axis.step))) for axis in where}
+    return {axis.symbol: axis.value(numbers.randint(2, max(3, most[axis.symbol] // axis.step))) for axis in where}
 
 
 def agree(model, symbols):
@@ -73,7 +73,7 @@ def agree(model, symbols):
     where = axes(asked, symbols, looked_at)
     derived = formulas(looked_at, where)
     whole = totals(derived)
-    assert derived.not_understood == {}
+    assert derived.unsupported == {}
     assert derived.structural == ()
     known = {name: each for name, each in whole.items() if each is not None}
     assert {*whole} - {*known} <= {"eager_footprint_bytes", "minimal_footprint_bytes"}

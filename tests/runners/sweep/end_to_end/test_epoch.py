@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.utilization.step_times import ASIDE
-from analysis.utilization.work_times import works_of
+from analysis.utilization.work_times import passes_of
 from measure.timing.stopping import Protocol
 from results.records.cell import Cell
 from results.records.rows import MEASURED
@@ -42,7 +42,7 @@ def cell(**more: object) -> Cell:
 
 
 def short(of: Cell) -> Protocol:
-    rules = Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9, passes=works_of(of))
+    rules = Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9, passes=passes_of(of))
     return dataclasses.replace(rules, cap_s=0.3, min_time_s=0.05, warm_cap_s=0.1, warm_min_s=0.01, block_s=0.01)
 
 
@@ -52,7 +52,7 @@ def measure(of: Cell) -> CellMeasurement:
     if measured.run.status not in MEASURED:
         return measured
     whole = PassFindings()
-    for task in tasks(works_of(of)):
+    for task in tasks(passes_of(of)):
         whole.add(sweep_cell.measure_pass(of.cell_id, *task))
     return measured.with_passes(whole)
 
@@ -151,7 +151,7 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
         torch.set_float32_matmul_precision("highest")
     assert found.run.flags_after == found.run.flags_before
     assert found.run.last_loss > 0
-    assert found.run.unprofiled == dict.fromkeys(works_of(of), "because")
+    assert found.run.unprofiled == dict.fromkeys(passes_of(of), "because")
 
 
 def test_the_graphs_of_a_compiled_cells_works_are_of_plain_sizes(monkeypatch):

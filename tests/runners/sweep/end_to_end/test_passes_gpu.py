@@ -14,7 +14,7 @@ from torch import nn
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators.registry import cost
-from analysis.utilization.work_times import works_of
+from analysis.utilization.work_times import passes_of
 from cleaning.profile import clean_profile, profile_counts
 from measure.device.apply_precision import session
 from measure.profile.recording import profile_step
@@ -98,12 +98,12 @@ def nothing_left() -> Iterator[None]:
 
 def whole(cell: Cell) -> CellMeasurement:
     """Everything that a worker does for a cell, in order, as the parent joins it."""
-    rules = Protocol.for_device(DEVICE, quick=True, passes=works_of(cell))
+    rules = Protocol.for_device(DEVICE, quick=True, passes=passes_of(cell))
     before = torch.get_float32_matmul_precision()
     try:
         measured = sweep_cell.measure(cell, rules)
         whole = PassFindings()
-        for task in sweep_cell.tasks(works_of(cell)):
+        for task in sweep_cell.tasks(passes_of(cell)):
             whole.add(sweep_cell.measure_pass(cell.cell_id, *task))
         return measured.with_passes(whole)
     finally:
@@ -156,7 +156,7 @@ def test_nothing_of_a_cell_stays_on_the_device(nothing_left):
 def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usable(nothing_left):
     """The allocator is given no more than the cell holds already, and then everything again."""
     cell = resnet(batch_size=64, image_size=128, methods=("one", "batch"))
-    rules = Protocol.for_device(DEVICE, quick=True, passes=works_of(cell))
+    rules = Protocol.for_device(DEVICE, quick=True, passes=passes_of(cell))
     sweep_cell.measure(cell, rules)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
