@@ -17,10 +17,11 @@ from torch import nn
 from analysis.counters import COUNTERS, CounterEntry
 from cleaning.accounts.explain import reconcile
 from cleaning.accounts.items import CAUSES
+from cleaning.accounts.wrapped import elementwise
 from measure.counters import isolation
 from measure.counters.isolation import count_isolated
 from measure.counters.model_calls import record
-from results.records.counts import FlopCount
+from results.records.counts import Call, FlopCount, Sized
 from results.records.rows import WHOLE
 from tests.support.account_nets import account_nets
 from workloads.catalogue.base import Batch, Workload, mean_loss
@@ -258,6 +259,17 @@ BY_HAND = [
     ("torch_profiler", "grouped", 1, "backward", "backward_not_counted", -2 * (36 * 216 + 2 * (1152 + 384 + 384))),
 ]
 """Counter, net, batch, pass, cause → what it adds, worked out from the network's sizes and the counter's rule."""
+
+
+def test_an_operand_by_keyword_broadcasts_as_one_by_position():
+    """A row of 3 and a column of 5: 15 additions."""
+    call = functools.partial(
+        Call, index=0, parent=None, what="function", name="torch.add", path="", serial=0, output=None
+    )
+    for arguments, keywords in (((Sized((3,)), Sized((5, 1))), {}), ((Sized((3,)),), {"other": Sized((5, 1))})):
+        rule = elementwise("addition_counted", left_aligned=False)
+        (item,) = rule(call(arguments=arguments, keywords=keywords))
+        assert item.native == 15
 
 
 @pytest.mark.parametrize(("counter", "net", "size", "phase", "cause", "flop"), BY_HAND)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reports.compare.cells import compare_runs
-from reports.compare.gate import Answer, Condition, gate_markdown, judge
+from reports.compare.gate import Answer, Condition, _change, gate_markdown, judge
 from reports.compare.page import Side
 from results.records.answers import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 from results.store.reading import read_run
@@ -43,6 +43,13 @@ def test_two_runs_by_themselves_need_the_margin_at_both_ends(tmp_path: Path) -> 
     assert slower.outcome == MET
     assert slower.low_ratio is not None
     assert 1.02 < slower.low_ratio < 1.10 / 1.03
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.034, "+3.4 %"), (0.95, "−5.0 %"), (1.0005, "+0.050 %"), (0.75, "−25 %"), (1.0, "0 %")]
+)
+def test_a_change_has_one_decimal_between_a_tenth_of_a_percent_and_ten(ratio: float, text: str) -> None:
+    assert _change(ratio) == text
 
 
 def test_one_call_more_is_exact(tmp_path: Path) -> None:

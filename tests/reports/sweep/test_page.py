@@ -10,7 +10,7 @@ from cleaning.reconcile.variants import Built, View
 from reports.shared.html import Names, PageTable, page_table
 from reports.shared.layout import TableColumn, TextTable
 from reports.shared.numbers import merged, skeleton
-from reports.sweep.page import measured_cells, page, reasons
+from reports.sweep.page import _verdict, measured_cells, page, reasons
 from reports.sweep.table import warning_lines
 from results.records.counts import ProfileCount
 from results.store.manifest import Manifest
@@ -106,6 +106,12 @@ def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
     assert (row["step ms"], row["±"], row["peak"]) == ("100", "2.0 %", "100 sheet")
     lost = row_of(table, "vgg16", "–", "128", "fp32")
     assert (lost["step ms"], lost["why not more"]) == ("–", "out of memory")
+
+
+def test_the_verdict_counts_measured_and_failed_cells(built: Built) -> None:
+    """2 models × 2 batches × 2 precisions, one of them out of memory."""
+    name, (text,) = _verdict(built).rests_on[-1]
+    assert (name, text) == ("Cells", "7 of 8 measured, 1 of them with a wider interval than asked for; 1 failed")
 
 
 def test_what_has_no_number_says_why_once_with_its_cells(built: Built) -> None:

@@ -5,6 +5,7 @@ import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
 
 from workloads.catalogue.catalogue import ENTRIES, hyper_of, reason_not_trainable
+from workloads.fathom import registry
 
 MODULES = {
     "classification": models,
@@ -47,6 +48,12 @@ def test_sizes_are_the_defaults_but_for_the_chosen():
         hyper_of("resnet18", frames=3)
     with pytest.raises(ValueError, match="image_size of resnet18: expected 1 or more, got 0"):
         hyper_of("resnet18", image_size=0)
+
+
+def test_a_workload_of_sizes_that_do_not_go_together_is_refused():
+    for name, hyper in (("fathom-speech", {"labels": 2000}), ("fathom-vgg", {"image_size": 100})):
+        with pytest.raises(ValueError, match=name):
+            registry.get(name, **hyper)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from measure.counters.adapters.dispatched import flopledger
 from workloads.any_model import get
 from workloads.step import TrainingStep, optimizer_of
+from workloads.user_models import configured_optimizer
 
 CPU = torch.device("cpu")
 
@@ -104,6 +106,16 @@ def test_its_own_optimizer_is_that_of_configure_optimizers(file: str) -> None:
     before = step.model.body.weight.detach().clone()
     step()
     assert not torch.equal(before, step.model.body.weight), "it steps the parameters of the model that is trained"
+
+
+def test_each_form_of_configure_optimizers_gives_its_one_optimizer() -> None:
+    """An optimizer, a list of one, with a list of schedulers, or a dictionary, as Lightning takes them."""
+    one, two = (torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1) for _ in range(2))
+    for form in (one, [one], ([one], []), {"optimizer": one, "lr_scheduler": None}):
+        assert configured_optimizer(SimpleNamespace(configure_optimizers=lambda form=form: form)) is one
+    for form in ([one, two], [], None):
+        with pytest.raises(ValueError, match="expected one optimizer from configure_optimizers, got "):
+            configured_optimizer(SimpleNamespace(configure_optimizers=lambda form=form: form))
 
 
 def test_what_cannot_be_trained_so_is_one_line(file: str) -> None:
