@@ -1,4 +1,4 @@
-"""A characterization worked out of its recorded rows (`look`); as data, the JSON document of
+"""A characterization worked out of its recorded rows (`analyse`); as data, the JSON document of
 `python -m runners.characterize` and derived tables as CSV; and drawn. `characterize_text.py` says it in text.
 
 Ratios run from 0 to 1; unknown is null, or an empty field. Every table's columns are the keys of its rows. The likeness
@@ -29,7 +29,7 @@ from analysis.characterize.summary import (
 )
 from reports.shared import figure_panels, figure_style
 from reports.shared.layout import csv_of
-from reports.shared.numbers import fitting
+from reports.shared.numbers import shortened_name
 from results.records.characterization import Characterization, WorkloadRecording
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class CharacterizeAnswer:
     reproduce: str = ""
 
 
-def look(
+def analyse(
     data: Characterization,
     notes: Sequence[str] = (),
     *,
@@ -254,8 +254,8 @@ def _types(mixes: Sequence[Mix], columns: Sequence[tuple[str, str]]) -> Figure:
     sns.heatmap(
         values, mask=values < LEAST_RATIO, norm=LogNorm(LEAST_RATIO, 0.90), cmap="YlGnBu", cbar=False, ax=axes,
         annot=100 * values, fmt=".0f", annot_kws={"fontsize": 6}, linewidths=1.2,
-        xticklabels=[fitting(name, _LETTERS) for _, name in columns],
-        yticklabels=[fitting(mix.label, _LETTERS) for mix in mixes],
+        xticklabels=[shortened_name(name, _LETTERS) for _, name in columns],
+        yticklabels=[shortened_name(mix.label, _LETTERS) for mix in mixes],
     )  # fmt: skip
     axes.tick_params(length=0, labelsize=6)
     axes.tick_params(axis="x", rotation=90)
@@ -291,7 +291,7 @@ def _dendrograms(trees: Mapping[str, Sequence[Merge]]) -> Figure:
     figure, drawn, _ = figure_panels.grid(len(trees), len(trees), height_in, share_y=False, width_in=width_in)
     furthest = max(merge.height for merges in trees.values() for merge in merges)
     for axes, (name, merges) in zip(drawn, trees.items(), strict=True):
-        names = [fitting(leaf, _LETTERS) for leaf in leaves[name]]
+        names = [shortened_name(leaf, _LETTERS) for leaf in leaves[name]]
         dendrogram(
             matrix(leaves[name], merges), labels=names, ax=axes, orientation="left", leaf_font_size=6.5,
             link_color_func=lambda _: "0.25",

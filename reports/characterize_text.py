@@ -35,7 +35,7 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
     return page([part for section in sections for part in ("", *section)], width, colour)
 
 
-def whole(ratio: float) -> str:
+def percent_text(ratio: float) -> str:
     """Write per cent as the paper has them, without a sign: "<1" for 0.4."""
     return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
 
@@ -73,8 +73,8 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
         [
             mix.label,
             DASH if mix.step_s is None else si_time(mix.step_s),
-            *(whole(mix.groups[group].ratio) for group in GROUPS),
-            whole(mix.unclassified_ratio) or "0",
+            *(percent_text(mix.groups[group].ratio) for group in GROUPS),
+            percent_text(mix.unclassified_ratio) or "0",
             DASH if (types := types_for(share.share_ratio for share in mix.operations)) is None else str(types),
             str(len(mix.operations)),
         ]
@@ -84,7 +84,7 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     yield from _table(title, ["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"], rows)
     yield "; ".join(f"{letter}: {kinds}" for letter, kinds in GROUPS.items())
     largest = [(mix.label, max(GROUPS, key=lambda group: mix.groups[group].ratio), mix) for mix in seen.mixes]
-    shares = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
+    shares = (f"{label} in {group} ({percent_text(mix.groups[group].ratio)} %)" for label, group, mix in largest)
     yield f"Most of a step is spent: {', '.join(shares)}."
     for mix in seen.mixes:
         if mix.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
@@ -118,8 +118,8 @@ def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
         printed = {group: cell / 100 for group, cell in paper[paper_name(mix)].items()}
         largest = max(printed, key=lambda group: printed[group])
         verdict = f"{mix.dominant}, {'same' if largest == mix.dominant else 'another'}"
-        rows.append([paper_label(mix), "ours", *(whole(mix.groups[group].ratio) for group in GROUPS), verdict])
-        rows.append(["", "paper", *(whole(printed[group]) for group in OPERATIONS), "", largest])
+        rows.append([paper_label(mix), "ours", *(percent_text(mix.groups[group].ratio) for group in GROUPS), verdict])
+        rows.append(["", "paper", *(percent_text(printed[group]) for group in OPERATIONS), "", largest])
     yield table_of(rows, text_columns=(0, 1, 10), wraps=(0, 1, 10))
     if missing := [name for name in paper if name not in map(paper_name, shown)]:
         yield f"note: not recorded here: {', '.join(missing)}"
@@ -218,7 +218,7 @@ def batches(seen: CharacterizeAnswer) -> Iterator[Part]:
             str(recording.batch_size),
             si_time(shares.profiled_s),
             si_time(shares.profiled_s / recording.batch_size),
-            *(whole(shares.groups[group].ratio) for group in GROUPS),
+            *(percent_text(shares.groups[group].ratio) for group in GROUPS),
         ]
         for recording, shares in seen.over_batch
     ]

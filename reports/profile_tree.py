@@ -21,7 +21,7 @@ from reports.profile import conservation, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import Branch, PageTable, PageVerdict, Section, TableCell, document, page_table
 from reports.shared.layout import Cell, Hanging, Part, Prose, Styled, TableColumn, TextTable, page, strong
-from reports.shared.numbers import DASH, digits, fitting, percent, si
+from reports.shared.numbers import DASH, digits, percent, shortened_name, si
 from results.records.answers import Machine, StepOperation, StepProfile
 
 FILE_WIDTH = 10_000
@@ -66,9 +66,9 @@ def _operation_row(alike: Sequence[tuple[StepOperation, RoofPlace]], step_s: flo
     least_s, taken_s = sum(least for least, _ in attained), sum(taken for _, taken in attained)
     bound = main_bound(time_by_bound(operations, roof_points))
     return [
-        fitting(first.name.removeprefix("aten."), 30),
+        shortened_name(first.name.removeprefix("aten."), 30),
         first.phase,
-        fitting(sizes(first.input_shapes), 36),
+        shortened_name(sizes(first.input_shapes), 36),
         str(len(alike)),
         si(sum(flop), "") if len(flop) == len(alike) else DASH,
         si(sum(map(moved_bytes, operations)), "B"),
@@ -151,7 +151,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
     """Return the tree, a line a module."""
     root, rows, styles = nodes[""], list[list[Cell]](), []
     letters, of_settings = max(LEAST_NAME, width // 4), max(LEAST_SETTINGS, width // 6)
-    for guide, node in guided(nodes, depth):
+    for guide, node in with_guides(nodes, depth):
         name = f"{node.name}: {node.type}" if node.module else node.type
         flop = f"{node.at_least()}{si(node.model_flop, '')}"
         amounts = [
@@ -163,7 +163,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
         used = node.utilization_ratio
         rows.append(
             [
-                guide + fitting(name, max(2, letters - len(guide))),
+                guide + shortened_name(name, max(2, letters - len(guide))),
                 *amounts,
                 DASH if node.flop_per_s is None else si(node.flop_per_s, ""),
                 DASH if used is None else "<0.001" if 0 < used < 0.001 else digits(used),
@@ -216,7 +216,7 @@ def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> lis
     return [strong(title), TextTable(columns, rows, rule=False)]
 
 
-def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
+def with_guides(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
     """Yield modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
     waiting = [("", "", "")]
     while waiting:
@@ -263,7 +263,7 @@ def profile_page(profile: StepProfile) -> str:
     nodes = tree(profile)
     machine = profile.machine or Machine()
     modules = _page_table(module_table(nodes, -1, FILE_WIDTH), EXPLAINED, "tree")
-    listed = [node for _, node in guided(nodes)]
+    listed = [node for _, node in with_guides(nodes)]
     branches = tuple(Branch(node.module, node.depth, "") for node in listed)
     names = (TableCell(f"{node.name}: {node.type}" if node.module else node.type, tip=node.module) for node in listed)
     rows = tuple((name, *row[1:]) for name, row in zip(names, modules.rows, strict=True))

@@ -107,7 +107,7 @@ class ProjectionAnswer:
         return self.draws.reached if self.draws else None
 
 
-def sides(answer: ProjectionAnswer) -> dict[str, str]:
+def bound_sides(answer: ProjectionAnswer) -> dict[str, str]:
     """Return field of the projection → "at least" or "at most", of those that hang on bytes of which a part is not
     known."""
     if not answer.partial_bytes:
@@ -215,7 +215,7 @@ def _numbers(answer: ProjectionAnswer) -> Iterator[tuple[str, str, str, str, Seq
     for name, (label, unit) in quantities(answer).items():
         estimate = answer.estimates.get(name)
         values = (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3
-        yield name, label, unit, sides(answer).get(name, ""), values
+        yield name, label, unit, bound_sides(answer).get(name, ""), values
 
 
 def _rows(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:

@@ -144,7 +144,7 @@ def growth(subjects: Subjects, target: Accelerator) -> Figure:
     )
     shown = [panels[3].plot([], [], color=GREY, label=label, **look)[0] for label, look in kinds]
     panels[3].legend(handles=shown, loc="upper left", fontsize=6.5)
-    figure_panels.plain(panels)
+    figure_panels.hide_spines(panels)
     return figure
 
 
@@ -191,7 +191,7 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     _marked(above, below, domain.sub_batch, frontier.batches(domain, formulas, target, grown), sizes[-1])
     above.set(xscale="log", yscale="log", ylabel="FLOP a byte", title=f"{domain.name}, {domain.grows} {grown:,}")
     below.set(xscale="log", yscale="log", ylabel="seconds a sample", xlabel="sub-batch")
-    figure_panels.plain([above, below])
+    figure_panels.hide_spines([above, below])
     return figure
 
 
@@ -238,7 +238,7 @@ def data_parallel(target: Accelerator) -> Figure:
     above.set(xscale="log", yscale="log", ylabel="days of an epoch", title="word model with projection, sub-batch 128")
     below.set(xscale="log", ylabel="utilization, %", xlabel="workers", ylim=(0, None))
     below.annotate("512 and 1,024", (1024, 0.06), (4, 0), xycoords=("data", "axes fraction"), **_small_text("left"))
-    figure_panels.plain([above, below])
+    figure_panels.hide_spines([above, below])
     return figure
 
 

@@ -32,7 +32,7 @@ from runners.cli import output
 from runners.cli.arguments import number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import passing, put, say, show_answer
+from runners.cli.output import say, show_answer, show_transient, write_file
 from runners.report import show_rows
 from runners.workers import devices
 from runners.workers.devices import ProbeResult, rank_process
@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.device.startswith("cuda") and options.threads:
         raise Mistake(NO_CPU.format(device=options.device))
     if options.out is not None:
-        output.make(options.out)
+        output.make_directory(options.out)
     prepare()
     worker = Worker("ceiling")
     try:
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
         worker.stop()
     show(answer, options.format)
     if options.out is not None:
-        put(options.out / CEILINGS, to_csv(answer.rows, Ceiling))
+        write_file(options.out / CEILINGS, to_csv(answer.rows, Ceiling))
         say(f"written to {options.out}")
     return INTERRUPTED if interrupted else failed(answer)
 
@@ -136,7 +136,7 @@ def _search(worker: Any, options: argparse.Namespace) -> tuple[CeilingAnswer, bo
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        passing("")
+        show_transient("")
     if interrupted and not rows:
         raise KeyboardInterrupt
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
@@ -183,7 +183,7 @@ def search(
         base = replace(blank, threads=count)
         for name in precisions:
             row, policy = replace(base, precision=name), PRECISIONS[name]
-            passing(f"planning {name}")
+            show_transient(f"planning {name}")
             plan = worker.call("measure.ceiling.machine:plan", row, timeout_s=PLAN_TIMEOUT_S)
             if isinstance(plan, WorkerFault):
                 kinds = (titled(row, Trial(kind, (0, 0, 0)), policy) for kind in ("matmul", "convolution"))
@@ -203,7 +203,7 @@ def search(
         share_s = (budget_s - watch.elapsed_s) / (len(jobs) - i)
         of_threads = f", {row.threads} threads" if row.threads else ""
         title = " ".join(f"{row.precision} {row.operation} {row.shape}".split())
-        passing(f"{i + 1} of {len(jobs)}: {title}{of_threads}")
+        show_transient(f"{i + 1} of {len(jobs)}: {title}{of_threads}")
         answer: Any = WorkerFault("unavailable", SPENT)
         if share_s > 0:
             limit_s = 10 * share_s + PLAN_TIMEOUT_S
@@ -234,7 +234,7 @@ def run_collectives(options: argparse.Namespace) -> int:
     if options.precisions or options.threads:
         raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
     if options.out is not None and not process.rank:
-        output.make(options.out)  # before the minutes of timing
+        output.make_directory(options.out)  # before the minutes of timing
     from measure.parallel.real_group import GroupMember  # which imports torch
     from reports.ceiling import collectives_text
 
@@ -251,13 +251,13 @@ def run_collectives(options: argparse.Namespace) -> int:
             COLLECTIVE_S,
             process.is_single_host,
         )
-        passing(f"timing collectives between {process.world} ranks")
+        show_transient(f"timing collectives between {process.world} ranks")
         rows: list[CollectiveRate] | WorkerFault = worker.call(
             "measure.parallel.real_group:collective_rates", member, SIZES, timeout_s=COLLECTIVES_S
         )
     finally:
         worker.stop()
-        passing("")
+        show_transient("")
     if isinstance(rows, WorkerFault):
         if not process.rank:
             say(f"error: {rows.status}: {rows.reason}")
@@ -266,7 +266,7 @@ def run_collectives(options: argparse.Namespace) -> int:
         return 0
     show_rows(options.format, lambda width, colour: collectives_text(rows, width, colour), rows, CollectiveRate)
     if options.out is not None:
-        put(options.out / FILE, to_csv(rows, CollectiveRate))
+        write_file(options.out / FILE, to_csv(rows, CollectiveRate))
         say(f"written: {options.out / FILE}")
     return FAILED if any(row.status != "ok" for row in rows) else 0
 

@@ -31,7 +31,7 @@ from results.text_files import csv_table, read_text
 from runners.cli.arguments import names, number
 from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import json_text, passing, put, reserve, say, show_answer
+from runners.cli.output import json_text, reserve, say, show_answer, show_transient, write_file
 from runners.workers import devices
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES, entry, reason_not_trainable
 from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL
@@ -134,7 +134,7 @@ def write_rows(data: Characterization, out: Path) -> None:
 
     for name, rows in reversed(data.rows().items()):
         text = to_csv(rows, FILES[name]).encode()
-        put(out / name, gzip.compress(text, mtime=0) if name.endswith(".gz") else text)
+        write_file(out / name, gzip.compress(text, mtime=0) if name.endswith(".gz") else text)
 
 
 def read_rows(directory: Path) -> Characterization:
@@ -246,9 +246,9 @@ def _run(options: Namespace) -> int:
         if options.out is not None:
             reserve_new(options.out)
         data, notes, interrupted = _record_all(options)
-    from reports.characterize import look
+    from reports.characterize import analyse
 
-    seen = look(data, notes, reproduce=options.reproduce or "", peaks=peaks)
+    seen = analyse(data, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
     return INTERRUPTED if interrupted else _code(data)
 
@@ -317,7 +317,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
         only = len({recording.workload for recording in wanted}) == 1
         for index, recording in enumerate(wanted):
             what = f"{recording.workload}, {recording.mode}, {recording.device}, {recording.why}"
-            passing(f"[{index + 1}/{len(wanted)}] {what}")
+            show_transient(f"[{index + 1}/{len(wanted)}] {what}")
             probe = by_device[recording.device]
             version = probe.environment.get("torch") or ""
             request = replace(recording, device_name=probe.name, torch_version=version)
@@ -330,7 +330,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
             raise
         interrupted, notes = True, (*notes, "interrupted: what was not recorded is missing")
     finally:
-        passing("")
+        show_transient("")
         worker.stop()
     return data, notes, interrupted
 
@@ -351,7 +351,7 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
     if not isinstance(answer, WorkerFault):
         (recording,) = answer.recordings
         return replace(answer, recordings=(replace(recording, took_s=time.monotonic() - start_s),))
-    passing("")
+    show_transient("")
     if only and answer.status in CALLER_MISTAKES:
         raise Mistake(answer.reason)
     say(f"warning: {request.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
@@ -374,9 +374,9 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     if (out := options.out) is not None:
         files = {**answer.tables(seen), "characterize.json": json_text(answer.document(seen))}
         for name, text in {**files, "characterize.txt": to_text(seen)}.items():
-            put(out / name, text)
+            write_file(out / name, text)
         for name, content in figure_style.render_all(lambda: answer.figures(seen)).items():
-            put(out / "figures" / name, content)
+            write_file(out / "figures" / name, content)
         say(f"written to {out}")
 
 

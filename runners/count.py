@@ -20,7 +20,7 @@ from results.errors import Unavailable
 from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
-from runners.cli.output import instructed, make, passing, put, say, show_answer
+from runners.cli.output import make_directory, say, show_answer, show_transient, with_install_hint, write_file
 from runners.workers.any_model import EXACT, FACTORY, FAST, OWN, TRAINER
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _run(options: Namespace) -> int:
         return count_ranks.run(options)
     counters = _checked(options)
     if options.out is not None:
-        make(options.out)
+        make_directory(options.out)
     prepare()
     answers: list[ModelCounts] = []
     code = 0
@@ -124,9 +124,9 @@ def _run(options: Namespace) -> int:
         try:
             answers += count(model, options, counters)
         except (Mistake, Unavailable) as fault:
-            say(f"error: {instructed(str(fault))}")
+            say(f"error: {with_install_hint(str(fault))}")
             code = max(code, MISTAKE if isinstance(fault, Mistake) else FAILED)
-    passing("")
+    show_transient("")
     if answers:
         show(answers, options)
     return code
@@ -178,12 +178,12 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     sizes, hyper = sizes or (options.batch_size,), hyper_of(options)
     needs_operations = options.detail or options.out or options.explain or options.device
     if tuple(counters) == (OWN,) and not needs_operations:
-        passing(f"{model}: counting")
+        show_transient(f"{model}: counting")
         exact = {EXACT: CounterEntry(FAST)}
         rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=exact)
         if all(row.status == "ok" and not row.not_understood for row in rows):  # else the model has to be recorded
             return [exactly(model, size, [row for row in rows if row.batch_size == size]) for size in sizes]
-    passing(f"{model}: recording what it calls")
+    show_transient(f"{model}: recording what it calls")
     recordings, failure = record_isolated(
         model,
         hyper,
@@ -199,7 +199,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
         raise (Mistake if failure.status in ("invalid", "unavailable") else Unavailable)(message)
     every: list[FlopCount] = []
     for counter in counters:
-        passing(f"{model}: {counter}")
+        show_transient(f"{model}: {counter}")
         every += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
     return [counted(model, size, recordings[size], every, options.device) for size in sizes]
 
@@ -236,8 +236,8 @@ def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
             lambda: to_csv(causes, AttributionCause) if options.detail else to_csv(attributions, Attribution),
         )
     if options.out is not None:
-        put(options.out / "accounts.csv", to_csv(attributions, Attribution))
-        put(options.out / "causes.csv", to_csv(causes, AttributionCause))
+        write_file(options.out / "accounts.csv", to_csv(attributions, Attribution))
+        write_file(options.out / "causes.csv", to_csv(causes, AttributionCause))
 
 
 if __name__ == "__main__":

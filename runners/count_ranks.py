@@ -20,7 +20,7 @@ from results.errors import Unavailable
 from results.text_files import json_value, read_text, toml_tables
 from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake
 from runners.cli.model_options import hyper_of
-from runners.cli.output import instructed, passing, say, show_answer
+from runners.cli.output import say, show_answer, show_transient, with_install_hint
 
 if TYPE_CHECKING:
     from measure.parallel.rank_trace import RankStep
@@ -43,9 +43,9 @@ def run(options: Namespace) -> int:
         try:
             answers.append((model, options.batch_size, ledger_of_model(model, options, grid, styles)))
         except (ValueError, Unavailable) as fault:
-            say(f"error: {instructed(f'{model}: {fault}')}")
+            say(f"error: {with_install_hint(f'{model}: {fault}')}")
             code = max(code, FAILED if isinstance(fault, Unavailable) else MISTAKE)
-    passing("")
+    show_transient("")
     if answers:
         documents = [document(*answer) for answer in answers]
         show_answer(
@@ -82,12 +82,12 @@ def ledger_of_model(model: str, options: Namespace, grid: RankGrid, styles: dict
     def step_of(size: int) -> RankStep:
         return RankStep(build, tuple(workload.batch(workload.hyper, size, torch.device("meta"), None).inputs))
 
-    passing(f"{model}: a single device")
+    show_transient(f"{model}: a single device")
     whole, micro = step_of(options.batch_size), step_of(options.batch_size // grid.dp // grid.microbatches)
     single_flop = _single_flop(whole)
     step = replace(_planned(micro, grid, styles), sharded=grid.replicas == "fsdp" and not grid.shares_stages)
     undivided = trace_single(micro)
-    passing(f"{model}: ranks")
+    show_transient(f"{model}: ranks")
     recording = RankRecording(_ranks(step, grid), undivided, trace_single(whole), single_flop)
     return ledger_of(recording, grid, gradient_buckets)
 

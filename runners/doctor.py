@@ -22,7 +22,7 @@ from results.errors import StoreFault
 from runners.cli.arguments import names
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import json_text, put, reserve, say, show_answer
+from runners.cli.output import json_text, reserve, say, show_answer, write_file
 
 if TYPE_CHECKING:
     from runners.machine_checks import Check
@@ -177,7 +177,7 @@ def _put(paths: list[Path], document: Any) -> StoreFault | None:
     faults = []
     for path in paths:
         try:
-            put(path, json_text(document))
+            write_file(path, json_text(document))
         except StoreFault as fault:
             faults.append(fault)
     return faults[0] if faults else None

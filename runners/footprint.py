@@ -21,7 +21,7 @@ from results.text_files import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
 from runners.cli.exits import FAILED, Mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
-from runners.cli.output import instructed, json_text, passing, put, reserve, say, show_answer
+from runners.cli.output import json_text, reserve, say, show_answer, show_transient, with_install_hint, write_file
 from runners.workers.traced_step import StepOptions, capability, fit, trace_batch
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ def _run(options: Namespace) -> int:
             fitted = MemoryFit(memory, MARGIN_RATIO, fits)
         answer = _answer(steps, options, fitted)
     except Unavailable as fault:
-        passing("")
-        say(f"error: {instructed(str(fault))}")
+        show_transient("")
+        say(f"error: {with_install_hint(str(fault))}")
         return FAILED
-    passing("")
+    show_transient("")
     _show(answer, options)
     if fitted is not None and not fitted.fit.largest_batch:
         say(f"error: {too_large(options.model, fitted)}")
@@ -139,7 +139,7 @@ class Steps:
 
     def _trace(self, trace: Callable[[StepOptions, int], Trace], batch_size: int) -> Trace:
         model = self.options.model
-        passing(f"{model}: batch {batch_size}")
+        show_transient(f"{model}: batch {batch_size}")
         try:
             return trace(self.options, batch_size)
         except Unavailable as fault:
@@ -223,8 +223,8 @@ def _show(answer: FootprintAnswer, options: Namespace) -> None:
     from reports.shared.layout import page
 
     if options.out is not None:
-        put(options.out / "footprint.json", json_text(document(answer, options.top)))
-        put(options.out / TABLE, timeline_csv(answer))
+        write_file(options.out / "footprint.json", json_text(document(answer, options.top)))
+        write_file(options.out / TABLE, timeline_csv(answer))
         say(f"written to {options.out}")
     show_answer(
         options.format,

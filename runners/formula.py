@@ -20,7 +20,7 @@ from results.text_files import stated
 from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, RULES, Options, check_models, parser_of
-from runners.cli.output import instructed, passing, reserve, say, show_answer
+from runners.cli.output import reserve, say, show_answer, show_transient, with_install_hint
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ def _run(options: Namespace) -> int:
     try:
         result = answer(options)
     except Unavailable as fault:
-        passing("")
-        say(f"error: {instructed(str(fault))}")
+        show_transient("")
+        say(f"error: {with_install_hint(str(fault))}")
         return FAILED
-    passing("")
+    show_transient("")
     from reports.formula import document, parts, to_csv
     from reports.shared.layout import page
 

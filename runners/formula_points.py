@@ -120,13 +120,13 @@ def why(fault: Exception) -> str:
 def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:
     """Return the operations, storages and parameters of a step at a point, on fake tensors. Raises what the model
     does."""
-    from measure.operations.fake_mode import fake_mode, quiet
+    from measure.operations.fake_mode import fake_mode, quiet_logs
     from runners.workers.traced_step import StepOptions, traced
 
     sizes = {**subject.sizes, **{subject.symbols[symbol]: value for symbol, value in point.items()}}
     batch_size = sizes.pop(BATCH, subject.batch_size)
     hyper = {**subject.fixed, **sizes}
-    with quiet():
+    with quiet_logs():
         options = StepOptions(subject.model, subject.precision, subject.optimizer, "cpu", hyper=hyper)
         built, step = traced(options, batch_size, fake_mode())
     parameters = tuple((name, tuple(parameter.shape)) for name, parameter in built.model.named_parameters())

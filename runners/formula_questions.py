@@ -37,7 +37,7 @@ from results.errors import Unavailable
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import TEXT_OPTIONS, hyper_of
-from runners.cli.output import passing
+from runners.cli.output import show_transient
 from runners.formula_points import BATCH, FixedSymbol, NotBuilt, SizedModel, fixed_symbol, sampler
 from runners.formula_points import axes as sampled_axes
 from runners.workers.any_model import get
@@ -84,7 +84,7 @@ def answer(options: Namespace) -> FormulaAnswer:
     placeholder = sympy.Add(*map(symbol, symbols))
     _requests(options.solve, dict.fromkeys(QUANTITIES, placeholder), symbols, device, {})  # mistakes come early
     convention = Convention(RULES, footprint, VARIABLE_ROLES) if is_catamount else OWN
-    looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
+    looked_at = sampler(subject, lambda count: show_transient(f"{options.model}: {count} points"))
     try:
         derived, left_out = _derived(options, subject, symbols, looked_at, convention)
         symbols = [name for name in symbols if name not in left_out]

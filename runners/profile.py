@@ -26,7 +26,7 @@ from results.text_files import json_value, read_text
 from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, parser_of
-from runners.cli.output import instructed, json_text, passing, put, reserve, say, show_page
+from runners.cli.output import json_text, reserve, say, show_page, show_transient, with_install_hint, write_file
 from runners.workers import devices
 
 if TYPE_CHECKING:
@@ -266,12 +266,12 @@ def _run(options: Namespace) -> int:
         machine = _machine(worker, options, probed, rows)
         profile = _profile(worker, options, probed, machine)
     except Unprofiled as fault:
-        passing("")
-        say(f"error: {instructed(str(fault))}")
+        show_transient("")
+        say(f"error: {with_install_hint(str(fault))}")
         return FAILED
     finally:
         worker.stop()
-    passing("")
+    show_transient("")
     show(profile, options)
     return _conserved(profile)
 
@@ -284,14 +284,14 @@ def show(profile: StepProfile, options: Namespace) -> None:
     if options.output_file is None:
         show_page(lambda width, colour: report(profile, options, width if sys.stdout.isatty() else None, colour))
     else:
-        put(options.output_file, report(profile, options))
+        write_file(options.output_file, report(profile, options))
         say(f"written to {options.output_file}")
     if options.out is not None:
-        put(options.out / "profile.json", json_text(data.document(profile)))
-        put(options.out / "modules.csv", csv_of(data.module_rows(profile)))
-        put(options.out / "operations.csv", csv_of(data.operation_rows(profile)))
-        put(options.out / "profile.txt", _text(profile, options))
-        put(options.out / "profile.html", profile_page(profile))
+        write_file(options.out / "profile.json", json_text(data.document(profile)))
+        write_file(options.out / "modules.csv", csv_of(data.module_rows(profile)))
+        write_file(options.out / "operations.csv", csv_of(data.operation_rows(profile)))
+        write_file(options.out / "profile.txt", _text(profile, options))
+        write_file(options.out / "profile.html", profile_page(profile))
         say(f"written to {options.out}")
 
 
@@ -336,14 +336,14 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:
-        passing("looking for the machine's ceilings")
+        show_transient("looking for the machine's ceilings")
         budget_s = options.ceiling_budget
         answer = worker.call(
             "measure.ceiling.machine:measure_machine", probed.device, (options.precision,), budget_s,
             timeout_s=10 * budget_s + devices.PROBE_TIMEOUT_S,
         )  # fmt: skip
         if isinstance(answer, WorkerFault):
-            passing("")
+            show_transient("")
             say(f"warning: no ceilings: {answer.reason}")
         rows = [] if isinstance(answer, WorkerFault) else answer
     threads = facts.get("threads") if probed.device.startswith("cpu") else None
@@ -356,7 +356,7 @@ def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Mach
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
     from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
-    passing(f"{options.model}: profiling")
+    show_transient(f"{options.model}: profiling")
     answer: StepProfile | WorkerFault = worker.call(
         "runners.workers.step_tasks:profile", options, probed.device, timeout_s=options.timeout
     )

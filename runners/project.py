@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.precisions import PRECISIONS
 from runners.cli.exits import MISTAKE, Mistake, exit_code, guarded
 from runners.cli.model_options import Options, add_options, parser_of
-from runners.cli.output import put, reserve, say, show_answer
+from runners.cli.output import reserve, say, show_answer, write_file
 from runners.projection import MODES, UTILIZATION, positive, project, utilization_of
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _reproduced(options: Namespace) -> int:
     cells = reproduced()
     if options.figures:
         for name, content in paper.paper_pictures().items():
-            put(options.figures / name, content)
+            write_file(options.figures / name, content)
     show_answer(
         options.format,
         lambda width, colour: paper.paper_text(options.reproduce, cells, width, colour),

@@ -20,7 +20,7 @@ from results.text_files import read_text, toml_tables
 from runners.cli.arguments import choice_error, number
 from runners.cli.exits import FAILED, Mistake, as_mistake, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import passing, put, reserve, say, show_answer
+from runners.cli.output import reserve, say, show_answer, show_transient, write_file
 
 if TYPE_CHECKING:
     from analysis.project.accelerator import Accelerator, DeviceGroup
@@ -227,17 +227,17 @@ def _run(options: Namespace) -> int:
     try:
         formulas = _formulas(domain, options.rules)
     except Unavailable as fault:
-        passing("")
+        show_transient("")
         say(f"error: {fault}")
         return FAILED
-    passing("")
+    show_transient("")
     with as_mistake(ValueError):
         projection = _answer(options, domain, target, formulas)
     if options.figures:
         from reports.project_paper import of_domain
 
         for name, content in of_domain(domain, formulas, target).items():
-            put(options.figures / name, content)
+            write_file(options.figures / name, content)
     show_answer(
         options.format,
         lambda width, colour: project_text.to_text(projection, width, colour),

@@ -24,7 +24,7 @@ from results.errors import Inconsistent, Unavailable
 from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
-from runners.cli.output import instructed, passing, reserve, say, show_answer
+from runners.cli.output import reserve, say, show_answer, show_transient, with_install_hint
 from runners.footprint import Steps
 from runners.workers.traced_step import StepOptions, fit, moments, parts, rules, trace_batch
 
@@ -95,10 +95,10 @@ def _run(options: Namespace) -> int:
         with collector_off():  # a third of the time of a large model's trace is the collector's
             answer = _answer(options, device)
     except (Unavailable, Inconsistent) as fault:
-        passing("")
-        say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
+        show_transient("")
+        say(f"error: {options.model} on {device.name}: {with_install_hint(str(fault))}")
         return FAILED
-    passing("")
+    show_transient("")
     _show(answer, options)
     return 0
 
@@ -157,11 +157,11 @@ def operations_of(step_options: StepOptions, step: Trace) -> Operations:
 def trace_forward(step_options: StepOptions, batch_size: int) -> Trace:
     """Return the forward pass of a model in evaluation mode, without gradients, on fake tensors."""
     from analysis.devices.precisions import PRECISIONS
-    from measure.operations.fake_mode import fake_mode, quiet
+    from measure.operations.fake_mode import fake_mode, quiet_logs
     from measure.operations.tracer import trace_step
     from measure.profile.model_step import ModelStep
 
-    with quiet():
+    with quiet_logs():
         mode = fake_mode()
         built = parts(replace(step_options, optimizer="none"), batch_size, mode)
         model, (inputs, _target) = built.model.eval(), built.inputs

@@ -40,7 +40,7 @@ from results.text_files import json_value, read_text
 from runners.cli.arguments import choice_error, names, number, share
 from runners.cli.exits import FAILED, GATE, UNWRITABLE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
-from runners.cli.output import Page, attempt, put, put_figures, say, show_answer
+from runners.cli.output import Page, attempt, put_figures, say, show_answer, write_file
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -206,7 +206,7 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")
     built = _built(data)
     for file, content in derived_tables(built):
-        put((out or path) / file, content, RAW_UNTOUCHED)
+        write_file((out or path) / file, content, RAW_UNTOUCHED)
     faults = _put_page(
         out or path, lambda: _pictures(built), lambda pictures: _page(built, pictures, data.manifest), RAW_UNTOUCHED
     )
@@ -251,7 +251,7 @@ def _put_page(
     pictures = put_figures(out / FIGURES, draw, faults, other_files)
     text = attempt(PAGE, lambda: page(pictures), faults)
     if text is not None:
-        put(out / PAGE, text, other_files)
+        write_file(out / PAGE, text, other_files)
     return faults
 
 
@@ -414,7 +414,7 @@ def _write_comparison(
     from reports.compare import page
     from reports.shared import figure_style
 
-    put(out / COMPARISON, to_csv(rows, Comparison))
+    write_file(out / COMPARISON, to_csv(rows, Comparison))
     return _put_page(
         out,
         lambda: figure_style.render_all(lambda: page.ratios(rows)),

@@ -20,7 +20,7 @@ from results.records.counts import OperationInstance
 from results.text_files import nearest
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of, read_recording
-from runners.cli.output import json_text, put, reserve, say, show_answer, show_page
+from runners.cli.output import json_text, reserve, say, show_answer, show_page, write_file
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -120,7 +120,7 @@ def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | No
     if out is not None:
         files |= {out / DOCUMENT: document, out / RANKS_PAGE: ranks_html(report)}
     for path, content in files.items():
-        put(path, content)
+        write_file(path, content)
     if files:
         say(f"written: {', '.join(map(str, files))}")
 
@@ -199,7 +199,7 @@ def _run(options: Namespace) -> int:
     if options.html is not None:
         from reports.trace.page import to_html
 
-        put(options.html, to_html(trace, device))
+        write_file(options.html, to_html(trace, device))
         say(f"written: {options.html}")
     if options.out is not None:
         write(trace, options.out, device)
@@ -239,7 +239,7 @@ def write(trace: TraceView, out: Path, device: Device | None = None) -> None:
         LOG: to_csv(trace.cleaned.log, CleaningLog),
     }
     for name, content in files.items():
-        put(out / name, content)
+        write_file(out / name, content)
     say(f"written: {', '.join(str(out / name) for name in files)}")
 
 

@@ -112,7 +112,7 @@ def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(value), {}
 
 
-def takes(model: torch.nn.Module | type[torch.nn.Module]) -> tuple[inspect.Parameter, ...]:
+def forward_parameters(model: torch.nn.Module | type[torch.nn.Module]) -> tuple[inspect.Parameter, ...]:
     """Return the parameters of a model's `forward`, or of a class's, without the model itself."""
     parameters = tuple(inspect.signature(model.forward).parameters.values())
     return parameters[1:] if isinstance(model, type) else parameters

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from workloads.any_model import building, draw, positional, takes
+from workloads.any_model import building, draw, forward_parameters, positional
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.catalogue import with_sizes
 from workloads.catalogue.model_names import Shape, Spec, nearest, read_config, require
@@ -50,7 +50,7 @@ def transformers_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: 
         task="general",
         hyper=with_sizes(spec.text, sizes, hyper),
         build=partial(_build, spec.text, model_class, config),
-        batch=partial(_batch, takes(model_class), feed),
+        batch=partial(_batch, forward_parameters(model_class), feed),
         loss=mean_loss,
         source=f"transformers; {model_class.__name__}",
     )

@@ -40,7 +40,7 @@ def optimizer_of(name: str, workload: Workload, parameters: Iterable[torch.nn.Pa
     return workload.optimizer(parameters)
 
 
-def have_state(optimizer: torch.optim.Optimizer, trained: Sequence[Any]) -> None:
+def create_state(optimizer: torch.optim.Optimizer, trained: Sequence[Any]) -> None:
     """Give an optimizer of fake tensors the state that it has after its first step."""
     for parameter in trained:
         parameter.grad = torch.empty_like(parameter)

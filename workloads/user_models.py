@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from workloads.any_model import building, draw, positional, resized, split, takes
+from workloads.any_model import building, draw, forward_parameters, positional, resized, split
 from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
 
@@ -122,7 +122,7 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     if not isinstance(model, torch.nn.Module):
         returns = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
         raise ValueError(f"{spec.text}: expected {returns}; got {_type_text(result)}")
-    feed, parameters = _feed(spec, module, inputs, shapes, maker), takes(model)
+    feed, parameters = _feed(spec, module, inputs, shapes, maker), forward_parameters(model)
     own_loss = getattr(module, f"{spec.function}_loss", None)
     steps_itself = own_loss is None and has_training_step(model)
     built, unused = [stepping(model, spec.text) if steps_itself else model], [model]

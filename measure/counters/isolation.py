@@ -33,7 +33,7 @@ from measure.device.processes import (
     accept_interrupts,
     context,
     end_of,
-    end_with,
+    end_with_parent,
     output_tail,
     prepare,
     redirect,
@@ -54,7 +54,7 @@ THREADS = 1
 """torch's threads in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine
 threads that wait for each other cost more than they bring."""
 
-ON_SIZES = ("measure.counters.adapters.dispatched:flopledger", "runners.workers.any_model:exact")
+ON_SIZES = ("measure.counters.adapters.dispatched:flopledger", "runners.workers.any_model:exact_counter")
 """The counts that need no weights: tensors of the model have sizes alone, unless the step cannot be run on those."""
 
 
@@ -188,7 +188,7 @@ def _collect(receiver: Connection, task: Task, process: BaseProcess) -> tuple[li
 def run(connection: Connection, task: Task, lifeline: Connection, noise_path: str) -> None:
     """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
     accept_interrupts()
-    end_with(lifeline)
+    end_with_parent(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
     redirect(noise_path)

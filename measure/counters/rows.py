@@ -34,10 +34,10 @@ def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
     )
     operators = []
     for (name, unit), native in counted.items():
-        value = whole(native)
+        value = as_int(native)
         flop = round(FLOP_PER_NATIVE[unit] * value)
         operators.append(dataclasses.replace(plain, operator=name, native_value=value, native_unit=unit, flop=flop))
-    total, flop = whole(sum(counted.values())), sum(row.flop or 0 for row in operators)
+    total, flop = as_int(sum(counted.values())), sum(row.flop or 0 for row in operators)
     return [dataclasses.replace(blank, native_value=total, flop=flop), *operators]
 
 
@@ -67,7 +67,7 @@ def visited(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[t
             yield from visited(child, closed)
 
 
-def whole(value: float) -> int | float:
+def as_int(value: float) -> int | float:
     """Return NumPy numbers and whole floats as int."""
     return int(value) if float(value).is_integer() else float(value)
 

@@ -66,7 +66,7 @@ def stop_server() -> None:
 
 
 @contextlib.contextmanager
-def starting(environ: Mapping[str, str]) -> Iterator[ForkServerContext | SpawnContext]:
+def start_context(environ: Mapping[str, str]) -> Iterator[ForkServerContext | SpawnContext]:
     """Give the context that starts a process within the block: the server's, or with variables that are not set here
     that of a process which imports torch itself."""
     os.environ.update(environ)
@@ -95,7 +95,7 @@ def accept_interrupts() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def end_with(lifeline: Connection) -> None:
+def end_with_parent(lifeline: Connection) -> None:
     """Have this process, and what it starts, killed when the other end of the lifeline closes, as it does when its
     parent ends in whatever way. The process leads a session of its own afterwards.
 

@@ -73,12 +73,12 @@ def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> 
     baseline = now if baseline is None else baseline
     known = now is not None and baseline is not None
     state["other_processes"] = len(baseline) if baseline is not None else None
-    state["processes_since"] = appeared(baseline or (), now or ()) if known else None
+    state["processes_since"] = new_processes(baseline or (), now or ()) if known else None
     state["event_reasons"] = None if state["event_reasons"] is None else list(state["event_reasons"])
     return state | {"absent": dict(device.reasons)}
 
 
-def appeared(before: Processes, now: Processes) -> int:
+def new_processes(before: Processes, now: Processes) -> int:
     """Return how many are there that were not: by number of processes a pid, since a container may show one pid for
     all."""
     fresh = Counter(pid for pid, _ in now) - Counter(pid for pid, _ in before)

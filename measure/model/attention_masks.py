@@ -118,7 +118,7 @@ class Masks:
         self._more: dict[str, Any] = {MASK_PAIRS: None} if batch else {}
         self._known: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}  # calls of one signature share attributes
 
-    def noted(self, operation: Operation) -> Operation:
+    def with_mask(self, operation: Operation) -> Operation:
         """Return the operation, with what is known of its mask."""
         rule = self._rules.get(operation.module, "")
         if not rule or not may_have_mask(operation):

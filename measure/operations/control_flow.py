@@ -1,9 +1,9 @@
 """What a trace runs in place of operators that take functions, and of those that CUDA runs otherwise than a CPU.
 
-Branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) run as Python's own (`written_out`): each call of a
-body is recorded in both passes, as often as it runs. Where a branch or the end of a loop depends on a value that
-tensors do not have, the operator is refused and named. Compiled code runs as it was written. FlexAttention runs as
-the CPU's fused attention (`stand_in`), counted dense.
+Branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) run as Python's own (`inlined_operators`): each call
+of a body is recorded in both passes, as often as it runs. Where a branch or the end of a loop depends on a value that
+tensors do not have, the operator is refused and named. Compiled code runs as it was written. FlexAttention runs as the
+CPU's fused attention (`stand_in`), counted dense.
 
 `cuda_rules` applies, for the whole process while its context lasts, what CUDA's dispatcher does otherwise: autocast
 runs a list of operators in float32 (torch's ATen/autocast_mode.h, AT_FORALL_FP32), and dropout keeps a mask of one
@@ -25,21 +25,21 @@ from results.errors import Unavailable
 
 
 @contextlib.contextmanager
-def written_out() -> Iterator[None]:
+def inlined_operators() -> Iterator[None]:
     """Run these operators as their bodies inside, and have `torch.compile` leave functions as they are."""
     with contextlib.ExitStack() as undo:
         for name, run in _BODIES.items():
             operator = getattr(torch.ops.higher_order, name, None)
             if operator is not None:
-                undo.enter_context(exchanged(type(operator), "__call__", run))
-        undo.enter_context(exchanged(torch, "compile", _as_it_is))
+                undo.enter_context(replaced_attribute(type(operator), "__call__", run))
+        undo.enter_context(replaced_attribute(torch, "compile", _as_it_is))
         if "torch._dynamo" in sys.modules:  # else nothing was compiled
             undo.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
 @contextlib.contextmanager
-def exchanged(owner: Any, name: str, instead: Any) -> Iterator[None]:
+def replaced_attribute(owner: Any, name: str, instead: Any) -> Iterator[None]:
     """Give this attribute of an object another value inside."""
     before = getattr(owner, name)
     setattr(owner, name, instead)
@@ -136,7 +136,7 @@ def stand_in(masked: Callable[[], contextlib.AbstractContextManager[None]]) -> I
     }
     with contextlib.ExitStack() as undo:
         for name, replacement in instead.items():
-            undo.enter_context(exchanged(flex, name, replacement))
+            undo.enter_context(replaced_attribute(flex, name, replacement))
         yield
 
 

@@ -3,7 +3,7 @@
 A step on them dispatches what the same step on a CPU would, autocast included, and attention stays whole. They cannot
 answer what depends on values: such an operation raises Unavailable, with one exception that every fp16 step needs:
 inside the phase "optimizer" a scalar read is answered with 0 (GradScaler's found_inf: a good step), and noted. Whoever
-knows the number that would be read says it (`scalars_are`).
+knows the number that would be read says it (`reading_scalars_as`).
 
 `SHAPES` has what torch gives no rule for on fake tensors: the CTC loss, whose kernels are the CPU's and cuDNN's alone.
 It is for lengths that are tensors: with lists of lengths torch's own derivative does not run on fake tensors, and such
@@ -33,7 +33,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.operations.control_flow import exchanged
+from measure.operations.control_flow import replaced_attribute
 from measure.operations.fake_results import Memo, Signature
 from measure.operations.schemas import plan_of
 from results.errors import Unavailable
@@ -104,11 +104,11 @@ class FakeMode(FakeTensorMode):
 
     def watched_by(self, watcher: Any) -> contextlib.AbstractContextManager[None]:
         """Show all operations to `watcher`, a `Recorder`; None: to nobody."""
-        return exchanged(self, "_watcher", watcher)
+        return replaced_attribute(self, "_watcher", watcher)
 
-    def scalars_are(self, value: int) -> contextlib.AbstractContextManager[None]:
+    def reading_scalars_as(self, value: int) -> contextlib.AbstractContextManager[None]:
         """Read this number from every tensor inside."""
-        return exchanged(self, "_scalar", value)
+        return replaced_attribute(self, "_scalar", value)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -203,10 +203,10 @@ def fake_mode() -> FakeMode:
     return FakeMode()
 
 
-def quiet() -> contextlib.AbstractContextManager[None]:
+def quiet_logs() -> contextlib.AbstractContextManager[None]:
     """Return a context without what torch logs there: fake tensors tell what they cannot run as an error, with a
     traceback."""
-    return exchanged(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
+    return replaced_attribute(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
 def to_fake(tree: Any, mode: FakeTensorMode) -> Any:

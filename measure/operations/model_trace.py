@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from measure.model.attention_masks import has_masks
 from measure.model.state_snapshot import check_outputs, preserved_random, summed
 from measure.operations.control_flow import MODULE as FLEX
-from measure.operations.fake_mode import fake_copy, fake_mode, quiet, tensors_of
+from measure.operations.fake_mode import fake_copy, fake_mode, quiet_logs, tensors_of
 from measure.operations.tracer import Trace, trace_step
 from results.errors import Unavailable, one_line
 from results.printable import plain_message
@@ -94,7 +94,7 @@ def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[s
 
     Raises Unavailable with the cause where that is not to be had, or cannot run the step either.
     """
-    with quiet():
+    with quiet_logs():
         was_loaded = FLEX in sys.modules
         try:
             return trace_model(model, inputs, kwargs, **options)

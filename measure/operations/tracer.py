@@ -28,8 +28,8 @@ from analysis.operators.attention_conventions import BLOCK_PAIRS
 from analysis.operators.registry import PRODUCTS
 from measure.model.attention_masks import Masks
 from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
-from measure.model.work_outside import noticed
-from measure.operations.control_flow import stand_in, written_out
+from measure.model.work_outside import watch_work_outside
+from measure.operations.control_flow import inlined_operators, stand_in
 from measure.operations.fake_mode import FakeMode, fake_mode, to_fake
 from measure.operations.fake_results import Signature
 from measure.operations.schemas import (
@@ -178,10 +178,10 @@ class Recorder:
             try:
                 flex = contextlib.nullcontext() if mode is None else stand_in(self._under_mask)
                 with (
-                    written_out(),
+                    inlined_operators(),
                     flex,
                     self._paths,
-                    noticed(self._outside),
+                    watch_work_outside(self._outside),
                     _Watch(self) if mode is None else mode.watched_by(self),
                 ):
                     self.active = True
@@ -236,7 +236,7 @@ class Recorder:
             if d.kind == "attention" and (index if forward_index is None else forward_index) in self._masked_rows:
                 operations.append(replace(operation, attributes={**d.attributes, BLOCK_PAIRS: None}))
             else:
-                operations.append(self._masks.noted(operation))
+                operations.append(self._masks.with_mask(operation))
         if self._mode is not None:
             notes = list(self._mode.notes)
         else:

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from analysis.parallel.rank_trace import LocalParameter, RankTrace
 from measure.model.state_snapshot import check_outputs, summed
-from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet, to_fake
+from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet_logs, to_fake
 from measure.operations.tracer import trace_step
 from measure.parallel.real_group import expert_mesh, fake_mesh, group_axes, no_global_shapes
 from measure.parallel.styles import apply_experts, apply_plan, outermost_elements, shard_weights, spread_evenly
@@ -71,7 +71,7 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
     rows: dict[str, int] = {}
     if mesh is not None:
         axes, experts, rows = _split(model, step, mesh, mode)
-    with quiet(), no_global_shapes(mode), warnings.catch_warnings():
+    with quiet_logs(), no_global_shapes(mode), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
         try:
             trace = _record(model, to_fake(step.inputs, mode), mode, rows)

@@ -35,7 +35,7 @@ from torch.distributed import get_backend
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from analysis.devices.ceilings import COLLECTIVES, CollectiveRate, sent_share
-from measure.operations.control_flow import exchanged
+from measure.operations.control_flow import replaced_attribute
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.rank_blocks import END, BlockOrder
 from results.errors import Unavailable, one_line
@@ -95,7 +95,7 @@ def no_global_shapes(mode: FakeMode) -> contextlib.AbstractContextManager[None]:
         with mode.watched_by(None):
             return ask(propagator, schema)
 
-    return exchanged(ShardingPropagator, _PROPAGATION, unwatched)
+    return replaced_attribute(ShardingPropagator, _PROPAGATION, unwatched)
 
 
 def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:

@@ -303,7 +303,7 @@ def _even(forward: Callable[..., Any], mode: FakeMode, ranks: int, tensor_ranks:
             raise ValueError(
                 f"expected tokens × experts of each that are a multiple of {by}, got {sent} in a micro-batch"
             )
-        with mode.scalars_are(sent // (ranks * tensor_ranks)):
+        with mode.reading_scalars_as(sent // (ranks * tensor_ranks)):
             return forward(hidden_states, top_k_index, top_k_weights)
 
     return run

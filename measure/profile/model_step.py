@@ -21,7 +21,7 @@ import torch
 from analysis.devices.precisions import Precision
 from measure.model.attention_masks import has_masks
 from measure.model.state_snapshot import preserved_random, preserved_state, summed, tensors
-from measure.operations.fake_mode import FakeMode, fake_copy, fake_mode, quiet
+from measure.operations.fake_mode import FakeMode, fake_copy, fake_mode, quiet_logs
 from measure.operations.tracer import Trace, trace_step
 from measure.timing.profiler_ranges import Mark
 from results.errors import Inconsistent, Unavailable, one_line
@@ -189,7 +189,7 @@ def traced(step: ModelStep) -> Trace:
     before = int(step.optimizer is not None)
     if step.device_type == "cpu":
         try:
-            with quiet():
+            with quiet_logs():
                 trace = _trace_copy(step, fake_mode(), before)
             return replace(trace, notes=("operations of a step on fake CPU tensors",))
         except Exception as fault:  # noqa: BLE001  a model's own code may raise anything on them; the real step tells

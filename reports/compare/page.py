@@ -26,7 +26,7 @@ from reports.shared.html import (
     picture,
     span,
 )
-from reports.shared.numbers import DASH, STATUS_TEXTS, digits, fitting, parts, percent
+from reports.shared.numbers import DASH, STATUS_TEXTS, digits, parts, percent, shortened_name
 from results.records.answers import FASTER, ONLY_IN_ONE, SAME, SLOWER, UNKNOWN, Comparison
 from results.records.rows import to_text
 from results.store.reading import RunData
@@ -124,7 +124,8 @@ def _furthest(rows: Sequence[Comparison]) -> str:
     if not decided:
         return ""
     name, row = max(decided, key=lambda named: max(named[1].ratio or 1.0, 1 / (named[1].ratio or 1.0)))
-    start = f"The largest difference: {fitting(name, _NAME_LETTERS)}, whose step takes {digits(row.ratio or 0.0)} times"
+    cell = shortened_name(name, _NAME_LETTERS)
+    start = f"The largest difference: {cell}, whose step takes {digits(row.ratio or 0.0)} times"
     known = row.low_ratio is not None and row.high_ratio is not None
     ends = interval_text(row.low_ratio or 0.0, row.high_ratio or 0.0) if known else "unknown"
     interval = f"95 % interval {ends}; same would be within ±{percent(row.margin_ratio or 0.0)}"

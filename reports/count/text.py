@@ -12,7 +12,7 @@ from cleaning.accounts.explain import PHASES
 from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, unexplained
 from reports.shared.layout import WIDTH, Cell, Part, Styled, TableColumn, TextTable, page, strong
-from reports.shared.numbers import STATUS_TEXTS, digits, fitting, si
+from reports.shared.numbers import STATUS_TEXTS, digits, shortened_name, si
 from results.records.answers import Attribution, AttributionCause
 
 SHOWN_CAUSES = 12
@@ -188,7 +188,7 @@ def _detail(answer: ModelCounts, attribution: Attribution) -> list[Part]:
     ordered = sorted(sums, key=lambda key: -abs(sums[key]))
     rows: list[list[Cell]] = []
     for name, kind in ordered[:SHOWN_CAUSES]:
-        most, others = fitting(by_kind[name, kind][0].module, 26), len(by_kind[name, kind]) - 1
+        most, others = shortened_name(by_kind[name, kind][0].module, 26), len(by_kind[name, kind]) - 1
         where = f"{most} and {others} more" if others else most
         rows.append([_signed(sums[name, kind]), CAUSES.get(name, name), kind, where])
     if rest := ordered[SHOWN_CAUSES:]:

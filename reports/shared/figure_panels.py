@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from analysis.devices.precisions import PRECISIONS
 from analysis.utilization.numerators import PROFILER
 from reports.shared import figure_style
-from reports.shared.numbers import STATUS_TEXTS, fitting, variant_lines
+from reports.shared.numbers import STATUS_TEXTS, shortened_name, variant_lines
 from results.records.rows import MEASURED, Record
 from results.store.layout import table
 
@@ -142,7 +142,7 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
     if (left := len(every) - MOST_PAGES) > 0:
         first = figures[base]
         more = f"{left} more page{'s' * (left > 1)} like this are not drawn: the tables hold every cell"
-        say_below(first, *first.get_supxlabel().splitlines(), more)
+        write_below(first, *first.get_supxlabel().splitlines(), more)
     return figures
 
 
@@ -151,7 +151,7 @@ def paged(base: str, things: Sequence[T], most: int, draw: Callable[[list[T]], F
     return named(base, [("", functools.partial(draw, page)) for page in (pages(things, most) if things else [])])
 
 
-def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
+def hide_spines(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
     """Remove the frame above and on the right, no empty panels."""
     for axes in panels:
         for side in ("top", "right"):
@@ -179,12 +179,12 @@ def finish(
     upwards: str = "",
 ) -> Figure:
     """Return what each figure ends with: no frame, a legend above, and what its axes are below it and up its side."""
-    plain(panels, spare)
+    hide_spines(panels, spare)
     legend(figure, marks)
     if upwards:
         figure.supylabel(upwards, fontsize=figure_style.LABEL_PT)
     if below:
-        say_below(figure, *below)
+        write_below(figure, *below)
     return figure
 
 
@@ -281,7 +281,7 @@ def legend(figure: Figure, marks: Sequence[Any]) -> None:
         figure.legend(handles=marks, loc="outside upper center", ncols=math.ceil(len(marks) / lines))
 
 
-def say_below(figure: Figure, *lines: str) -> None:
+def write_below(figure: Figure, *lines: str) -> None:
     """Say what the horizontal axis and the marks are; lines that are too long are broken."""
     letters = int(figure.get_size_inches()[0] * _LETTERS_PER_IN)
     broken = [part for line in lines if line for part in textwrap.wrap(line, letters, break_long_words=False)]
@@ -314,7 +314,7 @@ def title(axes: Axes, label: str, panels: int, less: int = 0) -> None:
     less: letters that numbers on the left of each panel leave no room for.
     """
     letters = _TITLE_LETTERS[min(panels, len(_TITLE_LETTERS)) - 1] - less
-    axes.set_title("\n".join(fitting(line, letters) for line in label.split("\n")))
+    axes.set_title("\n".join(shortened_name(line, letters) for line in label.split("\n")))
 
 
 def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.shared.numbers import fitting
+from reports.shared.numbers import shortened_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +104,7 @@ def label(name: str, letters: int = LABEL_LETTERS) -> str:
     what is shown of a name.
     """
     if len(name) > letters:
-        name = f"{fitting(name, letters - 6)} #{zlib.crc32(name.encode('utf-8', 'replace')) & 0xFFFF:04x}"
+        name = f"{shortened_name(name, letters - 6)} #{zlib.crc32(name.encode('utf-8', 'replace')) & 0xFFFF:04x}"
     return name.replace("$", r"\$")
 
 

@@ -135,7 +135,7 @@ def skeleton(text: str) -> str:
     return _NUMBER.sub("#", text)
 
 
-def fitting(name: str, letters: int) -> str:
+def shortened_name(name: str, letters: int) -> str:
     """Return a name as it is, or its beginning and its end around an ellipsis: names differ in either."""
     if len(name) <= letters:
         return name

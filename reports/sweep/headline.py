@@ -21,11 +21,11 @@ from reports.shared.numbers import (
     ceiling_name,
     cell_name,
     digits,
-    fitting,
     parts,
     percent,
     session_words,
     shared_variant,
+    shortened_name,
     shown_interval,
     si,
     si_time,
@@ -92,7 +92,7 @@ def intervals(conclusion: Closing, views: Sequence[View]) -> str:
     texts = {}
     for view in conclusion.cells:
         repeats = together.get(key_of(view.run))
-        name = fitting(cell_name(view, shared) if repeats is None else name_of(repeats, shared), _NAME_LETTERS)
+        name = shortened_name(cell_name(view, shared) if repeats is None else name_of(repeats, shared), _NAME_LETTERS)
         low, high = shown_interval(_row(view)) if repeats is None else (repeats.low, repeats.high)
         texts[name] = f"{name} {'unknown (a single block)' if low is None else _ends(low, high)}"
     return f"95 % intervals: {', '.join(texts.values())}." if texts else ""
@@ -124,7 +124,7 @@ def _wide(divided: Sequence[View]) -> str:
     """Say, where no cell is narrow enough to be shown first, how wide they are, whether others had the processors, and
     what can be done."""
     shared, widths = shared_variant(divided), [used_half_width(view) for view in divided]
-    names = [fitting(cell_name(view, shared), _NAME_LETTERS) for view in divided[:_SHOWN]]
+    names = [shortened_name(cell_name(view, shared), _NAME_LETTERS) for view in divided[:_SHOWN]]
     ends = ["unknown" if width is None else f"±{percent(width)}" for width in widths]
     rest = f" and {len(divided) - _SHOWN} more" if len(divided) > _SHOWN else ""
     what = f"No interval is as narrow as asked for ({', '.join(map(' '.join, zip(names, ends, strict=False)))}{rest})"
@@ -198,7 +198,7 @@ def _because(best: View, worst: View, views: Sequence[View]) -> str:
 
 
 def _model(view: View) -> str:
-    return fitting(view.run.model, _NAME_LETTERS)
+    return shortened_name(view.run.model, _NAME_LETTERS)
 
 
 def _row(view: View) -> Utilization:

@@ -19,7 +19,7 @@ from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import About
-from reports.shared.numbers import digits, fitting, scaled
+from reports.shared.numbers import digits, scaled, shortened_name
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
     highest = float(bars.loc[names, [*VERDICTS]].sum(axis="columns").max())
     scale, prefix = scaled(10.0 * highest)
     left_out = rest.index.get_level_values("operation").nunique()
-    labels = [fitting(name, 34) for name in (*names, *([f"{left_out} smaller operations"] if left_out else []))]
+    labels = [shortened_name(name, 34) for name in (*names, *([f"{left_out} smaller operations"] if left_out else []))]
     figure, drawn, spare = figure_panels.grid(len(PHASES), len(PHASES), 0.4 + max(0.6, len(labels) * _BAR_IN))
     for axes, phase in zip(drawn, PHASES, strict=True):
         _bars(axes, bars[bars.index.get_level_values("phase") == phase].droplevel("phase").reindex(names), scale)
@@ -251,7 +251,7 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
         if together.sum():
             sums = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[together > 0].items())
             figure_panels.write_word(axes, f"{sums} {prefix}FLOP, not drawn", 0, len(names))
-        axes.set_title(f"{fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
+        axes.set_title(f"{shortened_name(model, 26)}, {phase}" if phase == PHASES[0] else phase)
         figure_panels.label_rows(axes, labels, bars=True, fontsize=6.5)
         axes.set_xlim(0, highest / scale * 1.04 or 1.0)
     pass_name = str(rows["work"].iloc[0])
@@ -333,7 +333,7 @@ def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figu
             axes.plot([exact, exact], [y - 0.42, y + 0.42], color="0.1", linewidth=1.6, zorder=2, solid_capstyle="butt")
         for pass_name, offset in figure_panels.lanes(passes).items():
             _lane(axes, here[here["work"] == pass_name], y + offset, end, pass_name)
-    figure_panels.label_rows(axes, [fitting(name, figure_panels.ROW_LETTERS) for name in names])
+    figure_panels.label_rows(axes, [shortened_name(name, figure_panels.ROW_LETTERS) for name in names])
     sources = [name for name in rows["source"].unique() if name != OWN]
     below = (
         f"backward FLOP ÷ forward FLOP of a {'model' if column == 'model' else 'kind of operation'}",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from cleaning.reconcile.variants import HEADLINES, METHODS, RECORDED_METHODS
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import About
-from reports.shared.numbers import OF_WHAT, ceiling_name, fitting, si, variant_lines
+from reports.shared.numbers import OF_WHAT, ceiling_name, shortened_name, si, variant_lines
 from results.records.answers import Utilization, WorkTime
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: fi
             continue
         for gap, word in zip(figure_panels.records(gaps), reasons, strict=True):
             figure_panels.write_word(axes, word, 0, gap["y"], looks[gap["series"]][0])
-    short = ["\n".join(fitting(line, figure_panels.ROW_LETTERS) for line in row.split("\n")) for row in rows]
+    short = ["\n".join(shortened_name(line, figure_panels.ROW_LETTERS) for line in row.split("\n")) for row in rows]
     figure_panels.label_rows(axes, short)
 
 

@@ -7,7 +7,7 @@ speaks. Nothing is printed here.
 from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.trace.totals import WITHOUT_COUNT
-from reports.shared.numbers import fitting, percent, si, si_time
+from reports.shared.numbers import percent, shortened_name, si, si_time
 from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, rates, time_ratios, utilization
 from reports.trace.timeline import Timeline, TraceView, kernel_counts
 from results.records.counts import OperationInstance
@@ -100,7 +100,7 @@ def unexplained_lines(trace: TraceView) -> list[str]:
         share = f"{percent(unnamed.time_ratio)} of the time of kernels"
         lines.append(f"names that do not say whether they make products: {share}; the longest:")
         for name, time_s in unnamed.longest:
-            lines.append(f"  {fitting(name.removeprefix('void '), _KERNEL_LETTERS)} {si_time(time_s)}")
+            lines.append(f"  {shortened_name(name.removeprefix('void '), _KERNEL_LETTERS)} {si_time(time_s)}")
     return lines
 
 

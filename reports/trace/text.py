@@ -17,7 +17,7 @@ from analysis.devices.peaks import Device
 from analysis.operators.registry import PRODUCTS
 from cleaning.counts import whole_sum
 from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, csv_text, page, strong
-from reports.shared.numbers import DASH, digits, fitting, percent, si, si_time
+from reports.shared.numbers import DASH, digits, percent, shortened_name, si, si_time
 from reports.trace.lines import (
     completeness,
     names_without_count,
@@ -380,8 +380,8 @@ def largest_table(
     for alike in largest(trace.cleaned.instances, has_states(trace), kernel_of)[:most]:
         first = alike[0]
         tensors = [shape for shape in first.input_shapes if shape and all(isinstance(size, int) for size in shape)]
-        sizes = fitting(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
-        name = fitting(first.module or first.name.removeprefix("aten::"), _NAME_LETTERS)
+        sizes = shortened_name(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
+        name = shortened_name(first.module or first.name.removeprefix("aten::"), _NAME_LETTERS)
         row = [name, first.phase, sizes, str(len(alike)), _flop(first.expected_flop, None, 3)]
         if has_states(trace):
             is_unknown = not first.expected_flop or first.raw_flop is None
@@ -415,7 +415,7 @@ def time_tables(trace: TraceView, most: int = _LONGEST, letters: int = _KERNEL_L
         for row in rows[:most]:
             name = kernel_label(row["name"], letters) if key == "kernels_by_time" else row["name"]
             numbers = (str(row["kernels"]), si_time(row["time_s"]), percent(row["time_ratio"]))
-            lines.append([fitting(name or DASH, letters), row["phase"] or DASH, *numbers])
+            lines.append([shortened_name(name or DASH, letters), row["phase"] or DASH, *numbers])
         if key == "phases_by_time":
             columns, lines = [columns[0], *columns[2:]], [line[1:] for line in lines]
         tables[key] = TextTable(columns, lines)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.rank_timelines import clipped, length, spans
-from reports.shared.numbers import digits, fitting, percent, si_time
+from reports.shared.numbers import digits, percent, shortened_name, si_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,7 +231,7 @@ def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
     it."""
     within = (host["start_ns"] + host["time_ns"]).clip(upper=end) - host["start_ns"].clip(lower=begin)
     longest = host.assign(ns=within)[within > 0].groupby("name")["ns"].sum().nlargest(_HOST_NAMES)
-    return ", ".join(f"{fitting(str(name), _NAME_LETTERS)} {si_time(ns / 1e9)}" for name, ns in longest.items())
+    return ", ".join(f"{shortened_name(str(name), _NAME_LETTERS)} {si_time(ns / 1e9)}" for name, ns in longest.items())
 
 
 def sentence(timeline: Timeline) -> str:

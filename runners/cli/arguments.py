@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from results.printable import printable
 from results.text_files import nearest, stated
 from runners.cli.exits import MISTAKE
-from runners.cli.output import instructed, say
+from runners.cli.output import say, with_install_hint
 
 SHORT_PRECISIONS = {"bf16": "amp-bf16", "fp16": "amp-fp16"}
 """What people type for a precision → its name."""
@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
 
     def fail(self, message: str) -> NoReturn:
         """Exit with 2 after `error: message` as one line on stderr."""
-        say(f"error: {printable(' '.join(instructed(message).split()))}")
+        say(f"error: {printable(' '.join(with_install_hint(message).split()))}")
         self.exit(MISTAKE)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

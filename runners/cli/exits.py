@@ -17,7 +17,7 @@ from typing import Any, TextIO, cast
 
 from results.errors import StoreFault
 from results.printable import printable, shortened
-from runners.cli.output import instructed, say
+from runners.cli.output import say, with_install_hint
 
 FAILED = 1
 """Something that was asked for could not be had, or something unforeseen happened."""
@@ -94,7 +94,7 @@ def guarded(run: Callable[[], int], about: str = "") -> int:
 
 def _print_error(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # where nobody can be told, the code still says it
-        say(f"error: {printable(shortened(' '.join(instructed(message).split()), LONGEST_LINE))}")
+        say(f"error: {printable(shortened(' '.join(with_install_hint(message).split()), LONGEST_LINE))}")
     return code
 
 
@@ -172,7 +172,7 @@ def exit_code(main: Callable[[], int]) -> int:
         code = main()
         sys.stdout.flush()
     except ModuleNotFoundError as fault:
-        if instructed(str(fault)) == str(fault):
+        if with_install_hint(str(fault)) == str(fault):
             raise
         return _print_error(str(fault), FAILED)
     except KeyboardInterrupt:  # before the command had an answer of its own

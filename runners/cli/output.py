@@ -59,7 +59,7 @@ def has_colour(stream: TextIO | None = None) -> bool:
 def show_page(page: Page, file: Path | None = None) -> None:
     """Print a page on stdout, as wide as that is; in a file, if one is given, as in a pipe. Raises StoreFault."""
     if file is not None:
-        put(file, page(PIPE_WIDTH, False))
+        write_file(file, page(PIPE_WIDTH, False))
     print(page(page_width(), has_colour()), end="")
 
 
@@ -73,7 +73,7 @@ def show_answer(
         return
     text = json_text(document()) if form == "json" else csv()
     if file is not None:
-        put(file, text)
+        write_file(file, text)
     print(text, end="")
 
 
@@ -102,7 +102,7 @@ def writing(path: Path, other_files: str = "") -> Iterator[None]:
         raise StoreFault(f"{path} could not be written: {fault.strerror or fault}{other_files}") from fault
 
 
-def make(out: Path) -> None:
+def make_directory(out: Path) -> None:
     """Make the directory, before anything is counted for it. Raises StoreFault."""
     with writing(out):
         disk.make_directory(disk.DISK, out)
@@ -115,7 +115,7 @@ def reserve(path: Path) -> None:
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
-def put(path: Path, content: str | bytes, other_files: str = "") -> None:
+def write_file(path: Path, content: str | bytes, other_files: str = "") -> None:
     """Write one file, and the directories above it; an equal one is left alone. Raises StoreFault."""
     data = content.encode() if isinstance(content, str) else content
     with writing(path, other_files):
@@ -140,7 +140,7 @@ def put_figures(
     drawn there is a line in `faults`, and earlier ones stay. Raises StoreFault."""
     drawn = attempt("figures", draw, faults) or {}
     for name, content in drawn.items():
-        put(folder / name, content, other_files)
+        write_file(folder / name, content, other_files)
     if not faults:
         remove_others(folder, drawn)
     return {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
@@ -170,7 +170,7 @@ WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
 """Modules that the requirements bring, by their name at import."""
 
 
-def instructed(message: str) -> str:
+def with_install_hint(message: str) -> str:
     """Return what to install, where a message says that one of our requirements is missing; else the message."""
     name = match[1] if (match := re.search(r"No module named '(\w+)", message)) else ""
     if name in WITHOUT_TORCH:
@@ -196,7 +196,7 @@ def replaces(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def passing(message: str) -> None:
+def show_transient(message: str) -> None:
     """Print a line that the next one replaces, on a terminal only; "": none any more."""
     if replaces(sys.stderr):
         fitting = wrap(message, page_width(sys.stderr) - 1)[:1]
@@ -254,7 +254,7 @@ class Progress:
     def done(self, run: Run) -> None:
         """Note that a cell is committed."""
         self._done += 1
-        line = f"{title(run)}: {run.status}{f' ({instructed(run.reason)})' if run.reason else ''}"
+        line = f"{title(run)}: {run.status}{f' ({with_install_hint(run.reason)})' if run.reason else ''}"
         if self._bar is not None:
             self._bar.update(0, completed=self._done)
             self.say(line)

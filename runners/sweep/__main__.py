@@ -25,7 +25,7 @@ from results.store.manifest import Manifest, harness_version, utc_now
 from results.store.store import FAILED as FAILED_CELL
 from results.store.store import NOT_CONVERGED, Store, check_vacant
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, Terminated, exit_code
-from runners.cli.output import Progress, passing, say
+from runners.cli.output import Progress, say, show_transient
 from runners.sweep.options import (
     EARLIER,
     LOCAL,
@@ -87,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
-        say(f"error: {fault}; {_what_is_left(options)}")
+        say(f"error: {fault}; {_resume_hint(options)}")
         return UNWRITABLE
     except KeyboardInterrupt as end:
-        say(f"stopped; {_what_is_left(options)}")
+        say(f"stopped; {_resume_hint(options)}")
         return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
 
 
@@ -98,7 +98,7 @@ def _terminated(_signal: int, _frame: object) -> None:
     raise Terminated
 
 
-def _what_is_left(options: argparse.Namespace) -> str:
+def _resume_hint(options: argparse.Namespace) -> str:
     """Return what is left of a sweep that ends early."""
     if not options.begun:
         return "nothing was measured"
@@ -200,9 +200,9 @@ def _checked(grid: Grid, probed: ProbeResult) -> Grid:
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
         if not is_own(cell):
-            passing(f"{model}: building it once")
+            show_transient(f"{model}: building it once")
             ask_once("runners.workers.any_model:buildable", model, hyper_of_cell(cell))
-            passing("")
+            show_transient("")
     if grid.auto:
         grid = with_batches(grid, probed)
         for line in plan_lines(grid.auto):

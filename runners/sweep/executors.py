@@ -28,7 +28,7 @@ from results.records.cell import Cell, Run
 from results.store.manifest import harness_version, utc_now
 from results.store.store import Store
 from runners.cli.output import Progress, say
-from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings, keep, order_of
+from runners.sweep.findings import CellResult, Order, SlotFacts, SlotSettings, order_of, store_result
 from runners.sweep.plan import SPARE_RATIO, planned_s, protocol_s
 from runners.sweep.session import Session
 from runners.workers.devices import ProbeResult, session_of
@@ -152,7 +152,7 @@ class Executor:
         except KeyboardInterrupt:
             for slot, order in self._orders.items():
                 known = {"reason": "Ctrl-C or a signal", "duration_s": self._begun[slot].elapsed_s}
-                progress.done(keep(store, order, CellResult(order.row("interrupted", **known)), notes))
+                progress.done(store_result(store, order, CellResult(order.row("interrupted", **known)), notes))
             raise
         finally:
             self.slots.close()
@@ -216,7 +216,7 @@ class Executor:
             assert order is not None  # which had this result
             for line in answer.lines:
                 progress.say(f"{self._facts[slot].host}: {line}")
-            run = keep(store, order, answer, notes)
+            run = store_result(store, order, answer, notes)
             progress.done(run)
             if answer.lost:
                 self.slots.dismiss(slot)

@@ -2,8 +2,8 @@
 
 Torch-free and picklable: workers send these to their parent. Nothing is measured here.
 
-A session gets an order and gives a result, on this machine or on another one. `keep` writes it into the run: until
-then the cell is not measured.
+A session gets an order and gives a result, on this machine or on another one. `store_result` writes it into the run:
+until then the cell is not measured.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class CellResult:
         self.run = replace(self.run, **fields)
 
 
-def keep(store: Store, order: Order, result: CellResult, notes: Sequence[str] = ()) -> Run:
+def store_result(store: Store, order: Order, result: CellResult, notes: Sequence[str] = ()) -> Run:
     """Writes a result into the run, the cell's own row last; Ctrl-C waits until it is whole. notes: more warnings.
 
     Rows that cannot be kept (a value that could not be read back, an operation table that is not the one that the run

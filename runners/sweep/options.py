@@ -29,7 +29,7 @@ from runners.cli.arguments import (
 )
 from runners.cli.exits import as_mistake
 from runners.cli.model_options import INPUT, LAYOUTS, Options, parser_of, several
-from runners.sweep.plan import METHODS, Grid, cells, check_model, digests, refuse
+from runners.sweep.plan import METHODS, Grid, cells, check_model, digests, raise_for
 from runners.workers.devices import ProbeResult, RankProcess, check_name, rank_process
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
@@ -282,7 +282,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     methods = chosen(options, stored, "methods", Grid.methods)
     wanted, came = [method for method in METHODS if method in PASSES], ",".join(methods)
     recorded = f"--profile: expected --methods with {' or '.join(wanted)} beside it, got {came}, which record nothing"
-    refuse(
+    raise_for(
         {
             recorded: chosen(options, stored, "profile", "") and not set(wanted) & set(methods),
             f"--epoch-images: expected --methods with epoch beside it, got {came}": options.epoch_images is not None
@@ -302,7 +302,7 @@ def check_executor(options: argparse.Namespace) -> None:
     not go with the executor."""
     on_ray, is_absent = options.executor == RAY, importlib.util.find_spec("ray") is None
     some_device = options.device in (None, "auto", "cpu", "cuda")
-    refuse(
+    raise_for(
         {
             f"--accelerator: expected --executor {RAY} beside it, got --executor {LOCAL}": not on_ray
             and options.accelerator,
@@ -323,7 +323,7 @@ def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankPr
     executor, data = values.get("executor", LOCAL), values.get("data") or "synthetic"
     recording = [method for method in values.get("methods") or () if method in PASSES]
     device = str(values.get("device", "auto"))
-    refuse(
+    raise_for(
         {
             f"--parallel: expected plans of at most {process.world} ranks, as torchrun started, got {plan}": True
             for plan in plans

@@ -21,7 +21,7 @@ from results.process import free_bytes
 from results.records.cell import Cell, Common
 from runners.cli.arguments import MARGIN_RATIO, choice_error
 from runners.cli.exits import as_mistake
-from runners.cli.output import passing
+from runners.cli.output import show_transient
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
 from runners.workers.pool import Worker, WorkerFault
@@ -221,7 +221,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
         for model, precision in itertools.product(grid.models, grid.precisions):
             if (key := auto_key(model, precision)) in steps:
                 continue
-            passing(f"{model} {precision}: which batches fit")
+            show_transient(f"{model} {precision}: which batches fit")
             sizes, fits = hyper_of_cell(cell_of(grid, model, 1, precision)), list[Any]()
             for optimizer, layout in itertools.product(grid.optimizer, grid.layout):
                 step = StepOptions(
@@ -240,7 +240,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
             }
     finally:
         worker.stop()
-        passing("")
+        show_transient("")
     return replace(
         grid, batch_sizes=(), auto={"memory_bytes": memory_bytes, "margin_ratio": margin_ratio, "steps": steps}
     )
@@ -322,7 +322,7 @@ def check_images(grid: Grid, images: int) -> None:
     """Raises ValueError, one line, for a batch or an epoch of more images than the data set has."""
     epoch = grid.epoch_images if "epoch" in grid.methods else 0
     most = f"expected at most {images}, the images of {grid.data}, got"
-    refuse(
+    raise_for(
         {
             f"--batch-sizes: {most} {grid.largest_batch}": grid.largest_batch > images,
             f"--epoch-images: {most} {epoch}": epoch > images,
@@ -330,7 +330,7 @@ def check_images(grid: Grid, images: int) -> None:
     )
 
 
-def refuse(faults: Mapping[str, object]) -> None:
+def raise_for(faults: Mapping[str, object]) -> None:
     """Raises ValueError with the first text whose value is true."""
     for text, holds in faults.items():
         if holds:

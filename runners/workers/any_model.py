@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FACTORY, TRAINER, FAST = (
     "runners.workers.any_model:get",
     "runners.sweep.cell:training",
-    "runners.workers.any_model:exact",
+    "runners.workers.any_model:exact_counter",
 )
 """Functions as a child process receives them."""
 
@@ -110,7 +110,9 @@ def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> li
     return matching
 
 
-def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+def exact_counter(
+    model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
+) -> list[FlopCount]:
     """Return the count of a training step as a counter among others: forward, backward and what is calculated again.
 
     Raises Unavailable for a model that fake tensors cannot run.

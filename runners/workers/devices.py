@@ -23,12 +23,12 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.devices.telemetry import energy
 from measure.device import processes
 from measure.device.environment import Facts, host_state
-from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
+from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, new_processes, open_device
 from measure.timing.disturbance import absent
 from results.errors import DeviceLost, Unavailable
 from results.records.cell import Cell, SessionRow, Telemetry
 from runners.cli.exits import Mistake
-from runners.cli.output import passing, say
+from runners.cli.output import say, show_transient
 from runners.workers.pool import Worker, WorkerFault, prepare
 
 PROBE_TIMEOUT_S = 180.0
@@ -47,7 +47,7 @@ def check_name(device: str) -> None:
 
 def probed_device(worker: Any, device: str) -> ProbeResult:
     """Return what the device is, asked of a `pool.Worker`. Raises Mistake for one that is not there."""
-    passing("looking at the device")
+    show_transient("looking at the device")
     answer = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, WorkerFault):
         raise Mistake(answer.reason)
@@ -241,7 +241,7 @@ class TelemetryWatch:
             warnings.append(OF_A_SLICE)
         if self._telemetry is not None and self._before is not None:
             with contextlib.suppress(Unavailable):
-                more = appeared(self._before, self._telemetry.processes() or ()) - WORKERS
+                more = new_processes(self._before, self._telemetry.processes() or ()) - WORKERS
                 others = f"shared_device: {more} process{'es' * (more > 1)} of others came since the session began"
                 warnings += [others] if more > 0 else []
         return WindowEnergy(used.joules, used.method, tuple(warnings))
@@ -343,9 +343,9 @@ def thread_settings(cell: Cell, probed: ProbeResult) -> dict[str, Any]:
     most = probed.properties.get("threads") or 1
     if probed.device != "cpu" or not SET.isdisjoint(os.environ) or most < 2:
         return {"threads": most} if probed.device == "cpu" and COUNT in os.environ else {}
-    passing("looking for the number of threads")
+    show_transient("looking for the number of threads")
     (threads, policy), why = probe_threads(cell, most)
-    passing("")
+    show_transient("")
     say(why)
     if (threads, policy) == (most, ""):
         return {}

@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import Any
 
 from measure.device import processes
-from measure.device.processes import end_with, redirect
+from measure.device.processes import end_with_parent, redirect
 from results.errors import Inconsistent, Unavailable, one_line
 from results.printable import plain_message
 from runners.cli.exits import debugging
@@ -86,7 +86,7 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     """Runs tasks until the parent hangs up. The target of the process; an empty noise_path is the parent's stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    end_with(lifeline)
+    end_with_parent(lifeline)
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the largest process goes, most likely this one
         Path("/proc/self/oom_score_adj").write_text(_SACRIFICE)
     redirect(noise_path)
@@ -269,7 +269,7 @@ class Worker:
         self._connection, child_end = multiprocessing.Pipe()
         child_lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
         path = "" if debugging() else self._noise.name
-        with child_end, child_lifeline, processes.starting(self._environ) as ctx:
+        with child_end, child_lifeline, processes.start_context(self._environ) as ctx:
             process: Any = ctx.Process(
                 target=serve, args=(child_end, child_lifeline, path), name=self.name, daemon=True
             )

@@ -49,9 +49,9 @@ class StepOptions:
 def trace_batch(options: StepOptions, batch_size: int) -> Trace:
     """Return the step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained
     so."""
-    from measure.operations.fake_mode import fake_mode, quiet
+    from measure.operations.fake_mode import fake_mode, quiet_logs
 
-    with contextlib.redirect_stdout(sys.stderr), quiet():  # what a model prints: stdout has the answer
+    with contextlib.redirect_stdout(sys.stderr), quiet_logs():  # what a model prints: stdout has the answer
         try:
             return traced(options, batch_size, fake_mode())[1]
         except Unavailable as fault:
@@ -95,7 +95,7 @@ def parts(options: StepOptions, batch_size: int, mode: FakeMode | None, device: 
 
     from measure.operations.fake_mode import to_fake
     from measure.operations.tracer import StepParts
-    from workloads.step import GradientStep, TrainingStep, have_state, optimizer_of
+    from workloads.step import GradientStep, TrainingStep, create_state, optimizer_of
 
     policy, device_type, is_whole = PRECISIONS[options.precision], device.partition(":")[0], options.optimizer != NONE
     workload = get(options.model, **options.hyper)
@@ -113,7 +113,7 @@ def parts(options: StepOptions, batch_size: int, mode: FakeMode | None, device: 
             if "foreach" in group:
                 group["foreach"] = True
         if is_whole and mode is not None:
-            have_state(optimizer, trained)
+            create_state(optimizer, trained)
         generator = torch.Generator(device).manual_seed(0) if mode is None else None
         batch = in_layout(options.layout, workload.batch(workload.hyper, batch_size, torch.device(device), generator))
         step: Any = TrainingStep(

@@ -62,7 +62,7 @@ class Game:
         return after, torch.where(caught, 1.0, -1.0) * ended, ended.float()
 
 
-def begun(size: int, device: torch.device, generator: torch.Generator | None, anywhere: bool = False) -> Game:
+def new_games(size: int, device: torch.device, generator: torch.Generator | None, anywhere: bool = False) -> Game:
     """Begin games at their first frame, or with the ball anywhere above the lowest row; the paddle stood still
     before."""
 
@@ -148,7 +148,7 @@ def loss(output: tuple[torch.Tensor, torch.Tensor], _target: None) -> torch.Tens
 
 def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
     """Draw inputs: transitions of as many games of catch, each somewhere in its course, after a random action."""
-    game = begun(size, device, generator, anywhere=True)
+    game = new_games(size, device, generator, anywhere=True)
     before = torch.randint(hyper["actions"], (size,), device=device, generator=generator)
     game = Game(game.row, game.column, game.played(before)[0].paddles)
     actions = torch.randint(hyper["actions"], (size,), device=device, generator=generator)

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch
-from workloads.fathom.seq2seq import clipped
+from workloads.fathom.seq2seq import clip_gradients
 
 PAD = 0
 PEOPLE = ("mary", "john", "daniel", "sandra")
@@ -129,4 +129,4 @@ def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """Return Adam of rate 0.01, each gradient of norm 40 at most, noise of deviation 0.001 added."""
-    return clipped(torch.optim.Adam(parameters, lr=0.01), 40.0, 1e-3)
+    return clip_gradients(torch.optim.Adam(parameters, lr=0.01), 40.0, 1e-3)

@@ -60,8 +60,8 @@ FAMILIES = {
     "seq2seq@as_paper": _pairs(seq2seq.Seq2Seq, seq2seq.pairs),
     "seq2seq@fused": _pairs(seq2seq.FusedSeq2Seq, partial(seq2seq.pairs, is_one=True)),
     "memnet": Family(memnet.MemNet, memnet.batch, memnet.loss, _samples_of, "question", memnet.optimizer),
-    "fathom-speech": _sounds(speech.CodedSpeech, partial(speech.spoken, seen_of="labels")),
-    "fathom-speech@as_paper": _sounds(speech.DeepSpeech, partial(speech.spoken, seen_of="frames")),
+    "fathom-speech": _sounds(speech.CodedSpeech, partial(speech.speech_batch, seen_of="labels")),
+    "fathom-speech@as_paper": _sounds(speech.DeepSpeech, partial(speech.speech_batch, seen_of="frames")),
     "autoenc": Family(
         image_nets.AutoEncoder,
         image_nets.pattern_batch,

@@ -25,7 +25,7 @@ from workloads.recurrent import LSTM, Cell, State
 Optimizer = torch.optim.Optimizer
 
 
-def clipped(optimizer: Optimizer, norm: float, noise: float | None = None) -> Optimizer:
+def clip_gradients(optimizer: Optimizer, norm: float, noise: float | None = None) -> Optimizer:
     """Return the optimizer, whose gradients are first scaled down to `norm` together; with noise each by itself, and
     normal noise of this deviation is added. A row without a gradient, as that of padding is, gets no noise either."""
 
@@ -225,4 +225,4 @@ def words_of(hyper: Mapping[str, int], size: int) -> int:
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """Return SGD of rate 0.5, the norm of all gradients together at most 5."""
-    return clipped(torch.optim.SGD(parameters, lr=0.5), 5.0)
+    return clip_gradients(torch.optim.SGD(parameters, lr=0.5), 5.0)

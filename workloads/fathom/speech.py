@@ -108,7 +108,7 @@ def loss(heard: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch.Te
     return functional.ctc_loss(heard, labels, frames, lengths, blank=heard.shape[2] - 1, zero_infinity=True)
 
 
-def spoken(
+def speech_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, seen_of: str
 ) -> Batch:
     """Draw input: size × frames × coefficients of sound; CTC sees the first frames, as many as the size `seen_of` says.

@@ -11,7 +11,7 @@ import pytest
 
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
 from analysis.characterize.operation_mix import Mix
-from reports.characterize import CharacterizeAnswer, look, paper_name
+from reports.characterize import CharacterizeAnswer, analyse, paper_name
 from runners.characterize import read_rows
 from workloads.catalogue import entries
 
@@ -21,7 +21,7 @@ KEPT = Path(__file__).parents[3] / "results" / "published" / "fathom-2026-11-22"
 @pytest.fixture(scope="module")
 def seen() -> CharacterizeAnswer:
     """Without the single calls, whose laws take seconds to fit."""
-    return look(replace(read_rows(KEPT), calls=()), reproduce="fathom")
+    return analyse(replace(read_rows(KEPT), calls=()), reproduce="fathom")
 
 
 def coded(seen: CharacterizeAnswer) -> dict[str, Mix]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.characterize import look
+from reports.characterize import analyse
 from reports.characterize_text import to_text
 from results.records.characterization import FILES, RecordedStep
 from runners import characterize as command
@@ -145,7 +145,7 @@ def test_the_paper_is_told_beside_ours():
     data = together()
     names = {"net": "fathom-alexnet@small", "talk": "seq2seq@small", "lost": "lost"}
     named = tuple(replace(one, workload=names[one.workload]) for one in data.recordings)
-    text = to_text(look(type(data)(named, data.steps, data.times, data.costs), reproduce="fathom"))
+    text = to_text(analyse(type(data)(named, data.steps, data.times, data.costs), reproduce="fathom"))
     lines = [line.split() for line in text.splitlines()]
     assert ["alexnet", "ours", "5", "20", "60", "5", "10", "D,", "same"] in lines
     assert ["paper", "7", "3", "88", "D"] in lines

@@ -88,11 +88,11 @@ def test_a_requirement_that_is_missing_is_one_line_that_says_what_to_do(
 
 def test_an_equal_file_is_left_alone_and_another_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "c.csv"
-    output.put(path, "x\n")
+    output.write_file(path, "x\n")
     before = path.stat()
-    output.put(path, b"x\n")
+    output.write_file(path, b"x\n")
     assert (path.stat().st_ino, path.stat().st_ctime_ns) == (before.st_ino, before.st_ctime_ns)
-    output.put(path, "y\n")
+    output.write_file(path, "y\n")
     assert path.read_bytes() == b"y\n"
     assert path.stat().st_ino != before.st_ino  # another file took its name at once
     assert [entry.name for entry in path.parent.iterdir()] == ["c.csv"]

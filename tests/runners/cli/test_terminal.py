@@ -62,11 +62,11 @@ def profile(form: str) -> None:
 
 
 def characterize(form: str) -> None:
-    from reports.characterize import look
+    from reports.characterize import analyse
     from runners import characterize as characterize_command
     from tests.support.made_up.made_up_characterization import together
 
-    characterize_command.show(look(together()), characterize_command.parser().parse_args(["--format", form]))
+    characterize_command.show(analyse(together()), characterize_command.parser().parse_args(["--format", form]))
 
 
 @cache

@@ -14,7 +14,7 @@ from runners.sweep import executors
 from runners.sweep import options as sweep_options
 from runners.sweep import session as sweep_session
 from runners.sweep.executors import Slot, check_single_device, hold
-from runners.sweep.findings import Order, SlotSettings, keep
+from runners.sweep.findings import Order, SlotSettings, store_result
 from runners.sweep.options import check_executor
 from runners.workers.pool import WorkerFault
 from tests.support.cluster.fake_slots import place
@@ -49,7 +49,7 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     results = [(one, made.attempt(one)) for one in (order(scene, each) for each in wanted)]
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
         other.append_session(SESSION)
-        kept = [keep(other, order, result) for order, result in results]
+        kept = [store_result(other, order, result) for order, result in results]
     list(scene.rows(wanted))
     here, there = read_run(scene.path), read_run(tmp_path / "other")
     assert there.problems == here.problems == []
@@ -68,7 +68,7 @@ def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -
     first = slot_of(scene).attempt(one)
     scene.answers[TRACE] = replace(scene.answers[TRACE], operations=tuple(operations(3)))
     second = slot_of(scene).attempt(two)
-    ok, run = keep(scene.store, one, first), keep(scene.store, two, second)
+    ok, run = store_result(scene.store, one, first), store_result(scene.store, two, second)
     assert ok.status == "ok"
     assert run.status == "crashed"
     assert "two tables for one trace" in run.reason

@@ -11,7 +11,7 @@ from tests.support.threads import one_thread  # noqa: F401  a fixture for the wh
 from workloads.catalogue import entries as table
 from workloads.fathom import memnet, seq2seq, speech
 from workloads.fathom.registry import FAMILIES, get
-from workloads.fathom.seq2seq import clipped
+from workloads.fathom.seq2seq import clip_gradients
 from workloads.step import InferenceStep, TrainingStep, optimizer_of
 
 CPU = torch.device("cpu")
@@ -172,12 +172,12 @@ def test_gradients_are_clipped_within_the_step():
     weights = [nn.Parameter(torch.zeros(1, 1)), nn.Parameter(torch.zeros(1, 1))]
     for parameter, gradient in zip(weights, (6.0, 8.0), strict=True):
         parameter.grad = torch.full((1, 1), gradient)
-    clipped(torch.optim.SGD(weights, lr=1.0), 5.0).step()
+    clip_gradients(torch.optim.SGD(weights, lr=1.0), 5.0).step()
     assert [weight.item() for weight in weights] == pytest.approx([-3, -4], rel=1e-5)
     weights = [nn.Parameter(torch.zeros(1, 1)) for _ in range(2)]
     for parameter, gradient in zip(weights, (1.0, 8.0), strict=True):
         parameter.grad = torch.full((1, 1), gradient)
-    clipped(torch.optim.SGD(weights, lr=1.0), 2.0, 0.0).step()
+    clip_gradients(torch.optim.SGD(weights, lr=1.0), 2.0, 0.0).step()
     assert [weight.item() for weight in weights] == pytest.approx([-1, -2], rel=1e-5)
 
 

@@ -8,7 +8,7 @@ import torch
 from measure.counters.adapters.dispatched import flopledger
 from results.errors import Unavailable
 from workloads import any_model
-from workloads.any_model import get, takes
+from workloads.any_model import forward_parameters, get
 
 TEXT = {
     "hidden_size": 32,
@@ -135,7 +135,7 @@ def test_architectures_are_counted_whole(config, kind):
 def test_inputs_by_position_give_what_inputs_by_name_give(config, kind):
     workload = get(config(kind))
     model, inputs = workload.build(**workload.hyper).eval(), batch_of(workload).inputs
-    names = [parameter.name for parameter in takes(model)]
+    names = [parameter.name for parameter in forward_parameters(model)]
     named = {name: value for name, value in zip(names, inputs, strict=False) if isinstance(value, torch.Tensor)}
     with torch.no_grad():
         by_position, by_name = model(*inputs), model(**named)

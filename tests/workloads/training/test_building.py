@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from results.errors import Unavailable
-from workloads.any_model import building, positional, resized, split, takes
+from workloads.any_model import building, forward_parameters, positional, resized, split
 from workloads.catalogue.base import mean_loss, tensors
 
 
@@ -47,7 +47,7 @@ class Named(nn.Module):
 
 
 def bound(model, inputs, **named):
-    return positional(takes(model), inputs, named)
+    return positional(forward_parameters(model), inputs, named)
 
 
 def test_a_model_whose_forward_was_replaced_takes_what_the_new_one_takes():
