@@ -124,12 +124,14 @@ def _furthest(rows: Sequence[Comparison]) -> str:
     if not decided:
         return ""
     name, row = max(decided, key=lambda named: max(named[1].ratio or 1.0, 1 / (named[1].ratio or 1.0)))
-    cell = shortened_name(name, _NAME_LETTERS)
-    start = f"The largest difference: {cell}, whose step takes {digits(row.ratio or 0.0)} times"
+    ratio = digits(row.ratio or 0.0)
     known = row.low_ratio is not None and row.high_ratio is not None
     ends = interval_text(row.low_ratio or 0.0, row.high_ratio or 0.0) if known else "unknown"
     interval = f"95 % interval {ends}; same would be within ±{percent(row.margin_ratio or 0.0)}"
-    return f"{start} as long in B ({interval}). Equal steps are compared: no datasheet's peak is in these ratios."
+    return (
+        f"The largest difference: {shortened_name(name, _NAME_LETTERS)}, whose step takes {ratio} times as long in B "
+        f"({interval}). Equal steps are compared: no datasheet's peak is in these ratios."
+    )
 
 
 def _cells(rows: Sequence[Comparison]) -> PageTable:

@@ -202,8 +202,10 @@ def _detail(answer: ModelCounts, attribution: Attribution) -> list[Part]:
         TableColumn("kind", rank=2),
         TableColumn("most in", wraps=True, rank=1),
     )
-    numbers = f"{attribution.exact_flop:,} exact → {attribution.native_value:,} as it says"
-    title = f"{attribution.counter}, {attribution.phase}: {numbers}"
+    title = (
+        f"{attribution.counter}, {attribution.phase}: "
+        f"{attribution.exact_flop:,} exact → {attribution.native_value:,} as it says"
+    )
     return ["", title, TextTable(columns, rows, rule=False)]
 
 
