@@ -264,7 +264,7 @@ BY_HAND = [
 def test_an_operand_by_keyword_broadcasts_as_one_by_position():
     """A row of 3 and a column of 5: 15 additions."""
     call = functools.partial(
-        Call, index=0, parent=None, what="function", name="torch.add", path="", serial=0, output=None
+        Call, index=0, parent=None, what="function", name="torch.add", path="", serial=0, output=None, first=0, last=0
     )
     for arguments, keywords in (((Sized((3,)), Sized((5, 1))), {}), ((Sized((3,)),), {"other": Sized((5, 1))})):
         rule = elementwise("addition_counted", left_aligned=False)
