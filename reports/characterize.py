@@ -1,9 +1,9 @@
-"""A characterization worked out of its recorded rows (`analyse`); as data, the JSON document of
-`python -m runners.characterize` and derived tables as CSV; and drawn. `characterize_text.py` says it in text.
+"""Calculates a characterization (`analyse`) from recorded rows, and gives it as the JSON document of `python -m
+runners.characterize`, as CSV of derived tables, and as figures; `characterize_text.py` writes the text.
 
-Ratios run from 0 to 1; unknown is null, or an empty field. Every table's columns are the keys of its rows. The likeness
-of variants stands beside the paper's own Figure 3 where it is reproduced: same workloads, other operation types. Draw
-and render inside `style.theme()`.
+Ratios run from 0 to 1; unknown is null, or an empty field. The columns of a table are the keys of its rows. Where the
+paper's Figure 3 is reproduced, the likeness of variants stands beside it: same workloads, other operation types. Draw
+and render inside `figure_style.theme()`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory a step needs and which batch fits: a table, a row of CSV, JSON; its timeline as CSV."""
+"""Renders the memory that a step needs and which batch fits: a table, CSV, JSON; its timeline as CSV."""
 
 from __future__ import annotations
 

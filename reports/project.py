@@ -1,6 +1,5 @@
-"""A projection, and training compute of GPU-hours, as a page, CSV and JSON, and what these answers share.
-
-Shared are a device with the utilization of it, and numbers with an interval.
+"""Renders a projection, and training compute of GPU-hours, as a page, CSV and JSON. Other answers take from here how a
+device's utilization is shown, and numbers with an interval.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,9 +1,8 @@
-"""A paper's results beside ours, as a page, CSV and JSON; its figures, of any domain.
+"""Renders a paper's results beside ours as a page, CSV and JSON, and draws figures of any domain: growth with the
+parameters, sub-batches, data parallelism.
 
-Figures of projections: what grows with the parameters, sub-batches, data parallelism.
-
-Lines are exact formulas, dashes the first-order laws fitted to them, stars where the target is. Nothing in them was
-measured, and they say so.
+Lines are exact formulas, dashes the first-order laws fitted to them, stars the target. Nothing was measured, and they
+say so.
 """
 
 from __future__ import annotations

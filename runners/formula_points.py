@@ -1,8 +1,8 @@
-"""Where a model is looked at so that its formulas can be found, and its operation table at each such point.
+"""Chooses the points at which a model's formulas are sampled, and traces its operation table at each.
 
-Which symbols a model has are the sizes that it is built from (`Workload.hyper`) and the batch. Each starts as small as
-the model takes it, so that unrolled loops are short, and goes in the smallest steps that it takes (a width in multiples
-of the heads). Tables are those of a step on fake tensors: no memory, no device.
+The symbols are the sizes that a model is built from (`Workload.hyper`) and the batch. Each starts as small as the model
+takes it, so that unrolled loops are short, and goes in the smallest steps that it takes (a width in multiples of the
+heads). Tables are those of a step on fake tensors: no memory, no device.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

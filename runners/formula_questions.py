@@ -1,10 +1,10 @@
-"""What is asked of a model's formulas: read before anything takes long, answered once the formulas are there.
+"""Reads the questions about a model's formulas before anything takes long, and answers them from the formulas.
 
 The command imports this module after its options were parsed: it loads sympy.
 
 Formulas are compared with the step at the point that was asked for, and at a batch of one, which torch treats apart. A
-footprint that does not equal that of the step where it can be checked is not printed, and a note says why. Where a
-model has no formula as its operations change, the line says between which sizes, and the first that does.
+footprint that differs from that of the step where it can be checked is not printed, and a note says why. Where a model
+has no formula because its operations change, the line says between which sizes, and the first that does.
 """
 
 from __future__ import annotations

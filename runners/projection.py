@@ -1,4 +1,4 @@
-"""`python -m runners.project FILE`: a model projected from its learning curve, its sizes and a target error.
+"""`python -m runners.project FILE`: projects a model from its learning curve, its sizes and a target error.
 
 Formulas of a model that are not shipped are made by `runners.formula` from its own operation tables, in fp32.
 """

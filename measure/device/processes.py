@@ -1,7 +1,7 @@
-"""What every child process needs: a server to be forked from, a file for what it prints, words for how it ended.
+"""Starts and ends child processes: the server that they are forked from, a file for their output, how they ended.
 
-For counters (`measure/counters/isolation.py`) and for the workers that measure (`runners/workers/pool.py`).
-Who asks, waits and kills is said there. No torch is imported here: the server does that.
+Used for counters (`measure/counters/isolation.py`) and workers (`runners/workers/pool.py`), where it is said who asks,
+waits and kills. No torch is imported here: the server does that.
 """
 
 import contextlib

@@ -8,8 +8,7 @@
 Each adapter needs the package that it is named after, when it is made; a table needs none. What is not known has no
 value there, never 0.
 
-What the callbacks of all trainers share: a meter around each step, and faults that are one warning, and no error of
-somebody's training.
+`MeterCallback` is what the callbacks of all trainers share: a meter around each step, and faults that are one warning.
 """
 
 import csv

@@ -4,10 +4,9 @@ Forward: global module hooks keep a stack of paths. Backward: the engine's curre
 got when a forward operation made it, so that the operation leads back to that one. A module that is reachable by
 several names gets the one by which its caller names it, where its caller is on the stack; else the first.
 
-A Kineto annotation around each module's forward, with the module's path, while a profiler listens.
-
-torch's own module events carry a number a class ("nn.Module: Conv2d_3"), no path, and cost a Python stack each; these
-carry the path ("flopledger.module.features.0"), one hook before and one after each forward. The root has none.
+While a profiler listens, each module's forward has a Kineto annotation with its path ("flopledger.module.features.0"),
+by one hook before and one after. torch's own module events carry a number a class ("nn.Module: Conv2d_3"), no path, and
+cost a Python stack each. The root has none.
 
 Not claimed: a module whose forward is called by name (`module.forward(x)`) runs no hooks, so that its calls belong to
 the module around it. A compiled model runs no hooks of its parts: it gets no ranges at all.

@@ -1,11 +1,11 @@
-"""A model is run and left as it was, and so are the generators of random numbers.
+"""Runs a model and leaves it, and the generators of random numbers, as they were.
 
 Afterwards every module has the attributes, lists and modes it had, every parameter its gradient, and Python's,
 PyTorch's (on the CPU) and NumPy's random numbers go on where they were. Not undone: what the model's code changes
 outside of its modules, generators that it keeps of its own, and those of other devices.
 
 Counters run it in eval mode with gradients on (`evaluating`). The backward pass that they count is that of the sum of
-all output tensors (`summed`): its gradients are of parameters, the input needs none. Nothing here counts.
+all output tensors (`summed`): its gradients are of parameters, the input needs none.
 """
 
 import contextlib

@@ -1,16 +1,13 @@
-"""What operators returned on fake tensors, made again where they are called with the same signature.
+"""Keeps what operators returned on fake tensors, and makes it again where they are called with the same signature; and
+builds models without weights, whose tensors have sizes and dtypes and take no memory (`built_on_meta`).
 
 PyTorch keeps the results of its fake kernels, too, but its key costs more than ten times what the call itself needs.
 The signature here holds of each tensor its sizes, strides and dtype, and all other arguments with their types: what an
 operator that changes nothing makes of tensors without values follows from these alone. Known are operators of `aten`
 whose schema says that they write nothing and return new tensors (`Plan.again`), or return their first argument, written
-(`Plan.returns_self`). Not kept: what depends on values, what shares memory with an argument or another output, what
-another device holds. A signature is had of plain fake CPU tensors of one mode alone: tensors with a known value, sparse
-and real tensors and subclasses have none.
-
-Models without weights: what their modules hold has sizes and dtypes, and takes no memory.
-
-Not claimed: a model whose construction reads values of its tensors, which is built with them.
+(`Plan.returns_self`). Not kept: what depends on values, shares memory with an argument or another output, or lies on
+another device. Only plain fake CPU tensors of one mode have a signature: not those with a known value, sparse and real
+ones and subclasses. Not claimed: a model whose construction reads values of its tensors, which is built with them.
 """
 
 import sys

@@ -1,19 +1,16 @@
-"""How a model is split over ranks: modules by a tensor-parallel plan, and all weights over replicas (FSDP).
+"""Splits a model over ranks: modules by a tensor-parallel plan, experts by an expert plan, all weights over replicas
+(FSDP).
 
-A plan is patterns of modules → styles, put on the model by torch's own parallelize_module.
+A plan is patterns of modules → styles, put on the model by torch's own parallelize_module. Names are those of
+transformers' `tp_plan`, so that a model's own plan and one from a file read alike. A pattern has as many parts as a
+module's path, `*` standing for any of one part. Parameters become DTensors without communication: they have no values
+here. Not claimed: packed weights, quantized ones; a style that is not in STYLES is refused.
 
-Names are those of transformers' `tp_plan`, so that a model's own plan and one from a file read alike. A pattern has as
-many parts as a module's path, `*` standing for any of one part. Parameters become DTensors without communication: they
-have no values here. Not claimed: experts, packed weights, quantized ones; a style that is not in STYLES is refused.
-
-Expert parallelism: each rank has some of the experts, and tokens go to theirs and back, by transformers' own.
-
-transformers sorts the tokens by expert, tells each rank how many come, and exchanges them by all-to-all
-(`AllToAllEP`). How many go where is data, and fake tensors have none: there they are taken to be spread evenly over
-the experts. Spread otherwise, the sum over ranks is the same and their shares are not.
-
-Not claimed: experts that are no parameters of three dimensions in a module with `num_experts`, or that are divided over
-the tensor axis, too.
+With expert parallelism each rank has some of the experts. transformers sorts the tokens by expert, tells each rank how
+many come, and exchanges them by all-to-all (`AllToAllEP`). How many go where is data, and fake tensors have none: there
+they are taken to be spread evenly over the experts. Spread otherwise, the sum over ranks is the same and their shares
+are not. Not claimed: experts that are no parameters of three dimensions in a module with `num_experts`, or that are
+divided over the tensor axis, too.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ Dot = tuple[str, Comparison]
 
 def ratios(rows: Sequence[Comparison]) -> dict[str, Figure]:
     """Return file name → figure, those that take longest in B on top; {} without any ratio. Draw inside
-    `style.theme()`."""
+    `figure_style.theme()`."""
     shared = (
         [part for part in parts(rows[0].variant) if all(part in parts(row.variant) for row in rows)] if rows else []
     )

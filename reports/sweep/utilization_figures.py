@@ -94,7 +94,7 @@ def figures(built: Built) -> dict[str, Figure]:
 def by_model(frame: pd.DataFrame) -> dict[str, Figure]:
     """Return file name → figure: utilization by model and precision, and by batch size where there are several.
 
-    frame: rows of utilization.csv. Empty without cells. Draw and render inside `style.theme()`.
+    frame: rows of utilization.csv. Empty without cells. Draw and render inside `figure_style.theme()`.
     """
     known = frame.dropna(subset=["utilization_ratio"])
     method = next((m for m in METHODS if (known["method"] == m).any()), "exact")

@@ -1,6 +1,6 @@
 """Options that several commands share, each defined once, and the check of what they say of a model.
 
-A command has a table of its options, which names those that are shared and says what of them is otherwise there.
+A command's table of options names the shared ones and says what of them is otherwise there.
 
 A recording is read and attributed, or one line says why it cannot be: commands and workers share that. Nothing is
 cleaned and nothing is printed here.

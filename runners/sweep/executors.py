@@ -1,7 +1,7 @@
-"""Where cells are measured: on slots, each of them one device: of this machine, or of a Ray cluster.
+"""Hands cells to slots, each of them one device, of this machine or of a Ray cluster, and yields their rows.
 
-A cell is handed to one slot at a time and taken off the list when its rows are committed, so that it is measured again
-only if its slot was lost before they arrived. Rows arrive one by one; which order they have depends on the slots.
+A cell goes to one slot at a time and leaves the list when its rows are committed, so that it is measured again only if
+its slot was lost before they arrived. Rows arrive one by one, in an order that depends on the slots.
 
 Ray places an actor on each GPU, or each node's processor. Its address is Ray's own to find (`RAY_ADDRESS`, a cluster on
 this machine, else a new one here). `Slot` checks what it was given. An actor is never restarted.

@@ -1,13 +1,12 @@
-"""Works of a cell recorded by Nsight Systems, each in a process of its own, after the cell was measured.
+"""Records the passes of a cell with Nsight Systems, each in a process of its own, after the cell was measured.
 
-The parent says the command and has a worker run it, so that it is ended like any other task: at its limit, at Ctrl-C,
-with the parent. What comes of it is read once before it is kept. Whatever goes wrong costs one pass's recording and
-nothing else: `PassFindings.unprofiled` has the reason under "nsys WORK". Its time is no time of a step; nothing is
-timed here.
+The parent makes the command and has a worker run it, so that it ends like any other task: at its limit, at Ctrl-C, with
+the parent. An export is read once before it is kept. A fault costs one pass's recording and nothing else:
+`PassFindings.unprofiled` has the reason under "nsys WORK". Nothing is timed here.
 
-`python -m runners.sweep.nsight CELL WORK` is what Nsight Systems is given to start. It builds the cell's model as the
-sweep does, warms up, and runs one step between cudaProfilerStart and cudaProfilerStop. It prints nothing but a line
-that begins with "error: " where it fails (exit code 1). Run alone it leaves no trace.
+`python -m runners.sweep.nsight CELL WORK` is what Nsight Systems starts. It builds the cell's model as the sweep does,
+warms up, and runs one step between cudaProfilerStart and cudaProfilerStop. It prints nothing but a line that begins
+with "error: " where it fails (exit code 1). Run alone it leaves no trace.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What `runners.sweep` is asked for: its command line, the run that it goes on with, and the grid that follows of both.
+"""The command line of `runners.sweep`, the run that it goes on with, and the grid that follows of both.
 
 What is given on the command line comes first, then what the resumed run had, then the defaults of suite and device.
 Names are checked here; nothing is imported that is slow, and nothing is asked of a device.

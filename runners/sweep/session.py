@@ -1,4 +1,4 @@
-"""One session on one device: a planned cell is counted, traced and measured in a worker; what came of it is a result.
+"""One session on one device: counts, traces and measures a planned cell in a worker, and gives its result.
 
 A fault in one cell costs one row; only a store that cannot be written, the caller's Ctrl-C and a process that cannot be
 started pass through. Which cells there are, and where results are kept, others decide (`executors`).

@@ -1,6 +1,6 @@
 """The device that a command was given: what it is, whether others use it, and on a CPU how many threads are fastest.
 
-What it is a worker process is asked (`probe`), since the parent never imports torch. `rank_process` says which of
+A worker process says what it is (`probe`), since the parent never imports torch. `rank_process` says which of
 torchrun's processes this is. `TelemetryWatch` is one sampler in the parent, and what it saw while a cell was timed.
 
 Threads of one operation wait for each other; where the host of a virtual machine takes processors, fewer, or such as

@@ -2,7 +2,7 @@
 
 Nothing is downloaded. Each loader gives one epoch of whole batches on the CPU, in the order of the files and without
 shuffling, and raises ValueError, one line, for what is missing, torn, or of another form. `docs/characterize.md` says
-what a directory holds; `sound_files.py` reads TIMIT.
+what a directory holds; `speech.py` reads TIMIT.
 
 `memnet` reads bAbI's first task, `seq2seq` two texts that translate each other (WMT), `autoenc` MNIST and the networks
 of images ImageNet by torchvision's readers, `deepq` frames of Atari.
