@@ -287,9 +287,9 @@ def _agreeing(looked_at: Sampler, derived: Derived, point: Point, convention: Co
 
 
 class FootprintFormulas(NamedTuple):
-    """formulas: quantity → its formula. why: quantity → why it has none. notes: for a person. proven: no order needs
-    less than the minimal one at the point; None: there is none. at_least: quantity without a formula, as a size is
-    unknown → that of all other storages."""
+    """Formulas of the footprint. formulas: quantity → its formula. why: quantity → why it has none. notes: for a
+    person. proven: no order needs less than the minimal one at the point; None: there is none. at_least: quantity
+    without a formula, as a size is unknown → that of all other storages."""
 
     formulas: dict[str, Expr]
     why: dict[str, str]

@@ -53,7 +53,7 @@ NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
 
 @dataclass(frozen=True)
 class Check:
-    """One line. cost: what is lost while the state is not ok; empty if nothing is."""
+    """One fact of a machine. cost: what is lost while the state is not ok; empty if nothing is."""
 
     topic: str
     state: str

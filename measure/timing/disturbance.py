@@ -123,8 +123,9 @@ BUSY_RATIO = 0.05
 
 
 class Used(NamedTuple):
-    """others_s: processor time of others, None where the system does not say; it is counted in hundredths of a second
-    and may be below 0 by one or two of these. processor_s: of all processors, at work or idle."""
+    """What was used in a window. others_s: processor time of others, None where the system does not say; it is counted
+    in hundredths of a second and may be below 0 by one or two of these. processor_s: of all processors, at work or
+    idle."""
 
     others_s: float | None
     processor_s: float

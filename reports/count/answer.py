@@ -26,8 +26,8 @@ NOT_LISTED = "no count of this model says it"
 
 @dataclass(frozen=True)
 class StepPeak:
-    """device: its name, as it was asked for. flop_by_dtype: of the forward and backward pass's products. peak: None
-    where a format has none on the device, or there is no product; reason: why."""
+    """The peak of a step's products. device: its name, as it was asked for. flop_by_dtype: of the forward and backward
+    pass's products. peak: None where a format has none on the device, or there is no product; reason: why."""
 
     device: str
     flop_by_dtype: Mapping[str, int]

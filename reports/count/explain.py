@@ -123,8 +123,8 @@ PARTIAL = "the exact count is partial, so that no {} is explained by it"
 
 @dataclass(frozen=True)
 class PastedNumber:
-    """text: as it was typed. counter: "" where none was named. value: in units of 1. unit: mac, flop or "". step: what
-    its last digit stands for. formula: of NAMED, in place of a value."""
+    """A number to explain. text: as it was typed. counter: "" where none was named. value: in units of 1. unit: mac,
+    flop or "". step: what its last digit stands for. formula: of NAMED, in place of a value."""
 
     text: str
     counter: str

@@ -49,7 +49,8 @@ _OWN_COLUMNS = ("layout=", "compile=")
 
 @dataclass(frozen=True)
 class Closing:
-    """sentence: about a run. cells: those that it is about, all repeats of them; none where nothing was divided."""
+    """What a run comes to. sentence: about a run. cells: those that it is about, all repeats of them; none where
+    nothing was divided."""
 
     sentence: str
     cells: tuple[View, ...] = ()
