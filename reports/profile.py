@@ -175,7 +175,7 @@ def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, An
 
 
 def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
-    """Return median of the steps, and the 95 % interval of their mean, which takes two."""
+    """Return the median of the steps, and the 95 % interval of their mean, which takes two."""
     if not times_s:
         return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
     spread = summarise(times_s)
@@ -328,7 +328,7 @@ def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 
 def ratio_lines(roof: StepRoof) -> list[Line]:
-    """Return utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
+    """Return the utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
     lines = []
     for label, against in (("the measured peak", roof.ceiling), ("the datasheet", roof.datasheet)):
         if against.utilization_ratio is not None:

@@ -66,7 +66,7 @@ class ReachAnswer:
     notes: Sequence[str] = ()
 
     def utilization(self, time_s: float) -> float:
-        """Return share of the peak that a step would use if it took so long."""
+        """Return the share of the peak that a step would use if it took so long."""
         return self.bound.model_flop / self.bound.peak_flop_per_s / time_s
 
     @property

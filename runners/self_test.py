@@ -214,7 +214,7 @@ def rate(kind: str, precision: str) -> Check:
 
 
 def rate_bounds(known: peaks.Device, unit: str) -> tuple[float, float]:
-    """Return lowest and highest believable FLOP/s of a kernel in this unit of a device, which has a peak in it."""
+    """Return the lowest and highest believable FLOP/s of a kernel in this unit of a device, which has a peak in it."""
     peak, (least, most) = known.peaks[unit], RATE_RATIOS
     vector = 0.0 if unit == "fp32" else known.peaks.get("fp32", 0.0)
     return max(least * peak, min(most * vector, TENSOR_RATIO * peak)), most * peak

@@ -59,7 +59,7 @@ def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
 
 
 def _shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
-    """Return shape of one sample."""
+    """Return the shape of one sample."""
     if name == "synthetic_convolution":
         return (hyper["channels"], hyper["image_size"], hyper["image_size"])
     return (hyper.get("width", 1),)

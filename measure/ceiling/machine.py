@@ -34,7 +34,7 @@ _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def last_cache_bytes(device: str, caches: Path = CPU_CACHES) -> int | None:
-    """Return size of the device's last cache; None where nothing says it."""
+    """Return the size of the device's last cache; None where nothing says it."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(torch.device(device)).L2_cache_size) or None
     sizes = [_bytes(file.read_text()) for file in sorted(caches.glob("index*/size"))]

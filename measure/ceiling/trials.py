@@ -211,7 +211,7 @@ def trial_of(row: Ceiling) -> Trial:
 
 
 def _side(kind: str, rate_flop_per_s: float) -> int:
-    """Return side of the square product that takes about CALL_S."""
+    """Return the side of the square product that takes about CALL_S."""
     least, most = SIDES[kind]
     return min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
 

@@ -142,7 +142,7 @@ class Nvml:
         return {**{key: self._ask(key, *how) for key, how in STATE.items()}, "driver": driver}
 
     def preflight(self, baseline: Processes | None = None) -> dict[str, Any]:
-        """Return state before a run: `measure.device.telemetry.state_before`."""
+        """Return the state before a run: `measure.device.telemetry.state_before`."""
         return state_before(self, baseline)
 
     def processes(self) -> Processes | None:

@@ -339,7 +339,7 @@ def signature(value: Any) -> Hashable:
 
 
 def _batch_size(values: Iterable[Any]) -> int:
-    """Return length of the first dimension of the first tensor; 0 without one."""
+    """Return the length of the first dimension of the first tensor; 0 without one."""
     for value in values:
         if isinstance(value, torch.Tensor) and value.ndim:
             return int(value.shape[0])

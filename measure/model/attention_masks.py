@@ -38,7 +38,7 @@ BY_CALL = frozenset({"aimv2_text_model", "t5gemma2_decoder", "videoprism_text_mo
 
 
 def mask_rules(model: torch.nn.Module) -> dict[str, str]:
-    """Return path of a module → "all", "causal" or "window:N", where it is known."""
+    """Return the path of a module → "all", "causal" or "window:N", where it is known."""
     rules = {path: _rule(module) for path, module in model.named_modules(remove_duplicate=False)}
     return {path: rule for path, rule in rules.items() if rule}
 

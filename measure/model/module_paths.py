@@ -62,7 +62,7 @@ class ModulePaths:
         return len(self._stack)
 
     def of_parameter(self, parameter: Any) -> str:
-        """Return path of the module that first names this parameter; "" if none does."""
+        """Return the path of the module that first names this parameter; "" if none does."""
         return self._owners.get(id(parameter), "")
 
     def _enter_module(self, module: torch.nn.Module, _inputs: Any) -> None:

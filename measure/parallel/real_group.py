@@ -104,7 +104,7 @@ def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
 
 
 def group_axes(*meshes: DeviceMesh) -> dict[str, str]:
-    """Return name of a process group, as operators have it → the axis of a mesh."""
+    """Return the name of a process group, as operators have it → the axis of a mesh."""
     return {mesh.get_group(axis).group_name: axis for mesh in meshes for axis in mesh.mesh_dim_names or ()}
 
 

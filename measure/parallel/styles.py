@@ -264,7 +264,7 @@ def apply_experts(
 
 
 def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dict[str, str]:
-    """Return name of a parameter or module → style: parameters first, because a module is told how many experts are
+    """Return the name of a parameter or module → style: parameters first, because a module is told how many experts are
     left."""
     styles: dict[str, str] = {}
     parameters = [name for name, _ in model.named_parameters()]

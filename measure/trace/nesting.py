@@ -135,7 +135,7 @@ def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: F
 
 
 def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
-    """Return row of the innermost call around each point in time on its thread; -1: none.
+    """Return the row of the innermost call around each point in time on its thread; -1: none.
 
     points: process, thread, start_ns. A point at the very end of a call lies in it.
     """
@@ -150,7 +150,7 @@ def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:
 
 
 def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
-    """Return row of the innermost call that begins where this side of each flow does; -1: none."""
+    """Return the row of the innermost call that begins where this side of each flow does; -1: none."""
     names = [f"{side}_process", f"{side}_thread", f"{side}_ns"]
     points = flows[names].set_axis(["process", "thread", "start_ns"], axis=1)
     row_of = latest(points, calls, ["process", "thread"])

@@ -88,7 +88,7 @@ def log_uniform(
 
 
 def log_expected(words: torch.Tensor, vocab: int, count: int) -> torch.Tensor:
-    """Return logarithm of how often each word is expected among `count` that are log-uniform."""
+    """Return the logarithm of how often each word is expected among `count` that are log-uniform."""
     share = torch.log((words + 2.0) / (words + 1.0)) / math.log(vocab + 1)
     return torch.log(share * count)
 
