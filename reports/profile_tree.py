@@ -20,7 +20,7 @@ from analysis.roofline import RoofPlace, main_bound, moved_bytes, roof_places, t
 from reports.profile import conservation, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import Branch, PageTable, PageVerdict, Section, TableCell, document, page_table
-from reports.shared.layout import Cell, Hanging, Part, Prose, Styled, TableColumn, TextTable, page, strong
+from reports.shared.layout import Cell, HangingIndent, Part, Prose, StyledText, TableColumn, TextTable, page, strong
 from reports.shared.numbers import DASH, digits, percent, shortened_name, si
 from results.records.answers import Machine, StepOperation, StepProfile
 
@@ -75,7 +75,7 @@ def _operation_row(alike: Sequence[tuple[StepOperation, RoofPlace]], step_s: flo
         time(sum(times_s) if times_s else None),
         percent(sum(times_s) / step_s) if times_s and step_s else DASH,
         digits(least_s / taken_s, 2) if attained else DASH,
-        Styled(bound or DASH, BOUND_COLOURS[bound]),
+        StyledText(bound or DASH, BOUND_COLOURS[bound]),
     ]
 
 
@@ -128,7 +128,7 @@ def tree_text(
     parts += ["", *_ranking_parts(nodes, depth, top), ""]
     names = summary_lines(profile, root)
     column = max(len(name) for name, _ in names) + 1
-    parts += [Hanging(name, description, column) for name, description in names]
+    parts += [HangingIndent(name, description, column) for name, description in names]
     parts += [Prose(line, "dim") for line in remarks(profile, root)]
     return page([*parts, "", strong(verdict(profile))], width, colour)
 
@@ -167,7 +167,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
                 *amounts,
                 DASH if node.flop_per_s is None else si(node.flop_per_s, ""),
                 DASH if used is None else "<0.001" if 0 < used < 0.001 else digits(used),
-                Styled(node.bound or DASH, BOUND_COLOURS[node.bound]),
+                StyledText(node.bound or DASH, BOUND_COLOURS[node.bound]),
                 node.settings if len(node.settings) <= of_settings else f"{node.settings[: of_settings - 1]}…",
             ]
         )
@@ -281,5 +281,5 @@ def profile_page(profile: StepProfile) -> str:
 
 
 def _page_table(table: TextTable, caption: str, anchor: str) -> PageTable:
-    rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
+    rows = [[cell.text if isinstance(cell, StyledText) else cell for cell in row] for row in table.rows]
     return page_table(replace(table, rows=rows), caption, anchor) or PageTable(caption, (), ())

@@ -20,7 +20,7 @@ from analysis.project.domain import Domain, Formulas, shipped_formulas
 from analysis.project.ppopp2019 import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats.summary import amount
 from reports.shared import figure_panels, figure_style
-from reports.shared.layout import WIDTH, Hanging, Part, TableColumn, TextTable, csv_text, page, strong
+from reports.shared.layout import WIDTH, HangingIndent, Part, TableColumn, TextTable, csv_text, page, strong
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +67,7 @@ def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colou
     for table, group in groupby(lines, key=lambda pair: pair[0]):
         rows = [line for _, line in group]
         parts += ["", strong(table), TextTable(_COLUMNS, rows, rule=False)]
-    return page([*parts, "", *(Hanging(f"{number:>3}", text) for text, number in numbers.items())], width, colour)
+    return page([*parts, "", *(HangingIndent(f"{number:>3}", text) for text, number in numbers.items())], width, colour)
 
 
 _RANKS = {"note": 1, "off by": 2}

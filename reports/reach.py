@@ -8,7 +8,7 @@ from typing import Any
 from analysis.devices.peaks import Device
 from analysis.reach.prediction import MEASURED, NOMINAL, Prediction, StepBound
 from analysis.reach.step_time import ARITHMETIC, LAUNCH_S, LAUNCHES, MEMORY, TimePart
-from reports.shared.layout import WIDTH, Hanging, Part, TextTable, csv_text, page, strong, table_of
+from reports.shared.layout import WIDTH, HangingIndent, Part, TextTable, csv_text, page, strong, table_of
 from reports.shared.numbers import digits, percent, si, si_time
 
 SHOWN = 10
@@ -150,7 +150,7 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
         f"on {answer.device.name}"
     )
     parts: list[Part] = [strong(title), strong(_sentence(answer)), ""]
-    parts += [Hanging(f"  {label}", text, 17) for label, text in _rows(answer).items()]
+    parts += [HangingIndent(f"  {label}", text, 17) for label, text in _rows(answer).items()]
     if answer.prediction:
         parts += ["", "what the predicted time is made of:", "", _parts(answer.prediction.parts)]
     if answer.published:

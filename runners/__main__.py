@@ -9,7 +9,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from reports.shared.layout import Hanging, page
+from reports.shared.layout import HangingIndent, page
 from runners.cli.arguments import Parser, choice_error
 from runners.cli.exits import exit_code
 from runners.cli.output import show_page
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name is not None:
         parser.fail(choice_error("command", name, COMMANDS))
     parts = ["Run a command as  python -m runners.NAME  and ask it with  --help", ""]
-    listed = [Hanging(f"  {command}", question, 16) for command, question in COMMANDS.items()]
+    listed = [HangingIndent(f"  {command}", question, 16) for command, question in COMMANDS.items()]
     show_page(lambda width, colour: page([*parts, *listed], width, colour))
     return 0
 

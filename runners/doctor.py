@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
-from reports.shared.layout import Hanging, Part, Styled, TableColumn, TextTable, csv_of, page, strong
+from reports.shared.layout import HangingIndent, Part, StyledText, TableColumn, TextTable, csv_of, page, strong
 from results.errors import StoreFault
 from runners.cli.arguments import names
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
@@ -262,7 +262,7 @@ def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
         TableColumn(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in wrapping, rank=int(name == "verification"))
         for name in header
     ]
-    cells = [[Styled(cell, _STYLES.get(cell, "")) for cell in row] for row in rows]
+    cells = [[StyledText(cell, _STYLES.get(cell, "")) for cell in row] for row in rows]
     return [*([strong(title)] if title else []), TextTable(columns, cells)]
 
 
@@ -277,8 +277,8 @@ _STYLES = {
 }
 
 
-def _paragraph(label: str, text: str) -> Hanging:
-    return Hanging(f"{label}:", text, 11)
+def _paragraph(label: str, text: str) -> HangingIndent:
+    return HangingIndent(f"{label}:", text, 11)
 
 
 if __name__ == "__main__":

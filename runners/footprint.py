@@ -110,7 +110,7 @@ def _run(options: Namespace) -> int:
         options.model, options.precision, options.optimizer, options.device, options.accumulate, options.layout,
         hyper_of(options),
     )  # fmt: skip
-    steps = Steps(step_options)
+    steps = StepTraces(step_options)
     try:
         fitted = None
         if memory:
@@ -129,7 +129,7 @@ def _run(options: Namespace) -> int:
     return 0
 
 
-class Steps:
+class StepTraces:
     """The step at any batch, traced once each. Raises Unavailable, or Mistake where it is the caller's."""
 
     def __init__(self, options: StepOptions, trace: Callable[[StepOptions, int], Trace] | None = None) -> None:
@@ -167,7 +167,7 @@ def memory_of(name: str) -> Memory:
     raise Mistake(f"--fit: expected a device of known memory, got {name!r}{like}")
 
 
-def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
+def _answer(steps: StepTraces, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
     from analysis.footprint.device_memory import allowance, replay, unforeseen
     from analysis.footprint.live_bytes import footprint
     from analysis.footprint.minimum import minimal

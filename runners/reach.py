@@ -25,7 +25,7 @@ from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import reserve, say, show_answer, show_transient, with_install_hint
-from runners.footprint import Steps
+from runners.footprint import StepTraces
 from runners.workers.traced_step import StepOptions, fit, moments, parts, rules, trace_batch
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     from reports.reach import ReachAnswer
 
     step_options = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
-    steps = Steps(step_options, trace_batch if options.mode == "train" else trace_forward)
+    steps = StepTraces(step_options, trace_batch if options.mode == "train" else trace_forward)
     step = steps.trace_of(options.batch_size)
     operations = operations_of(step_options, step)
     bound = step_bound(step_cost(operations), device.peaks, device.bandwidth_bytes_per_s)
@@ -173,7 +173,7 @@ def trace_forward(step_options: StepOptions, batch_size: int) -> Trace:
 
 
 def prediction_of(
-    steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
+    steps: StepTraces, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
     """Return the predicted time of the step, or why there is none."""
     from analysis.reach.prediction import predict
@@ -221,7 +221,7 @@ def _published_row(row: Any) -> dict[str, Any]:
     }
 
 
-def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:
+def _memory(steps: StepTraces, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:
     """Return memory of the eager step, and the largest batch in the device's; what is not known is a note."""
     from analysis.devices import memory
 
@@ -239,7 +239,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
     return {**known_bytes, "largest_batch": fit.fits, "at_most_batch": fit.largest_batch}
 
 
-def _largest(steps: Steps, memory_bytes: int, name: str) -> BatchFit:
+def _largest(steps: StepTraces, memory_bytes: int, name: str) -> BatchFit:
     """Return the largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
     arguments = (steps.trace_of, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):

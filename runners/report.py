@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from cleaning.gates.evidence import Evidence, SelfTest
     from cleaning.reconcile.variants import Built
-    from reports.compare.page import Side
+    from reports.compare.page import ComparedRun
 
 HEADLINE = "headline.csv"
 UTILIZATION = "utilization.csv"
@@ -367,7 +367,7 @@ def _compare(options: Namespace) -> int:
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
     from reports.compare import cells, gate
-    from reports.compare.page import Side
+    from reports.compare.page import ComparedRun
 
     across, out = sorted(options.across), options.out
     for name in across:
@@ -376,13 +376,13 @@ def _compare(options: Namespace) -> int:
     if out is not None and (out / MANIFEST).is_file():  # the files would stand among those of a run
         raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
     with as_mistake(ValueError, OSError):
-        a, b = (Side(letter, str(path), _read(path)) for letter, path in zip("AB", options.runs, strict=True))
+        a, b = (ComparedRun(letter, str(path), _read(path)) for letter, path in zip("AB", options.runs, strict=True))
         rows = cells.compare_runs(a.data, b.data, across, options.margin)
         limits = tuple(gate.Condition(name, limit) for name, limit in options.fail_if or ())
         checks = gate.judge(a.data, b.data, rows, limits, across) if limits else []
     faults = [] if out is None else _write_comparison(rows, (a, b), across, out)
     if limits:
-        answer = gate.Answer(checks, limits, (a, b), options.undecided == "fail")
+        answer = gate.GateAnswer(checks, limits, (a, b), options.undecided == "fail")
         if options.format == "markdown":
             print(gate.gate_markdown(answer), end="")
         else:
@@ -407,7 +407,7 @@ def _compare(options: Namespace) -> int:
 
 
 def _write_comparison(
-    rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path
+    rows: Sequence[Comparison], sides: tuple[ComparedRun, ComparedRun], across: Sequence[str], out: Path
 ) -> list[str]:
     """Return the table, then what is drawn of it, then the page; a line for each that could not be made. Raises
     StoreFault."""

@@ -22,7 +22,7 @@ from results.errors import Inconsistent, Unavailable
 from results.process import collector_off
 from results.records.cell import Cell
 from results.store.manifest import ROOT, commit_of
-from runners.footprint import Steps
+from runners.footprint import StepTraces
 from runners.reach import NO_BOUND, operations_of, prediction_of
 from runners.sweep import options as sweep_options
 from runners.workers.any_model import hyper_of_cell
@@ -75,11 +75,11 @@ def rows_of(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
     for _, group in groupby(cells, key=lambda cell: (cell.model, cell.precision, cell.layout)):
         same = list(group)
         first = same[0]
-        steps = Steps(StepOptions(first.model, first.precision, layout=first.layout, hyper=hyper_of_cell(first)))
+        steps = StepTraces(StepOptions(first.model, first.precision, layout=first.layout, hyper=hyper_of_cell(first)))
         yield from (_row(cell, steps, device) for cell in same)
 
 
-def _row(cell: Cell, steps: Steps, device: Device) -> dict[str, Any]:
+def _row(cell: Cell, steps: StepTraces, device: Device) -> dict[str, Any]:
     # training steps of this model on this device that others published, in any precision and batch
     rows = published_rows().query("device == @DEVICE and mode == 'train'")
     count = int(rows["counted_model"].isin([cell.model, f"timm:{cell.model}"]).sum())

@@ -30,7 +30,14 @@ from measure.ceiling.trials import FP8, PARTS, SPENT, Trial, shapes, titled, tri
 from measure.device import apply_precision
 from measure.device.telemetry import DeviceTelemetry, open_device
 from measure.timing.clocks import Clock, clock_for
-from measure.timing.disturbance import Neighbours, Used, neighbours_warning, others_ratio, round_trip, run_wait_s
+from measure.timing.disturbance import (
+    Neighbours,
+    ProcessorUse,
+    neighbours_warning,
+    others_ratio,
+    round_trip,
+    run_wait_s,
+)
 from measure.timing.rank_blocks import CeilingKernel
 from results.errors import Unavailable
 from results.records.cell import Ceiling, Telemetry
@@ -151,7 +158,7 @@ class Bench:
             self._board = None if self.device.type == "cpu" else open_device(device)
         self._under_load: list[Telemetry] = []
         self.unused = ""
-        self.used: list[Used] = []
+        self.used: list[ProcessorUse] = []
 
     def probe(self) -> float:
         """Return FLOP/s of a small product at its best: how large the others may be.

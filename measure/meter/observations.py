@@ -67,7 +67,7 @@ class ObservationVerdict:
 
 
 @dataclass
-class _Ran:
+class _PhaseRun:
     """What the calls of one key ran in one phase. times: how often the phase ran. shares: of each call by itself."""
 
     amounts: Amounts = field(default_factory=Counter)
@@ -146,7 +146,7 @@ class ObservedCosts:
             self._costs.only_observed = bool(self.replaced)
         return ObservationVerdict(seen, frozenset(reasons), next(iter(reasons.values()), ""), has_changed)
 
-    def _is_as_counted(self, ran: Mapping[CallPhase, _Ran], observed_step: ObservedStep) -> bool:
+    def _is_as_counted(self, ran: Mapping[CallPhase, _PhaseRun], observed_step: ObservedStep) -> bool:
         costs = self._costs.cost_by_key
         if any(costs[key].must_run for key, _ in ran):
             return False
@@ -158,7 +158,7 @@ class ObservedCosts:
         same_calls = all(is_same for (_, phase), is_same in same.items() if phase in ("forward", "again"))
         return same_calls and not observed_step.outside_flop and everything == sum(expected.values())
 
-    def _add_elsewhere(self, ran: Mapping[CallPhase, _Ran], observed_step: ObservedStep) -> None:
+    def _add_elsewhere(self, ran: Mapping[CallPhase, _PhaseRun], observed_step: ObservedStep) -> None:
         """Add what nodes of no call ran to the only call that has a backward pass, if nothing else ran."""
         if not observed_step.elsewhere:
             return
@@ -171,7 +171,7 @@ class ObservedCosts:
         owners[0].amounts.update(observed_step.elsewhere)
         owners[0].shares.clear()
 
-    def _corrected(self, key: CallKey, ran: Mapping[CallPhase, _Ran]) -> tuple[CallCost | None, str]:
+    def _corrected(self, key: CallKey, ran: Mapping[CallPhase, _PhaseRun]) -> tuple[CallCost | None, str]:
         """Return what a call costs as it ran, None where that is what was counted; and what differs from an observation
         before. Raises Unsteady."""
         before = self._costs.cost_by_key[key]
@@ -199,9 +199,9 @@ class ObservedCosts:
         return CallCost(products, reason="" if before.must_run else before.reason) if differs else None, ""
 
 
-def _by_call_phase(observed_step: ObservedStep) -> dict[CallPhase, _Ran]:
+def _by_call_phase(observed_step: ObservedStep) -> dict[CallPhase, _PhaseRun]:
     """Return key and phase → what its calls ran."""
-    ran: defaultdict[CallPhase, _Ran] = defaultdict(_Ran)
+    ran: defaultdict[CallPhase, _PhaseRun] = defaultdict(_PhaseRun)
     for observed in observed_step.calls:
         for phase, amounts in observed.ran.items():
             times = observed.call.backward if phase in ("backward", "recompute") else 1

@@ -34,7 +34,7 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from measure.operations.control_flow import replaced_attribute
-from measure.operations.fake_results import Memo, Signature
+from measure.operations.fake_results import ResultCache, Signature
 from measure.operations.schemas import plan_of
 from results.errors import Unavailable
 
@@ -85,7 +85,7 @@ class FakeMode(FakeTensorMode):
         self.notes: list[str] = []
         self._scalar: int | None = None
         self._watcher: Any = None  # a `Recorder`
-        self._memo = Memo(self)
+        self._memo = ResultCache(self)
         self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
 
     def enter_phase(self, phase: str) -> None:

@@ -36,7 +36,7 @@ class Signature(NamedTuple):
     tensors: list[torch.Tensor]
 
 
-class Memo:
+class ResultCache:
     """Signatures of calls in one fake mode, and fake tensors such as the mode itself makes."""
 
     def __init__(self, mode: FakeTensorMode) -> None:

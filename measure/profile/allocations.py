@@ -26,14 +26,14 @@ Make = Callable[[], StepParts]
 
 
 @dataclass(frozen=True)
-class Allocated:
+class AllocationPeak:
     """A step's bytes at their highest. tensors_bytes: the highest of what outlives the operation that made it."""
 
     peak_bytes: int
     tensors_bytes: int
 
 
-def on_cpu(make: Make, names: Collection[str]) -> Allocated:
+def on_cpu(make: Make, names: Collection[str]) -> AllocationPeak:
     """Return what the second step allocates on a CPU. names: of the operations that a trace of it has ("aten.mm")."""
     with memory_profiler() as recording:
         built = warm(make)
@@ -82,7 +82,7 @@ class Allocation:
     nbytes: int
 
 
-def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], step: tuple[int, int]) -> Allocated:
+def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], step: tuple[int, int]) -> AllocationPeak:
     """Return the highest moment within `step` (start, end). spans: operations that do not overlap, in order of their
     start.
 
@@ -103,7 +103,7 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
         if step[0] <= time_ns <= step[1]:
             tensors = max(tensors, live - own_live)
             peak = max(peak, live)
-    return Allocated(peak, tensors)
+    return AllocationPeak(peak, tensors)
 
 
 def warm(make: Make) -> StepParts:

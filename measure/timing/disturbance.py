@@ -122,7 +122,7 @@ BUSY_RATIO = 0.05
 """Share of all processors used by others from which a timing is marked."""
 
 
-class Used(NamedTuple):
+class ProcessorUse(NamedTuple):
     """What was used in a window. others_s: processor time of others, None where the system does not say; it is counted
     in hundredths of a second and may be below 0 by one or two of these. processor_s: of all processors, at work or
     idle."""
@@ -131,7 +131,7 @@ class Used(NamedTuple):
     processor_s: float
 
 
-def others_ratio(windows: Sequence[Used]) -> float | None:
+def others_ratio(windows: Sequence[ProcessorUse]) -> float | None:
     """Return share of all processors that others used in these windows together, 0 to 1; None where the system does not
     say, and where there is no window."""
     others_s = [window.others_s for window in windows if window.others_s is not None]
@@ -153,12 +153,12 @@ class Neighbours:
         self._stat, self._own_s, self._wall_s = stat, own_s, wall_s
         self._begun = self._now()
 
-    def used(self) -> Used:
+    def used(self) -> ProcessorUse:
         """Return what was used since then."""
         (busy, processors, own, wall), (busy_before, _, own_before, wall_before) = self._now(), self._begun
         if busy is None or busy_before is None:
-            return Used(None, 0.0)
-        return Used((busy - busy_before) - (own - own_before), (wall - wall_before) * processors)
+            return ProcessorUse(None, 0.0)
+        return ProcessorUse((busy - busy_before) - (own - own_before), (wall - wall_before) * processors)
 
     def _now(self) -> tuple[float | None, int, float, float]:
         return (*_busy_s(self._stat), self._own_s(), self._wall_s())

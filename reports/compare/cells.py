@@ -56,7 +56,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Group:
+class RepeatGroup:
     """The repeats of one cell, and the block means of each that was measured.
 
     A run with a block that took no finite time above 0 has none. relative: where a ceiling was timed beside every
@@ -108,7 +108,7 @@ def compare_runs(
     return rows + [_unmatched(group, ONLY_B) for key, group in groups_b.items() if key not in groups_a]
 
 
-def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
+def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, RepeatGroup]:
     """Return what decides a step, but for what may differ → its repeats."""
     repeats: dict[Key, list[Run]] = {}
     for run in data.runs:
@@ -120,7 +120,7 @@ def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
 
 def _group(
     runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sample]], same_kernels: bool = True
-) -> Group:
+) -> RepeatGroup:
     """Group a cell. same_kernels: whether the ceilings of both runs are of one machine and precision."""
     times, kernels = [], set[str]()
     sessions: dict[str, list[tuple[float, float]]] = {}
@@ -136,7 +136,7 @@ def _group(
             sessions.setdefault(run.session, []).append(window)
             kernels.update(paired.kernels.values())
     complete = sum(map(len, sessions.values())) == len(times)
-    return Group(tuple(runs), tuple(times), tuple(sessions.values()) if complete else (), frozenset(kernels))
+    return RepeatGroup(tuple(runs), tuple(times), tuple(sessions.values()) if complete else (), frozenset(kernels))
 
 
 def _relative(run: Run, paired: PairedCeiling) -> tuple[float, float] | None:
@@ -162,7 +162,7 @@ def _differing(first: Key, others: Sequence[Key]) -> list[str]:
     return [name for i, name in enumerate(OF_A_STEP) if any(other[i] != first[i] for other in others)]
 
 
-def _row(a: Group, b: Group, pooled: tuple[float, int], margin_ratio: float | None) -> Comparison:
+def _row(a: RepeatGroup, b: RepeatGroup, pooled: tuple[float, int], margin_ratio: float | None) -> Comparison:
     """Compare one matched cell, with its p-values by itself. pooled: `scatter` of all of them."""
     blank = replace(_blank(b, UNKNOWN), cells_a=a.cells, cells_b=b.cells)
     lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
@@ -211,13 +211,13 @@ def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
     return adjusted
 
 
-def _unmatched(group: Group, where: str) -> Comparison:
+def _unmatched(group: RepeatGroup, where: str) -> Comparison:
     status = ", ".join(dict.fromkeys(run.status for run in group.runs))
     row = replace(_blank(group, where), reason=f"{NO_COUNTERPART}{status}")
     return replace(row, cells_a=group.cells) if where == ONLY_A else replace(row, cells_b=group.cells)
 
 
-def _blank(group: Group, verdict: str) -> Comparison:
+def _blank(group: RepeatGroup, verdict: str) -> Comparison:
     run = group.runs[0]
     of_cell = {name: getattr(run, name) for name in ("model", "batch_size", "precision", "device")}
     return Comparison(**of_cell, variant=variant(run), verdict=verdict)

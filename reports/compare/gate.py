@@ -22,8 +22,8 @@ from analysis.footprint.live_bytes import peak_bytes
 from analysis.operators import registry
 from analysis.operators.traffic import lacks_sizes
 from analysis.stats.comparison import ALARM_RATIO, resolution
-from reports.compare.cells import Group, cell_name, groups
-from reports.compare.page import Side
+from reports.compare.cells import RepeatGroup, cell_name, groups
+from reports.compare.page import ComparedRun
 from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, documents, page, strong
 from reports.shared.numbers import DASH, percent, si, si_time
 from results.errors import Inconsistent
@@ -91,7 +91,7 @@ def _check(row: Comparison, condition: Condition, outcome: str, **more: object) 
     )  # fmt: skip
 
 
-def _slower(row: Comparison, condition: Condition, a: Group, b: Group, alarm_ratio: float) -> GateCheck:
+def _slower(row: Comparison, condition: Condition, a: RepeatGroup, b: RepeatGroup, alarm_ratio: float) -> GateCheck:
     """Return whether B's step is slower by more than the limit."""
     if row.ratio is None:
         return _check(row, condition, NOT_COMPARED, reason=row.reason)
@@ -121,7 +121,7 @@ def _more(row: Comparison, condition: Condition, a: Quantities, b: Quantities) -
     return _check(row, condition, MET if met else NOT_MET, **numbers, basis="exact")
 
 
-def _quantities(data: RunData, group: Group) -> Quantities:
+def _quantities(data: RunData, group: RepeatGroup) -> Quantities:
     """Return what the traced step of a cell has; of its repeats the first that was traced, as all are equal."""
     loop = next((run for run in group.runs if run.data == LOOP), None)
     run = next((run for run in group.runs if run.trace_id), None)
@@ -186,12 +186,12 @@ _BASES = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class GateAnswer:
     """What a gate finds. undecided_fails: whether it fails where a condition is undecided, or nothing was compared."""
 
     checks: Sequence[GateCheck]
     conditions: Sequence[Condition]
-    sides: tuple[Side, Side]
+    sides: tuple[ComparedRun, ComparedRun]
     undecided_fails: bool = False
 
     def cells(self, *outcomes: str) -> int:
@@ -249,7 +249,7 @@ def _is_equal(check: GateCheck) -> bool:
     return check.condition in EXACT and check.value_a == check.value_b is not None
 
 
-def gate_text(answer: Answer, width: int = WIDTH, colour: bool = False) -> str:
+def gate_text(answer: GateAnswer, width: int = WIDTH, colour: bool = False) -> str:
     """Format for a terminal, in lines of at most `width` letters."""
     parts: list[Part] = [strong(answer.sentence), "", *(f"{side.letter}: {side.path}" for side in answer.sides)]
     if rows := answer.shown:
@@ -258,7 +258,7 @@ def gate_text(answer: Answer, width: int = WIDTH, colour: bool = False) -> str:
     return page([*parts, "", *answer.closing], width, colour)
 
 
-def gate_markdown(answer: Answer) -> str:
+def gate_markdown(answer: GateAnswer) -> str:
     """Format for a comment on a pull request. A gate that passes because nothing was decided is no success at first
     sight."""
     mark = "❌" if answer.fails else "⚠️" if answer.cells(UNDECIDED, NOT_COMPARED) else "✅"
@@ -283,7 +283,7 @@ def markdown_text(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~@])", r"\\\1", html.escape(" ".join(text.split()), quote=False)).removeprefix("\\")
 
 
-def document(answer: Answer) -> dict[str, object]:
+def document(answer: GateAnswer) -> dict[str, object]:
     """Return the answer as JSON has it."""
     verdict = "fails" if answer.fails else "passes"
     return {"gate": verdict, "sentence": answer.sentence, "checks": documents(answer.checks)}

@@ -15,7 +15,7 @@ from analysis.stats.comparison import SESSIONS
 from reports.compare.cells import HEADS, NO_COUNTERPART, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import (
-    About,
+    FigureCaption,
     PageBlock,
     PageTable,
     PageVerdict,
@@ -47,7 +47,7 @@ _HOW = (
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedRun:
     """One of the two runs. letter: A or B; path: where it was read, as it was given."""
 
     letter: str
@@ -69,7 +69,10 @@ class Side:
 
 
 def page(
-    rows: Sequence[Comparison], sides: tuple[Side, Side], figures: Mapping[str, str], across: Sequence[str] = ()
+    rows: Sequence[Comparison],
+    sides: tuple[ComparedRun, ComparedRun],
+    figures: Mapping[str, str],
+    across: Sequence[str] = (),
 ) -> str:
     """Return the whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let
     differ."""
@@ -104,7 +107,7 @@ def sentence(rows: Sequence[Comparison]) -> str:
     return f"{text}; {count[UNKNOWN]} undecided." if count[UNKNOWN] else f"{text}."
 
 
-def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> PageVerdict:
+def _verdict(rows: Sequence[Comparison], sides: tuple[ComparedRun, ComparedRun], across: Sequence[str]) -> PageVerdict:
     """Return the sentence; the cell furthest from 1 with its interval; what was compared."""
     matched = [row for row in rows if row.verdict not in ONLY_IN_ONE]
     counts = [f"{len(matched)} in both"]
@@ -158,7 +161,7 @@ def _reason(row: Comparison) -> str:
     return "" if row.verdict in ONLY_IN_ONE and reason == "ok" else STATUS_TEXTS.get(reason, reason.replace("_", " "))
 
 
-def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
+def _environment(sides: tuple[ComparedRun, ComparedRun]) -> Sequence[Part]:
     """Return what differs between the machines, then how they were measured."""
     a, b = map(_facts, sides)
     names = [name for name in {**a, **b} if a.get(name) != b.get(name) and name not in _ALWAYS]
@@ -170,7 +173,7 @@ def _environment(sides: tuple[Side, Side]) -> Sequence[Part]:
     return (differing if rows else same, *(PageBlock(label, text) for label, text in commands.items() if text))
 
 
-def _facts(side: Side) -> dict[str, str]:
+def _facts(side: ComparedRun) -> dict[str, str]:
     """Return what the sessions of a run say of their machine, by name: each text once."""
     texts: dict[str, dict[str, None]] = {}
     for session in side.data.sessions:
@@ -183,7 +186,7 @@ def _facts(side: Side) -> dict[str, str]:
 
 NAME = "step_time_ratio"
 CAPTIONS = {
-    NAME: About(
+    NAME: FigureCaption(
         "Which cells take longer in B, and by how much",
         "comparison.csv",
         "Dots with bars for 95 % intervals: a row for each cell of both runs, the mean step time in B ÷ that in A "

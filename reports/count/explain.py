@@ -25,7 +25,7 @@ from analysis.operators.registry import PRODUCTS, model_flop
 from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, cause_sums
 from reports.count.text import native_number
-from reports.shared.layout import Hanging, Part
+from reports.shared.layout import HangingIndent, Part
 from results.printable import shortened
 from results.records.answers import Attribution
 from results.records.counts import CallRecording
@@ -292,7 +292,7 @@ def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
         rows.append((_signed(-explanation.unexplained), "unexplained: another input size, batch or version?"))
     rows.append((f"{explanation.exact_flop:,}", f"FLOP, the exact {passes}"))
     width = max(len(number) for number, _ in rows)
-    return [f"{pasted.text}: {head}", *(Hanging(f"  {number:>{width}}", cause) for number, cause in rows)]
+    return [f"{pasted.text}: {head}", *(HangingIndent(f"  {number:>{width}}", cause) for number, cause in rows)]
 
 
 def _signed(change: Fraction) -> str:

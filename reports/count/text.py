@@ -11,7 +11,7 @@ from analysis.operators.registry import registration
 from cleaning.accounts.explain import PHASES
 from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, StepPeak, cause_sums, has_count, unexplained
-from reports.shared.layout import WIDTH, Cell, Part, Styled, TableColumn, TextTable, page, strong
+from reports.shared.layout import WIDTH, Cell, Part, StyledText, TableColumn, TextTable, page, strong
 from reports.shared.numbers import STATUS_TEXTS, digits, shortened_name, si
 from results.records.answers import Attribution, AttributionCause
 
@@ -127,7 +127,7 @@ def _rows_of(answer: ModelCounts, counter: str) -> list[list[Cell]]:
         rest = "unknown" if left is None else si(left, "").strip() if left else "0"
         style = "bold red" if left else ""
         why = _cause_text(answer, attribution)
-        rows.append(["" if rows else counter, attribution.phase, number, ratio, why, Styled(rest, style)])
+        rows.append(["" if rows else counter, attribution.phase, number, ratio, why, StyledText(rest, style)])
     return rows
 
 
@@ -194,7 +194,7 @@ def _detail(answer: ModelCounts, attribution: Attribution) -> list[Part]:
     if rest := ordered[SHOWN_CAUSES:]:
         rows.append([_signed(sum((sums[key] for key in rest), Fraction(0))), f"{len(rest)} smaller causes", "", ""])
     left = attribution.unexplained_flop or 0
-    rows.append([_signed(left), Styled("unexplained", "bold red" if left else ""), "", ""])
+    rows.append([_signed(left), StyledText("unexplained", "bold red" if left else ""), "", ""])
     cause_column = TableColumn("cause", right=False, wraps=True, least=24)
     columns = (
         TableColumn("FLOP", right=True),

@@ -108,7 +108,7 @@ def page_table(table: TextTable, caption: str, anchor: str = "") -> PageTable | 
     )
 
 
-class Names:
+class CellNames:
     """What the cells of a run are called: model, batch and precision, and what else sets one apart."""
 
     def __init__(self, views: Sequence[View]) -> None:
@@ -177,7 +177,7 @@ _AS_THEY_ARE = ' "/:;=,()!*@?$'
 
 
 @dataclass(frozen=True)
-class About:
+class FigureCaption:
     """What is said of a figure and of its other pages. caption: what to see. file: what it is drawn from. shows: marks,
     axes and panels, for those who cannot see it."""
 
@@ -200,7 +200,7 @@ class Picture:
     kind: ClassVar[str] = "picture"
 
 
-def picture(name: str, svg: str, captions: Mapping[str, About]) -> Picture:
+def picture(name: str, svg: str, captions: Mapping[str, FigureCaption]) -> Picture:
     """Return a figure by its file's name. captions: by the names of figures' first pages.
 
     Its URI is for single quotes, without the SVG's prologue, which names a DTD on the network.
@@ -209,7 +209,7 @@ def picture(name: str, svg: str, captions: Mapping[str, About]) -> Picture:
 
     base = max((base for base in captions if f"{name}_".startswith(f"{base}_")), key=len, default="")
     title = name.replace("_", " ")
-    about = captions.get(base, About(title, "derived files", f"{title.capitalize()}."))
+    about = captions.get(base, FigureCaption(title, "derived files", f"{title.capitalize()}."))
     page = name.removeprefix(base).strip("_").replace("_", " ") if base else ""
     alt = f"{about.caption}{f' ({page})' if page else ''}. {about.shows}"
     size = _SIZE.search(svg)

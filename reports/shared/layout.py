@@ -54,15 +54,15 @@ _NOTHING = ("", "–", "-", "unknown")
 
 
 @dataclass(frozen=True)
-class Styled:
+class StyledText:
     """A text in a style of rich's ("bold", "#aa3377"), which only a terminal with colours shows."""
 
     text: str
     style: str = ""
 
 
-Cell = str | Styled
-Spans = list[Styled]
+Cell = str | StyledText
+Spans = list[StyledText]
 """One line of a page."""
 
 
@@ -117,19 +117,21 @@ class TextTable:
             lines += _row_lines(
                 aligned, gap, [[*[""] * (most - len(own)), *own] for own in wrapped], ["bold"] * len(shown)
             )
-            lines += [[Styled(RULE * (sum(widths.values()) + gap * between))]] if self.rule else []
+            lines += [[StyledText(RULE * (sum(widths.values()) + gap * between))]] if self.rule else []
         broken = {index: {text: _cell_lines(text, widths[index]) for text in distinct[index]} for index in shown}
         for row, own, style in zip(self.rows, texts, self.styles or [""] * len(self.rows), strict=True):
-            styles = [cell.style if isinstance(cell := row[index], Styled) and cell.style else style for index in shown]
+            styles = [
+                cell.style if isinstance(cell := row[index], StyledText) and cell.style else style for index in shown
+            ]
             lines += _row_lines(aligned, gap, [broken[index][own[index]] for index in shown], styles)
         if lost := [column.name for index, column in enumerate(columns) if index not in shown and column.name]:
             left_out = wrap(f"(left out for want of room: {', '.join(lost)})", width, rest=" ")
-            lines += [[Styled(line, "dim")] for line in left_out]
+            lines += [[StyledText(line, "dim")] for line in left_out]
         return lines
 
 
 @dataclass(frozen=True)
-class Hanging:
+class HangingIndent:
     """A label and, beside it, a text that goes on under itself. column: where the text begins."""
 
     label: str
@@ -144,7 +146,7 @@ class Hanging:
             lines = [*wrap(label.strip(), width), *wrap(self.text, width, "    ", "    ")]
         else:
             lines = wrap(self.text, width, label.ljust(start), " " * start)
-        return [[Styled(line)] for line in lines]
+        return [[StyledText(line)] for line in lines]
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Prose:
         lines = wrap(self.text, min(width, MOST_PROSE), self.first, self.rest)
         if self.most and (more := len(lines) - self.most) > 0:
             lines[self.most :] = wrap(f"… ({more} more lines{self.whole})", width, self.rest, self.rest)
-        return [[Styled(line, self.style)] for line in lines]
+        return [[StyledText(line, self.style)] for line in lines]
 
 
 def table_of(
@@ -183,7 +185,7 @@ def table_of(
     return TextTable(columns, rest, rule=False)
 
 
-Part = str | Prose | Hanging | TextTable
+Part = str | Prose | HangingIndent | TextTable
 """A str is a paragraph; an empty one is an empty line."""
 
 
@@ -228,7 +230,7 @@ def _coloured(lines: Iterable[Spans]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    return printable(shortened(cell.text if isinstance(cell, Styled) else cell, LONGEST_TEXT))
+    return printable(shortened(cell.text if isinstance(cell, StyledText) else cell, LONGEST_TEXT))
 
 
 def _longest(text: str) -> int:
@@ -267,5 +269,9 @@ def _row_lines(
             text = lines[number] if number < len(lines) else ""
             space, before = " " * (width - letters(text)), " " * gap if line else ""
             before, after = (before + space, "") if right else (before, space)
-            line += [Styled(before), Styled(text, style), Styled(after)] if style else [Styled(before + text + after)]
+            line += (
+                [StyledText(before), StyledText(text, style), StyledText(after)]
+                if style
+                else [StyledText(before + text + after)]
+            )
         yield line

@@ -48,7 +48,7 @@ _OWN_COLUMNS = ("layout=", "compile=")
 
 
 @dataclass(frozen=True)
-class Closing:
+class RunVerdict:
     """What a run comes to. sentence: about a run. cells: those that it is about, all repeats of them; none where
     nothing was divided."""
 
@@ -56,7 +56,7 @@ class Closing:
     cells: tuple[View, ...] = ()
 
 
-def closing(views: Sequence[View]) -> Closing:
+def closing(views: Sequence[View]) -> RunVerdict:
     """Return the best and the worst model, else the cell with the highest utilization.
 
     Only cells that converged are in it, and ratios are compared only where they are over the same ceiling.
@@ -64,19 +64,19 @@ def closing(views: Sequence[View]) -> Closing:
     divided = [view for view in views if view.headline is not None]
     converged = [view for view in divided if view.run.status == "ok"]
     if not converged:
-        return Closing(_wide(divided) if divided else _nothing(views))
+        return RunVerdict(_wide(divided) if divided else _nothing(views))
     together = repeats_by_cell(converged, views)
     cells = one_a_cell(converged, views)
     best = max(cells, key=_ratio)
-    conclusion = _models(cells) or Closing(_single(best), (best,))
+    conclusion = _models(cells) or RunVerdict(_single(best), (best,))
     measured: list[View] = []  # all repeats of each cell
     for view in conclusion.cells:
         repeats = together.get(key_of(view.run))
         measured += [view] if repeats is None else repeats.views
-    return Closing(conclusion.sentence, tuple(measured))
+    return RunVerdict(conclusion.sentence, tuple(measured))
 
 
-def basis(conclusion: Closing, views: Sequence[View]) -> str:
+def basis(conclusion: RunVerdict, views: Sequence[View]) -> str:
     """Return the 95 % interval of each number in the sentence, and the peaks it divides by with their sources; "": no
     number.
 
@@ -87,7 +87,7 @@ def basis(conclusion: Closing, views: Sequence[View]) -> str:
     return f"{interval} Divided by {', and '.join(peaks)}." if interval else ""
 
 
-def intervals(conclusion: Closing, views: Sequence[View]) -> str:
+def intervals(conclusion: RunVerdict, views: Sequence[View]) -> str:
     """Return the 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
     shared, together = shared_variant(views), repeats_by_cell(conclusion.cells, views)
     texts = {}
@@ -138,7 +138,7 @@ def _wide(divided: Sequence[View]) -> str:
     )
 
 
-def _models(views: Sequence[View]) -> Closing | None:
+def _models(views: Sequence[View]) -> RunVerdict | None:
     """Name the best and worst model at the same precision, batch size and denominator, and what their bytes say about
     it."""
     groups: dict[tuple[str, int, str, str, str, str], dict[str, list[View]]] = {}
@@ -167,7 +167,7 @@ def _models(views: Sequence[View]) -> Closing | None:
     else:
         used = f"{names[0]} uses {percent(means[best])} of {OF_WHAT[key[3]]} and {names[1]} {percent(means[worst])}"
         text = f"{start}, {used}, {digits(means[best] / means[worst], 2)} times less{_because(high[0], low[0], views)}."
-    return Closing(text, (*high, *low))
+    return RunVerdict(text, (*high, *low))
 
 
 def _because(best: View, worst: View, views: Sequence[View]) -> str:

@@ -14,8 +14,8 @@ from analysis.utilization.numerators import PROFILER
 from cleaning.reconcile.variants import Built, View, devices_sentence
 from reports.shared.html import (
     MOST_ROWS,
+    CellNames,
     Cells,
-    Names,
     PageBlock,
     PageTable,
     PageVerdict,
@@ -27,7 +27,7 @@ from reports.shared.html import (
     page_table,
     picture,
 )
-from reports.shared.layout import Styled
+from reports.shared.layout import StyledText
 from reports.shared.numbers import (
     DASH,
     OF_WHAT,
@@ -66,7 +66,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
 
     manifest: adds the run's name and the commands that measured it.
     """
-    names = Names(built.views)
+    names = CellNames(built.views)
     variants = page_table(variant_table(built.variants), "Steps per second ÷ those of the first variant")
     problems = ("What was wrong with the run's files; rows that it names are in no number here.", tuple(built.problems))
     notes = reasons(built, names), warnings(built.views, names)
@@ -157,7 +157,7 @@ def measured_cells(views: Sequence[View]) -> PageTable:
     scale, unit = rate_unit(ordered)
     table = cells_table(ordered, scale, unit)
     columns = [column.name for column in table.columns]
-    rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
+    rows = [[cell.text if isinstance(cell, StyledText) else cell for cell in row] for row in table.rows]
     used = columns.index("used")
     for view, row in zip(ordered, rows, strict=True):
         row.insert(1, row.pop(used))
@@ -172,13 +172,13 @@ def measured_cells(views: Sequence[View]) -> PageTable:
     return PageTable(caption, tuple(columns), tuple(map(tuple, rows)), text_columns, dim)
 
 
-def reasons(built: Built, names: Names) -> PageTable | None:
+def reasons(built: Built, names: CellNames) -> PageTable | None:
     """Return why a number is not there, or why a counter's is not ours."""
     texts = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
     return merged_reasons("Numbers that are missing, and counters that differ", ("what", "reason"), texts, names)
 
 
-def warnings(views: Sequence[View], names: Names) -> PageTable | None:
+def warnings(views: Sequence[View], names: CellNames) -> PageTable | None:
     """Return every warning, by its code."""
     texts = []
     for view in in_order(views):
@@ -192,7 +192,7 @@ def warnings(views: Sequence[View], names: Names) -> PageTable | None:
     return merged_reasons("What to know before using these numbers", ("code", "warning"), texts, names)
 
 
-def merged_reasons(caption: str, heads: Cells, texts: Iterable[CellReason], names: Names) -> PageTable | None:
+def merged_reasons(caption: str, heads: Cells, texts: Iterable[CellReason], names: CellNames) -> PageTable | None:
     """Return a row for each text with its cells at the end; texts that differ in their numbers alone are one."""
     rows_of = grouped(dict.fromkeys(texts), lambda text: (text[0], skeleton(text[1])))
     rows = tuple(

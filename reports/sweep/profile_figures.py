@@ -18,7 +18,7 @@ import numpy as np
 from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN
 from reports.shared import figure_panels, figure_style
-from reports.shared.html import About
+from reports.shared.html import FigureCaption
 from reports.shared.numbers import digits, scaled, shortened_name
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 BY_BATCH = "flops_per_image_by_batch"
 BY_OPERATION = "flops_by_operation"
 CAPTIONS = {
-    "flops_per_image_by_batch": About(
+    "flops_per_image_by_batch": FigureCaption(
         "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
         "cleaned/profile_counts.csv",
         "A panel for each model: images in a step across, GFLOP an image upwards; circles are forward, squares "
         "backward, hollow as found, filled as cleaned, with a line through the cleaned ones.",
     ),
-    "flops_by_operation": About(
+    "flops_by_operation": FigureCaption(
         "Which operations the profiler counts right, too high or too low",
         "cleaned/profiled_operations.csv.gz",
         "Bars for each part of one model in order of execution, forward on the left, backward on the right, in "
         "GFLOP of one image; plain bars were found right, hatched ones were added or taken out by cleaning.",
     ),
-    "backward_forward_by_operation": About(
+    "backward_forward_by_operation": FigureCaption(
         "Backward ÷ forward of each kind of operation, found and cleaned",
         "cleaned/ratios.csv",
         "A row for each kind of operation: its backward ÷ forward FLOP across, a mark for each value, hollow as "
         "found, filled as cleaned, black our own count; a dashed line at 2.",
     ),
-    "backward_forward_by_model": About(
+    "backward_forward_by_model": FigureCaption(
         "Backward ÷ forward of each model beside its exact value",
         "cleaned/ratios.csv",
         "A row for each model: backward ÷ forward FLOP across, hollow as found, filled as cleaned, a black stroke "

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from cleaning.reconcile.variants import RECORDED_METHODS, Built, View, devices_sentence
 from reports.shared.html import span
-from reports.shared.layout import WIDTH, Hanging, Part, Styled, TableColumn, TextTable, page, strong
+from reports.shared.layout import WIDTH, HangingIndent, Part, StyledText, TableColumn, TextTable, page, strong
 from reports.shared.numbers import (
     DASH,
     MARK_TEXTS,
@@ -280,7 +280,7 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
     return lacks
 
 
-def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]:
+def _cells(view: View, below: Sequence[str], scale: float) -> list[str | StyledText]:
     """Return the texts of one row of the table; below: lines under the model's name."""
     row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
     if row is None or row.time_s is None:
@@ -289,7 +289,7 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]
     used = percent(row.utilization_ratio) if row.utilization_ratio is not None else DASH
     return [
         *start,
-        Styled(used, "bold"),
+        StyledText(used, "bold"),
         used_interval(view),
         digits(step.time_s * 1e3) if step is not None and step.time_s is not None else DASH,
         _narrow(rate / scale) if rate is not None else DASH,
@@ -321,7 +321,7 @@ def gates_text(gates: Sequence[Verdict], names: Mapping[str, str], width: int = 
     column, room = (max(map(len, texts)) for texts in zip(*((g.gate, str(g.asked)) for g in gates), strict=True))
     for gate in gates:
         mark = "OPEN" if gate.verdict == OPEN and gate.needed else _MARKS[gate.verdict]
-        parts.append(Hanging(f"{gate.gate:<{column}}  {mark}  {gate.asked:>{room}}", gate.checks))
+        parts.append(HangingIndent(f"{gate.gate:<{column}}  {mark}  {gate.asked:>{room}}", gate.checks))
         failing_cells = list(gate.found.items()) if gate.verdict == FAIL else []
         called = {cell: f"{names[cell]} ({cell})" if cell in names else cell for cell in gate.found}
         lines = [f"{called[cell]}: {text}" for cell, text in failing_cells[:GATE_CELLS]]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleaning.reconcile.variants import HEADLINES, METHODS, RECORDED_METHODS
 from reports.shared import figure_panels, figure_style
-from reports.shared.html import About
+from reports.shared.html import FigureCaption
 from reports.shared.numbers import OF_WHAT, ceiling_name, shortened_name, si, variant_lines
 from results.records.answers import Utilization, WorkTime
 
@@ -38,31 +38,31 @@ POINT = ("model", "variant", "precision", "batch_size")
 
 BY_METHOD = "utilization_by_method"
 CAPTIONS = {
-    "utilization_by_model": About(
+    "utilization_by_model": FigureCaption(
         "Which model uses most of the peak, by batch size and precision",
         "utilization.csv",
         "Dots with bars for 95 % intervals: a row for each model, the best on top, utilization in percent across, a "
         "panel for each batch size, a colour and mark for each precision.",
     ),
-    "utilization_by_batch": About(
+    "utilization_by_batch": FigureCaption(
         "How the utilization of each model changes with the batch size",
         "utilization.csv",
         "Lines: a panel for each model, batch size across, utilization in percent upwards with bars for 95 % "
         "intervals, a colour and mark for each precision.",
     ),
-    "utilization_by_method": About(
+    "utilization_by_method": FigureCaption(
         "How far the ways of counting agree on each model's utilization",
         "utilization.csv",
         "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method (theory of each "
         "counter, one, batch, epoch, exact); utilization in percent across.",
     ),
-    "utilization_by_method_post2021": About(
+    "utilization_by_method_post2021": FigureCaption(
         "The same in the arithmetic of the 2021 post, to compare with its 0.3 to 0.75",
         "utilization_post2021.csv",
         "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method, as the 2021 "
         "post counts: a multiply-add is 1, over the fp32 peak.",
     ),
-    "epoch_time_by_batch": About(
+    "epoch_time_by_batch": FigureCaption(
         "How long an epoch takes at each batch size, profiled and not",
         "work_times.csv",
         "A panel for each model: batch size across, seconds an epoch upwards with bars for 95 % intervals; filled "

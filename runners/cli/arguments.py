@@ -168,7 +168,7 @@ def sizes(text: str) -> dict[str, int]:
     return by_name
 
 
-class Together(argparse.Action):
+class CombinedLists(argparse.Action):
     """The lists of several arguments of one option as one list without repetition: `--models a,b c` is a, b and c."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:

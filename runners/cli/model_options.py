@@ -19,8 +19,8 @@ from runners.cli.arguments import (
     CONVENTIONS,
     FORMATS,
     SHORT_PRECISIONS,
+    CombinedLists,
     Parser,
-    Together,
     counts,
     names,
     number,
@@ -53,7 +53,7 @@ CUSTOM_PEAK = number(float, 1e-6, 1e9)
 
 def several(kind: Callable[[str], Any], **settings: Any) -> dict[str, Any]:
     """Return an option's settings for a list, separated by commas or spaces. kind: `type=` of each part."""
-    return {"nargs": "+", "action": Together, "type": kind, "choices": None, "metavar": "NAMES", **settings}
+    return {"nargs": "+", "action": CombinedLists, "type": kind, "choices": None, "metavar": "NAMES", **settings}
 
 
 def switches(text: str) -> tuple[bool, ...]:

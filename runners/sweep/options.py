@@ -20,9 +20,9 @@ from analysis.parallel.rank_grid import parse_plan
 from results.records.cell import Cell, Parameters
 from results.records.rows import MALLOC_SETTINGS, PASSES, RECORDERS, RETAIN
 from runners.cli.arguments import (
+    CombinedLists,
     LinesFormatter,
     Parser,
-    Together,
     counts,
     names,
     number,
@@ -103,7 +103,7 @@ class _Sizes(argparse.Action):
         vars(namespace).update({name: values.get(name) for name in OWN_SIZES}, hyper=others or None)
 
 
-class _Batches(Together):
+class _Batches(CombinedLists):
     """Sizes; none for "auto", which are found once the device is known."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:

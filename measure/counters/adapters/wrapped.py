@@ -121,7 +121,7 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
 
 @dataclass
-class Heard:
+class RuleCounts:
     """What a library's rules count. own: by path of the module; unseen: operators that no rule counted; zero: calls
     whose rule said 0; running: wrapped functions that run now."""
 
@@ -149,13 +149,13 @@ class Heard:
 
 
 @contextlib.contextmanager
-def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stacks: Any) -> Iterator[Heard]:
+def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stacks: Any) -> Iterator[RuleCounts]:
     """Listen to the library's rules while it wraps torch; afterwards it, torch and the model are as they were.
 
     library: the module with `wrapFunc` and MODULE_HOOK_MAPPING; stacks: the one with the lists of what runs, which an
     exception leaves behind.
     """
-    heard, wrap, hooks = Heard(), library.wrapFunc, library.MODULE_HOOK_MAPPING
+    heard, wrap, hooks = RuleCounts(), library.wrapFunc, library.MODULE_HOOK_MAPPING
     first_path = {id(module): path for path, module in model.named_modules()}
     recurrent = {path for path, module in model.named_modules(remove_duplicate=False) if type(module) in hooks}
     names: dict[int, str] = {}  # of a function; one that several have is called by the first

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from measure.profile.allocations import Allocated, Allocation, attributed
+from measure.profile.allocations import Allocation, AllocationPeak, attributed
 from measure.profile.recording import WARM_STEPS, record_step
 from tests.support.nets.small_steps import Small, parts
 
@@ -64,8 +64,8 @@ def test_by_hand() -> None:
         Allocation(32, 38, 7),
         Allocation(70, None, 10_000),  # after the step
     ]
-    assert attributed(blocks, SPANS, (5, 65)) == Allocated(640, 220)
-    assert attributed(blocks, SPANS, (25, 65)) == Allocated(227, 220)
+    assert attributed(blocks, SPANS, (5, 65)) == AllocationPeak(640, 220)
+    assert attributed(blocks, SPANS, (25, 65)) == AllocationPeak(227, 220)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_by_hand() -> None:
     ],
 )
 def test_what_is_a_tensor(blocks: list[Allocation], tensors_bytes: int) -> None:
-    assert attributed(blocks, SPANS, (0, 65)) == Allocated(5, tensors_bytes)
+    assert attributed(blocks, SPANS, (0, 65)) == AllocationPeak(5, tensors_bytes)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.timing.disturbance import Neighbours, Used, neighbours_warning, others_ratio
+from measure.timing.disturbance import Neighbours, ProcessorUse, neighbours_warning, others_ratio
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -33,9 +33,9 @@ def test_others_are_all_work_but_ours_over_all_processors(tmp_path: Path) -> Non
 
 def test_windows_are_taken_together_and_one_of_unknown_use_makes_all_unknown() -> None:
     """0.02 s of others in 0.4 s of processors, 0.01 s less than none by the ticks in 0.2 s: 0.01 of 0.6 s."""
-    assert others_ratio([Used(0.02, 0.4), Used(-0.01, 0.2)]) == pytest.approx(0.01 / 0.6)
-    assert others_ratio([Used(-0.01, 0.2)]) == 0.0
-    assert others_ratio([Used(0.02, 0.4), Used(None, 0.0)]) is None
+    assert others_ratio([ProcessorUse(0.02, 0.4), ProcessorUse(-0.01, 0.2)]) == pytest.approx(0.01 / 0.6)
+    assert others_ratio([ProcessorUse(-0.01, 0.2)]) == 0.0
+    assert others_ratio([ProcessorUse(0.02, 0.4), ProcessorUse(None, 0.0)]) is None
     assert others_ratio([]) is None
 
 

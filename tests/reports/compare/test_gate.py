@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reports.compare.cells import compare_runs
-from reports.compare.gate import Answer, Condition, _change, gate_markdown, judge
-from reports.compare.page import Side
+from reports.compare.gate import Condition, GateAnswer, _change, gate_markdown, judge
+from reports.compare.page import ComparedRun
 from results.records.answers import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 from results.store.reading import read_run
 from runners import report as command
@@ -178,7 +178,9 @@ def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:
         outcome=MET,
         reason="`a`\nb",
     )
-    text = gate_markdown(Answer([row], [Condition("slower", 0.0)], (Side("A", "a", a), Side("B", "b", b))))
+    text = gate_markdown(
+        GateAnswer([row], [Condition("slower", 0.0)], (ComparedRun("A", "a", a), ComparedRun("B", "b", b)))
+    )
     assert "&lt;img src=x&gt;\\|\\[x\\](y) \\@all" in text
     assert "\\`a\\` b" in text
 

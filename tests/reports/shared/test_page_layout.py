@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reports.shared.layout import Hanging, Styled, TableColumn, TextTable, csv_of, page, strong
+from reports.shared.layout import HangingIndent, StyledText, TableColumn, TextTable, csv_of, page, strong
 from results.errors import one_line
 from results.printable import pieces
 from results.text_files import hashed
@@ -31,7 +31,7 @@ def table(seed: int) -> TextTable:
     ]
     rows = [
         [f"net_{chosen.randrange(10**6)}_v{each}", f"{chosen.random() * 100:.1f} %", f"{chosen.randrange(9999)} ms",
-         f"{chosen.random():.3f}", Styled(texts(seed + each, chosen.randrange(1, 12)), "red")]
+         f"{chosen.random():.3f}", StyledText(texts(seed + each, chosen.randrange(1, 12)), "red")]
         for each in range(chosen.randrange(1, 8))
     ]  # fmt: skip
     return TextTable(columns, rows)
@@ -40,7 +40,14 @@ def table(seed: int) -> TextTable:
 @pytest.mark.parametrize("width", [30, 45, 60, 80, 100, 160])
 @pytest.mark.parametrize("seed", range(12))
 def test_no_line_is_longer_and_no_word_is_broken(seed: int, width: int) -> None:
-    parts = [strong(texts(seed, 20)), "", table(seed), "", Hanging("label:", texts(seed + 1, 30)), texts(seed, 40)]
+    parts = [
+        strong(texts(seed, 20)),
+        "",
+        table(seed),
+        "",
+        HangingIndent("label:", texts(seed + 1, 30)),
+        texts(seed, 40),
+    ]
     shown = page(parts, width)
     assert max(map(len, shown.splitlines())) <= width
     known = set(page(parts, 10_000).split())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cleaning.reconcile.variants import Built, View
-from reports.shared.html import Names, PageTable, page_table
+from reports.shared.html import CellNames, PageTable, page_table
 from reports.shared.layout import TableColumn, TextTable
 from reports.shared.numbers import merged, skeleton
 from reports.sweep.page import _verdict, measured_cells, page, reasons
@@ -130,7 +130,7 @@ def test_what_has_no_number_says_why_once_with_its_cells(built: Built) -> None:
         )
         for number, each in enumerate((view, others[0]), 1)
     ]
-    table = reasons(dataclasses.replace(built, profile_counts=gaps), Names(built.views))
+    table = reasons(dataclasses.replace(built, profile_counts=gaps), CellNames(built.views))
     why = row_of(table, "profile of one")
     assert why["reason"] == "no profile of 1 to 2 samples was recorded"
     assert why["cells"] == "resnet18 b1 amp-bf16, resnet18 b1 fp32"

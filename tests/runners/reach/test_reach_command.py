@@ -9,7 +9,7 @@ import torch
 
 from analysis.reach.prediction import step_cost
 from runners.cli.arguments import MARGIN_RATIO
-from runners.footprint import Steps
+from runners.footprint import StepTraces
 from runners.reach import _largest, main, operations_of, trace_forward
 from runners.workers.traced_step import StepOptions, moments, trace_batch
 from tests.support.fakes.commands import refused, running, telling
@@ -76,10 +76,10 @@ def test_a_training_step_has_memory_and_a_largest_batch(document):
 
 @pytest.mark.parametrize("largest", [0, 1, 2, 3, 40])
 def test_a_batch_of_one_is_traced_only_where_two_do_not_fit(largest):
-    steps = Steps(StepOptions("synthetic_matmul", optimizer="sgd", hyper={"width": 4096}))
+    steps = StepTraces(StepOptions("synthetic_matmul", optimizer="sgd", hyper={"width": 4096}))
     bytes_free = max(moments(steps.trace_of(largest + 1), "cuda", None)) - 1  # of the first batch that does not fit
     batches = []
-    steps = Steps(steps.options, lambda asked, batch: batches.append(batch) or trace_batch(asked, batch))
+    steps = StepTraces(steps.options, lambda asked, batch: batches.append(batch) or trace_batch(asked, batch))
     assert _largest(steps, math.ceil(bytes_free / (1 - MARGIN_RATIO)), "").largest_batch == largest
     assert (1 in batches) == (largest < 2)
 
