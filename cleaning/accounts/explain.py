@@ -158,7 +158,7 @@ def _attribution(model: str, recording: CallRecording, row: FlopCount) -> tuple[
     causes: Causes = {}
     left, largest = None, ""
     if row.status == "ok" and native is not None and exact is not None:
-        causes = _causes(recording, row)
+        causes = _causes(recording, row) if COUNTERS[row.counter].attribution else {}
         left = _number(Fraction(native) - exact - sum(causes.values(), Fraction(0)))
         sums: defaultdict[str, Native] = defaultdict(int)
         for (cause, _, _), flop in causes.items():
