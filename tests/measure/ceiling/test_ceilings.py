@@ -35,7 +35,7 @@ def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: s
 def _no_neighbours(monkeypatch):
     """Times from a made-up clock see no wait, no neighbour and no placement of the real machine."""
     monkeypatch.setattr(ceiling_ceilings, "run_wait_s", lambda: 0.0)
-    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.Used(0.0, 1.0))
+    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.ProcessorUse(0.0, 1.0))
     monkeypatch.setattr(Bench, "_round_trip_s", lambda _: None)
 
 
@@ -127,7 +127,7 @@ def test_what_others_used_is_of_the_windows_of_the_calls(monkeypatch):
     """Others are at rest while calls are timed, then busy."""
     rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
     assert not any("others used" in r.reason for r in rows)
-    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.Used(0.5, 1.0))
+    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.ProcessorUse(0.5, 1.0))
     rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], Clock(), 60.0)
     assert all("others used 50% of the processors while this was timed" in r.reason for r in rows)
 
