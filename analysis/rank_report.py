@@ -1,15 +1,11 @@
-"""What recordings of many ranks say together: a row a rank, a step on average, and the system's utilization.
+"""Reports what recordings of many ranks show together: a row per rank, the mean step, and the system's utilization.
 
 system utilization = FLOP of all ranks in a step ÷ (time of the slowest rank's step × the sum of their peaks)
 
-Which calls on different ranks are one collective, and what collectives move.
-
-The n-th collective of a group in a step is one on all members: ranks of a group call its collectives in one order, or
-hang. Kinds and sizes are compared, and a step in which they or their numbers differ is left out with the reason.
-Calls between two ranks (send, receive) are in no order that all share, and are in the totals alone.
-
-Within a collective that all enter before one leaves, each rank waits for the last to enter (`waits_of`). Not claimed:
-why the last one came late; it may have waited for another itself.
+`match_collectives` takes the n-th collective of a group in a step as the same one on all members, since ranks of a
+group call collectives in one order; a step whose kinds, sizes or numbers differ is left out with the reason. Calls
+between two ranks (send, receive) have no common order, and only enter the totals. `waits_of` gives each rank's wait for
+the last to enter. Not claimed: why the last one came late; it may itself have waited.
 """
 
 from __future__ import annotations
@@ -29,15 +25,15 @@ TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier
 """Kinds that no member leaves before all have entered."""
 
 SIZED_ALIKE = ("all_reduce", "all_gather", "reduce_scatter")
-"""Kinds to which every member gives as many bytes."""
+"""Kinds to which every member contributes the same number of bytes."""
 
 KEY = ("group", "ranks", "step", "place")
 
 
 @dataclass(frozen=True)
 class CollectiveTotal:
-    """Collectives of one rank and kind: calls a step, bytes a step that it gives (None: not recorded of all), the time
-    in which one of them ran, s a step. group_size: members; None: unknown or several."""
+    """Collectives of one rank and kind: calls per step, bytes per step that it contributes (None: not recorded for
+    all), and seconds per step in which any of them ran. group_size: members; None: unknown or several."""
 
     rank: int
     kind: str
@@ -48,7 +44,7 @@ class CollectiveTotal:
 
 
 def match_collectives(timelines: Mapping[int, RankTimeline]) -> tuple[pd.DataFrame, list[str]]:
-    """A row for each rank of each collective that two ranks or more have, and a line for each that does not match.
+    """Return a row for each rank of each collective recorded on two ranks or more, and a line for each mismatch.
 
     Columns: rank, group, ranks, step, place (its number within the step), kind, nbytes, start_ns, end_ns.
     """
@@ -68,7 +64,7 @@ def match_collectives(timelines: Mapping[int, RankTimeline]) -> tuple[pd.DataFra
 
 
 def _agreeing(key: tuple[object, ...], same: pd.DataFrame, problems: list[str]) -> pd.DataFrame:
-    """The collectives of a group in a step; none, and a line, where the ranks do not agree."""
+    """Return a group's collectives in a step; where the ranks disagree, return none and add a line to `problems`."""
     where = f"step {key[2]}" if isinstance(key[2], int) and key[2] >= 0 else "the recordings"
     group, counts = f"group {key[0] or 'of no name'}", same.groupby("rank").size()
     if len(counts) < 2:
@@ -89,12 +85,12 @@ def _agreeing(key: tuple[object, ...], same: pd.DataFrame, problems: list[str]) 
 
 
 def _different(values: pd.Series) -> str:
-    """Values by rank that differ, each with the first rank that has it: "3 (rank 0) and 4 (rank 2)"."""
+    """Write the values by rank that differ, each with the first rank that has it: "3 (rank 0) and 4 (rank 2)"."""
     return " and ".join(f"{value} (rank {rank})" for rank, value in values.sort_index().drop_duplicates().items())
 
 
 def totals_of(timelines: Iterable[RankTimeline]) -> list[CollectiveTotal]:
-    """What each rank's collectives of each kind come to in a step, those between two ranks among them."""
+    """Sum each rank's collectives of each kind over a step, including those between two ranks."""
     totals = []
     for timeline in timelines:
         calls, steps = timeline.collectives, max(len(timeline.steps), 1)
@@ -125,8 +121,8 @@ class Wait:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The rank that the others waited for most. share: of all waiting; steps: in how many of the steps it was the one
-    that was waited for most; since: the first step from which on it was in each; None: not in the last."""
+    """The rank that the others waited for most. share: of all waiting; steps: in how many steps it was that rank;
+    since: the first step from which it was that rank in every step; None: not in the last."""
 
     rank: int
     share: float
@@ -136,8 +132,8 @@ class Straggler:
 
 
 def _waits(matched: pd.DataFrame) -> pd.DataFrame:
-    """A row for each rank of each collective that all enter before one leaves, but for the last to enter: step, rank,
-    for_rank, wait_ns."""
+    """Return a row for each rank of each collective that all enter before any leaves, except for the last to enter:
+    step, rank, for_rank, wait_ns."""
     rows = matched[matched["kind"].isin(TOGETHER)]
     latest = rows.loc[rows.groupby(list(KEY))["start_ns"].idxmax(), [*KEY, "rank", "start_ns"]]
     both = rows.merge(latest.rename(columns={"rank": "for_rank", "start_ns": "entered_ns"}), on=list(KEY))
@@ -146,7 +142,7 @@ def _waits(matched: pd.DataFrame) -> pd.DataFrame:
 
 
 def waits_of(matched: pd.DataFrame, steps: int) -> list[Wait]:
-    """Waits of each pair of ranks, the longest first. steps: how many there are, to divide by."""
+    """Return the waits of each pair of ranks, the longest first. steps: number of steps to divide by."""
     sums = _waits(matched).groupby(["rank", "for_rank"])["wait_ns"].agg(["sum", "size"])
     sums = sums.sort_values("sum", ascending=False, kind="stable").reset_index()
     return [
@@ -156,7 +152,7 @@ def waits_of(matched: pd.DataFrame, steps: int) -> list[Wait]:
 
 
 def straggler_of(matched: pd.DataFrame) -> Straggler | None:
-    """The rank that was waited for most; None where nobody waited."""
+    """Return the rank that was waited for most; None where nobody waited."""
     sums = _waits(matched).groupby(["step", "for_rank"], as_index=False)["wait_ns"].sum()
     total = sums.groupby("for_rank")["wait_ns"].sum()
     if not total.sum():
@@ -170,13 +166,12 @@ def straggler_of(matched: pd.DataFrame) -> Straggler | None:
 
 
 def late_from(times_s: Sequence[float], wait_s: float, late_s: float) -> int | None:
-    """The place of the first of these times, a step's in each timed block, that holds a wait which was seen afterwards.
+    """Return the index of the first of these block-mean step times that includes a wait which was observed later.
 
-    wait_s: the wait; late_s: a step with it, as it was seen. Of all ways to part the times so that the median of the
-    second part is longer by half of the wait or more, and that of the first is below late_s less half of the wait, the
-    one is taken in which distances to both medians add up to least. Without such a way all are late if their median is
-    at least late_s less half of the wait; None: none is known to be.
-    Not claimed: a wait that came and went again.
+    wait_s: the wait; late_s: the step time observed with it. Candidates are splits where the second part's median
+    exceeds the first's by at least half of the wait, and the first's is below late_s less half of the wait; the split
+    with the least sum of distances to both medians wins. Without one, all are late if their median is at least late_s
+    less half of the wait; otherwise None. Not claimed: a wait that came and went again.
     """
     times = np.array(times_s, dtype=float)
     if not len(times):
@@ -211,7 +206,7 @@ class StepFlop:
 
 @dataclass(frozen=True)
 class RankSummary:
-    """One rank. time: of a step on average; without marked steps of all of the recording."""
+    """One rank. time: of a mean step; without marked steps, of the whole recording."""
 
     timeline: RankTimeline
     time: Breakdown
@@ -229,7 +224,8 @@ class RankSummary:
 
 @dataclass(frozen=True)
 class RanksReport:
-    """Everything that is shown. world_size: ranks that there were; None: not recorded. steps: those of all ranks."""
+    """The whole report. world_size: number of ranks in the job; None: not recorded. steps: those that all ranks
+    have."""
 
     ranks: Sequence[RankSummary]
     world_size: int | None
@@ -247,20 +243,20 @@ class RanksReport:
 
     @property
     def imbalance_ratio(self) -> float | None:
-        """The longest computing of a rank ÷ their mean - 1; None where nothing was computed."""
+        """Longest computing time of a rank ÷ their mean - 1; None where nothing was computed."""
         times = [row.time.compute_s for row in self.ranks]
         return max(times) / (sum(times) / len(times)) - 1 if sum(times) else None
 
     @property
     def flop_per_s(self) -> float | None:
-        """The rate of all ranks together; None where one of them is not known."""
+        """Rate of all ranks together; None where one is unknown."""
         flop = [row.flop.flop for row in self.ranks]
         known = [rank_flop for rank_flop in flop if rank_flop is not None]
         return sum(known) / self.step_time_s if len(known) == len(flop) else None
 
     @property
     def utilization_ratio(self) -> float | None:
-        """The utilization of the system; None where a rank's FLOP or peak is not known."""
+        """The system's utilization; None where a rank's FLOP or peak is unknown."""
         peaks = [row.flop.peak_flop_per_s for row in self.ranks]
         known = [peak for peak in peaks if peak]
         rate = self.flop_per_s
@@ -268,7 +264,7 @@ class RanksReport:
 
 
 def report_of(timelines: Mapping[int, RankTimeline], flop: Mapping[int, StepFlop]) -> RanksReport:
-    """The report of one recording a rank. Raises ValueError for one in which nothing ran."""
+    """Build the report from one recording per rank. Raises ValueError for a recording in which nothing ran."""
     matched, problems = match_collectives(timelines)
     moved, shifts = shifted(timelines, matched)
     matched, _ = match_collectives(moved)
@@ -311,8 +307,8 @@ def _row(timeline: RankTimeline, flop: StepFlop) -> RankSummary:
 
 @dataclass(frozen=True)
 class Shift:
-    """What was added to a rank's clock, s. by: the rank that it was compared with; None: the first, or one that shares
-    no collective with others. spread_s: half of the differences of ends are within this of their median."""
+    """Seconds added to a rank's clock. by: the rank that it was compared with; None: the first rank, or one that shares
+    no collective. spread_s: half of the differences of ends are within this of their median."""
 
     rank: int
     shift_s: float
@@ -324,13 +320,12 @@ class Shift:
 def shifted(
     timelines: Mapping[int, RankTimeline], matched: pd.DataFrame
 ) -> tuple[dict[int, RankTimeline], list[Shift]]:
-    """All timelines on the clock of the first rank, and what was added to each.
+    """Return all timelines on the first rank's clock, and what was added to each.
 
-    Ranks leave an all_reduce (all_gather, reduce_scatter, all_to_all, barrier) within a short time of each other,
-    whenever they entered it. The shift of a rank's clock against another's is the median of the differences of these
-    ends. Ranks on one host have one clock, unless their recorder counts from a moment of its own: they are not shifted,
-    but where a collective would have ended on one before it began on the other. Not claimed: clocks that drift apart
-    within a recording of some seconds. `spread_s` has what the ends still differ by.
+    Ranks leave a collective of `TOGETHER` at nearly the same time, whenever they entered. A clock's shift is the median
+    difference of these ends. Ranks on one host share a clock and are not shifted, unless their recorder counts from its
+    own zero, or a collective would have ended on one before it began on the other. Not claimed: clocks that drift apart
+    within a recording of some seconds. `spread_s` tells by how much the ends still differ.
     """
     together = matched[matched["kind"].isin(TOGETHER)]
     starts, ends = (

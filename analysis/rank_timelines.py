@@ -1,13 +1,12 @@
-"""One rank's recording as intervals of time: what it computed, copied and communicated, and its training steps.
+"""Holds one rank's recording as intervals of computing, copying, communicating and steps, and splits a window by them.
 
-Intervals are arrays of two columns, start and end, in whole nanoseconds of the recording's clock. Every total here is
-the length of a union, so that what runs side by side on two streams counts once.
-
-A rank's time in a window: computing, communicating beside it (overlapped) and alone (exposed), copying, idle.
+Intervals are arrays of two columns, start and end, in integer nanoseconds of the recording's clock. Every total is the
+length of a union: what runs on two streams at once counts once. `breakdown_of` gives, for a window, computing,
+communicating while computing (overlapped) and otherwise (exposed), copying and idle time:
 
     window = compute + exposed + memory alone + idle;  communication = exposed + overlapped
 
-Not claimed: that overlapped communication is free; it takes bandwidth and multiprocessors from the kernels beside it.
+Not claimed: that overlapped communication is free; it takes bandwidth and multiprocessors from concurrent kernels.
 """
 
 from __future__ import annotations
@@ -23,19 +22,18 @@ Spans = NDArray[np.int64]
 
 COLLECTIVE_COLUMNS = ("start_ns", "end_ns", "kind", "group", "group_size", "ranks", "nbytes", "step")
 """kind: all_reduce, all_gather, …; group: the recorder's name of the process group; group_size: -1 if unknown; ranks:
-the members' numbers as text, empty if not recorded; nbytes: that this rank gives, -1 if unknown; step: its number, -1
-outside of all."""
+the members' numbers as text, empty if not recorded; nbytes: contributed by this rank, -1 if unknown; step: its number,
+-1 outside steps."""
 
 STEP_COLUMNS = ("number", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
 class RankTimeline:
-    """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
-    of the operator calls on the host. own_clock: whether times are of a clock that other recordings of its host do not
-    have. process: in a file of several ranks, the one that this rank is; -1:
-    the file is of one rank. untimed: how many kernels and copies have no usable duration: their steps are left out.
-    """
+    """One rank's recording. device: whether its intervals are a device's; without a device, they are the host's
+    operator calls. own_clock: whether its clock differs from that of other recordings of its host. process: this rank's
+    process in a file of several ranks; -1: the file has one rank. untimed: number of kernels and copies without a
+    usable duration, whose steps are left out."""
 
     rank: int
     path: str
@@ -52,7 +50,7 @@ class RankTimeline:
     untimed: int = 0
 
     def later(self, ns: int) -> RankTimeline:
-        """A timeline with this added to each time."""
+        """Return a timeline with this added to each time."""
         moved = {
             name: getattr(self, name).assign(
                 start_ns=lambda rows: rows["start_ns"] + ns, end_ns=lambda rows: rows["end_ns"] + ns
@@ -63,8 +61,8 @@ class RankTimeline:
 
     @property
     def window(self) -> tuple[int, int]:
-        """From the first step's start to the last one's end; without steps, of all that ran. Raises ValueError for a
-        recording in which nothing ran."""
+        """Return the time from the first step's start to the last one's end; without steps, of everything that ran.
+        Raises ValueError for a recording in which nothing ran."""
         if len(self.steps):
             return int(self.steps["start_ns"].min()), int(self.steps["end_ns"].max())
         every = np.concatenate([self.compute, self.memory, spans(self.collectives)])
@@ -74,12 +72,12 @@ class RankTimeline:
 
 
 def spans(rows: pd.DataFrame) -> Spans:
-    """Intervals of rows with start_ns and end_ns."""
+    """Return the intervals of rows with start_ns and end_ns."""
     return rows[["start_ns", "end_ns"]].to_numpy(np.int64)
 
 
 def union(*parts: Spans) -> Spans:
-    """The union of intervals, in order, as intervals that do not touch."""
+    """Return the union of intervals as sorted intervals that do not touch."""
     every = np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)
     every = every[every[:, 1] > every[:, 0]]
     if not len(every):
@@ -92,19 +90,19 @@ def union(*parts: Spans) -> Spans:
 
 
 def length(*parts: Spans) -> int:
-    """The length of the union, ns."""
+    """Return the length of the union, ns."""
     both = union(*parts)
     return int((both[:, 1] - both[:, 0]).sum())
 
 
 def clipped(part: Spans, start_ns: int, end_ns: int) -> Spans:
-    """What of these intervals lies within a window."""
+    """Clip these intervals to a window."""
     inside = part[(part[:, 1] > start_ns) & (part[:, 0] < end_ns)]
     return np.clip(inside, start_ns, end_ns)
 
 
 def by_rank(timelines: Iterable[RankTimeline]) -> dict[int, RankTimeline]:
-    """Rank → its timeline, in the order of ranks. Raises ValueError for two of one rank."""
+    """Return rank → timeline, in the order of ranks. Raises ValueError for two timelines of one rank."""
     ranks: dict[int, RankTimeline] = {}
     for timeline in sorted(timelines, key=lambda timeline: timeline.rank):
         if timeline.rank in ranks:
@@ -130,7 +128,7 @@ class Breakdown:
 
 
 def breakdown_of(timeline: RankTimeline, start_ns: int, end_ns: int) -> Breakdown:
-    """What one rank spent a window of its own clock on."""
+    """Split a window of a rank's own clock by what it did."""
     parts = (timeline.compute, spans(timeline.collectives), timeline.memory)
     compute, communication, memory = (clipped(part, start_ns, end_ns) for part in parts)
     computed, communicated = length(compute), length(communication)

@@ -1,24 +1,12 @@
-"""What bounds each operation of a step, and what the whole step could reach at best: the roofline.
+"""Roofline: takes a step's operations and a `Machine`, finds what bounds each operation and the step's attainable
+ratio.
 
-Times are seconds of one step. Of an operation:
-
-* **arithmetic time**: FLOP ÷ the measured rate of the unit that runs them. Convolutions, matrix products and
-  attention count their model FLOP; any other operation its other FLOP on the fp32 cores (fp64 for float64).
-* **memory time**: bytes read and written, unfused, ÷ the bandwidth of memory.
-* **launch time**: kernels × the time of an empty kernel (on a CPU: of a call that does almost nothing).
-* **attained**: the larger of arithmetic and memory time ÷ measured time.
-
-An operation is bound by `host` where the device waited for it longer than it then worked, else by the largest of the
-three times. The bound is empty where the operation was not timed or one of the three is unknown.
-
-Of the step, **attainable** is Σ model FLOP ÷ peak over the least time under ideal fusion, Σ over groups of max(model
-FLOP ÷ peak, bytes ÷ bandwidth), never below what was measured (`raised`). `unfused_estimate` is that sum over single
-operations, and no bound.
-
-Limits are rows of ceilings.csv of the same device, from a sweep or from `runners.ceiling`; the rate of memory is the
-best of copy and triad with operands beyond the last cache.
-
-Not claimed: that a kernel of this shape can reach the roof; that arithmetic, memory and launches overlap perfectly.
+**Arithmetic time** is FLOP ÷ the unit's measured rate (model FLOP of products; other FLOP of the rest, on fp32 or fp64
+cores); **memory time** unfused bytes ÷ bandwidth; **launch time** kernels × the time of an empty one; **attained** the
+larger of the first two ÷ measured time. An operation is bound by `host` where the device waited for it longer than it
+ran, else by the largest time; empty where one is unknown. **attainable** is Σ model FLOP ÷ peak over the least time
+under ideal fusion, never below the measured ratio (`raised`); `unfused_estimate` sums over single operations, and is no
+bound. Not claimed: that a kernel of this shape can reach the roof, or that the three times overlap perfectly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,10 +20,10 @@ from results.records.answers import Machine, StepOperation, StepProfile
 from results.records.cell import Ceiling
 
 BOUNDS = ("arithmetic", "memory", "launch", "host")
-"""What an operation can be bound by, in the order in which ties are broken."""
+"""What can bind an operation; earlier ones win ties."""
 
 BETWEEN = "between"
-"""Beside the bounds, in shares of a step: no operation ran."""
+"""Key next to the bounds in a step's shares: no operation ran."""
 
 UNKNOWN = ""
 
@@ -44,10 +32,10 @@ RECOMPUTE = "recompute"
 
 @dataclass(frozen=True, kw_only=True)
 class RoofPlace:
-    """One operation under the roof. Unknown is None; bound is one of BOUNDS, or empty.
+    """One operation under the roofline. Unknown is None; bound is one of BOUNDS, or empty.
 
-    intensity: all FLOP per byte; None for one that moves nothing, or that has no count. unit: whose rate is its roof.
-    roof_flop_per_s: what its unit and memory allow at this intensity, counting `flop`.
+    intensity: all FLOP per byte; None for an operation that moves nothing or has no count. unit: whose rate is its
+    roof. roof_flop_per_s: what its unit and memory allow at this intensity, counting `flop`.
     """
 
     unit: str
@@ -67,9 +55,9 @@ class RoofPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Against:
-    """A step's ratios over one set of peaks. reason: why those that are None are not known.
+    """A step's ratios over one set of peaks. reason: why some of them are None.
 
-    raised: attainable_ratio was below what was measured, and is what was measured.
+    raised: attainable_ratio was below the measured ratio, and was set to it.
     """
 
     utilization_ratio: float | None = None
@@ -81,10 +69,10 @@ class Against:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRoof:
-    """A step under the roof. step_s: mean of unprofiled steps, of profiled ones where there are no others.
+    """A step under the roofline. step_s: mean of unprofiled steps, or else of profiled ones.
 
-    time_by_bound_s: seconds of the profiled step by bound, by UNKNOWN and by BETWEEN; they add up to it but for what
-    the recording lost.
+    time_by_bound_s: seconds of the profiled step by bound, by UNKNOWN and by BETWEEN; they add up to the step except
+    for what the recording lost.
     """
 
     step_s: float | None
@@ -94,7 +82,7 @@ class StepRoof:
 
 
 def roof_place(operation: StepOperation, machine: Machine) -> RoofPlace:
-    """One operation compared with a machine."""
+    """Compare one operation with a machine."""
     unit, flop = unit_and_flop(operation)
     moved, taken_s = moved_bytes(operation), operation.time_s
     all_flop = None if flop is None or operation.other_flop is None else operation.at_least_flop + operation.other_flop
@@ -120,12 +108,12 @@ def roof_place(operation: StepOperation, machine: Machine) -> RoofPlace:
 
 
 def roof_places(profile: StepProfile) -> tuple[RoofPlace, ...]:
-    """Every operation of a step, in its order."""
+    """Compare every operation of a step with its machine, in order."""
     return tuple(roof_place(operation, profile.machine or Machine()) for operation in profile.operations)
 
 
 def unit_and_flop(operation: StepOperation) -> tuple[str, int | None]:
-    """The unit whose rate is the operation's roof, and the FLOP that it runs there; None where nobody knows them."""
+    """Return the unit whose rate is the operation's roof, and the FLOP that it runs there; None where unknown."""
     if operation.model_flop is None:
         return UNKNOWN, None
     if operation.unit:
@@ -136,16 +124,16 @@ def unit_and_flop(operation: StepOperation) -> tuple[str, int | None]:
 
 
 def moved_bytes(operation: StepOperation) -> int:
-    """Bytes of the operation alone, nothing fused."""
+    """Return the operation's unfused bytes."""
     return operation.read_bytes + operation.written_bytes
 
 
 def time_by_bound(
     operations: Iterable[StepOperation], places: Iterable[RoofPlace], between_s: Iterable[float] = ()
 ) -> dict[str, float]:
-    """Seconds by bound, by UNKNOWN and by BETWEEN, every key there. An operation without time adds none.
+    """Sum seconds by bound, by UNKNOWN and by BETWEEN, with every key present. An operation without time adds none.
 
-    between_s: of a step by phase, of a module the `waited_s` of its operations.
+    between_s: of a step by phase; of a module, the `waited_s` of its operations.
     """
     times = dict.fromkeys((*BOUNDS, UNKNOWN, BETWEEN), 0.0)
     for operation, limit in zip(operations, places, strict=True):
@@ -155,10 +143,8 @@ def time_by_bound(
 
 
 def main_bound(time_by_bound_s: Mapping[str, float]) -> str:
-    """The bound of a module or step: that of the most time, waiting counted to the host; empty where nothing took any.
-
-    Where the most time has no known bound, so has the whole.
-    """
+    """Return the bound of a module or step: that with the most time, counting waiting as the host's. Empty where
+    nothing took any, or where the most time has no known bound."""
     times = {bound: time_by_bound_s.get(bound, 0.0) for bound in (*BOUNDS, UNKNOWN)}
     times["host"] += time_by_bound_s.get(BETWEEN, 0.0)
     most = max(times, key=lambda bound: times[bound])
@@ -166,7 +152,7 @@ def main_bound(time_by_bound_s: Mapping[str, float]) -> str:
 
 
 def step_roof(profile: StepProfile) -> StepRoof:
-    """The whole step. Raises Inconsistent where a fusion group has no leader."""
+    """Compute the whole step's roofline. Raises Inconsistent where a fusion group has no leader."""
     machine = profile.machine or Machine()
     times_s = profile.unprofiled_times_s or profile.step_times_s
     step_s = fmean(times_s) if times_s else None
@@ -184,7 +170,7 @@ def against(
     peak_by_unit: Mapping[str, float],
     bytes_per_s: float | None,
 ) -> Against:
-    """Utilization, attainable ratio and unfused estimate over one set of peaks."""
+    """Compute utilization, attainable ratio and unfused estimate over one set of peaks."""
     if unknown := sum(not operation.understood for operation in operations):
         return Against(reason=f"{unknown} operations have no rule, and the FLOP of the step are not known")
     products = [operation for operation in operations if operation.model_flop]
@@ -212,9 +198,10 @@ def against(
 
 
 def groups(operations: Sequence[StepOperation]) -> list[tuple[tuple[int, ...], int]]:
-    """(indices of its operations, bytes that it moves) of each group of ideal fusion; an ungrouped one is alone.
+    """Return (indices of its operations, bytes that it moves) of each group of ideal fusion; an ungrouped operation is
+    its own.
 
-    Raises Inconsistent where the operation that a group is named after is not there.
+    Raises Inconsistent where a group's leader is missing.
     """
     members: dict[int, list[int]] = {}
     for operation in operations:
@@ -226,7 +213,7 @@ def groups(operations: Sequence[StepOperation]) -> list[tuple[tuple[int, ...], i
 
 
 def _bound(operation: StepOperation, times_s: tuple[float | None, ...]) -> str:
-    """times_s: arithmetic, memory, launch."""
+    """Return the operation's bound. times_s: arithmetic, memory, launch."""
     taken_s, waited_s = operation.time_s, operation.waited_s
     if taken_s is None:
         return UNKNOWN
@@ -237,14 +224,14 @@ def _bound(operation: StepOperation, times_s: tuple[float | None, ...]) -> str:
 
 
 def _seconds(amount: float | None, rate: float | None) -> float | None:
-    """Seconds; nothing to do takes none at any rate, an unknown amount an unknown time."""
+    """Divide an amount by a rate. An amount of 0 takes no time at any rate; an unknown amount, an unknown time."""
     if amount == 0:
         return 0.0
     return amount / rate if amount and rate else None
 
 
 def _largest(times_s: Sequence[float | None]) -> float | None:
-    """None where one of them is not known."""
+    """Return the largest time; None where one is unknown."""
     known = [time_s for time_s in times_s if time_s is not None]
     return max(known) if len(known) == len(times_s) else None
 
@@ -255,7 +242,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 MOVES = ("copy", "triad")
 LAUNCHES = {"cuda": "launch", "cpu": "call"}
-"""Kind of device → the operation that says what starting work costs."""
+"""Kind of device → the ceiling's operation that measures the cost of starting work."""
 
 
 def machine_of(
@@ -266,11 +253,11 @@ def machine_of(
     threads: int | None = None,
     highest_hz: float | None = None,
 ) -> Machine:
-    """The machine of these rows. device: "cpu", "cuda" or "cuda:1"; threads: of torch on a CPU, None: whatever.
+    """Build the machine from ceiling rows. device: "cpu", "cuda" or "cuda:1"; threads: torch's on a CPU, None: any.
 
-    What no row and no datasheet says stays empty, and what was timed above the sheet. multiprocessors: as the device
-    reports them (analysis.devices.peaks); highest_hz: its highest SM clock. Sources are by unit for the ceiling,
-    "datasheet UNIT" for the sheet, and by field; of a rate that cannot be, why.
+    What no row and no datasheet has stays empty, as do rates timed above the datasheet's. multiprocessors: as the
+    device reports them (analysis.devices.peaks); highest_hz: its highest SM clock. Sources are by unit for the ceiling,
+    "datasheet UNIT" for the datasheet, and by field; for an impossible rate, the reason.
     """
     rows = rows_of(rows, device, device_name, threads)
     sheet = denominators.datasheet(device_name, device, multiprocessors)
@@ -300,7 +287,7 @@ def machine_of(
 
 
 def rows_of(rows: Iterable[Ceiling], device: str, device_name: str, threads: int | None = None) -> list[Ceiling]:
-    """The rows of this kind of device, of this name where they have one, and of this number of threads."""
+    """Select the rows of this kind of device, of its name where they have one, and of this number of threads."""
     kind = _kind(device)
     return [
         row
@@ -312,13 +299,13 @@ def rows_of(rows: Iterable[Ceiling], device: str, device_name: str, threads: int
 
 
 def bandwidth(rows: Iterable[Ceiling]) -> Ceiling | None:
-    """The fastest copy or triad beyond the last cache."""
+    """Return the fastest copy or triad with operands beyond the last cache."""
     moves = [row for row in rows if row.operation in MOVES and row.family == "memory" and row.bytes_per_s is not None]
     return max(moves, key=lambda row: row.bytes_per_s or 0.0, default=None)
 
 
 def launch_cost(rows: Iterable[Ceiling], device: str) -> Ceiling | None:
-    """The cheapest launch on a device, call on a CPU."""
+    """Return the cheapest launch on a device, or call on a CPU."""
     wanted = LAUNCHES.get(_kind(device))
     launches = [row for row in rows if row.operation == wanted and row.best_s is not None]
     return min(launches, key=lambda row: row.best_s or 0.0, default=None)

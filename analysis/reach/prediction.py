@@ -1,9 +1,9 @@
-"""A step on a device that nobody here has: its least time, its predicted time with an interval, what others measured.
+"""Computes a step's least time, predicted time with interval, and the nearest published measurements, for a device.
 
-The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak,
-bytes ÷ bandwidth); products that a faster algorithm computes (Winograd) and tensors that stay in a cache may beat it. A
-prediction is refused where nothing like the step was measured; on a device that was not measured itself the interval is
-that of devices left out. Not claimed: that a device reaches the bound, or that published rows are a fair sample.
+The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak, bytes
+÷ bandwidth); products by a faster algorithm (Winograd) and cached tensors may beat it. A prediction is refused where
+nothing similar was measured; for a device that was not measured, the interval is that of devices left out of the fit.
+Not claimed: that a device reaches the bound, or that published rows are a fair sample.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from results.records.answers import StepOperation
 MEASURED, OTHER_DEVICE = "measured", "not measured"
 
 NOMINAL = 0.9
-"""An interval is to hold this share of the rows of its group."""
+"""Share of its group's rows that an interval is to hold."""
 
 WIDELY, THINLY = "measured widely", "measured thinly"
 
 THIN_KINDS = (GROUPED, TRANSPOSED, "recurrent", "attention backward")
-"""Kinds of operations of which few families have many: time in them says little about another family."""
+"""Kinds of operations that dominate few model families: time in them says little about another family."""
 
 
 @dataclass(frozen=True)
 class Prediction:
     """A step's predicted time, s: low_s and high_s hold the measured time in NOMINAL of the cases.
 
-    device: MEASURED or OTHER_DEVICE; fitted_on: the setting, or pool, whose factors were used; ground: of the model.
-    scores: how many rows the interval was calibrated on. coverage: counted on rows left out, with its 95 % interval;
-    None where it was not counted. is_raised: the sum of the parts was under the bound, which is taken instead.
-    is_widened: inference at a small batch on a device that was not measured: its upper end is as far as others needed.
+    device: MEASURED or OTHER_DEVICE; fitted_on: the setting or pool whose factors were used; ground: of the model.
+    scores: number of rows that calibrated the interval. coverage: counted on rows left out, with its 95 % interval;
+    None where it was not counted. is_raised: the sum of the parts was below the bound, which is taken instead.
+    is_widened: for inference at a small batch on an unmeasured device, the upper end reaches as far as others needed.
     """
 
     time_s: float
@@ -73,9 +73,10 @@ def predict(
     model: TimeModel, steps: Mapping[str, StepAmounts], batch_size: int, setting: Setting, machine: DatasheetRates,
     bound_s: float | None = None,
 ) -> Prediction:  # fmt: skip
-    """The time of a step whose amounts are known. bound_s: its least time, under which no end of the interval lies.
+    """Predict the time of a step whose amounts are known. bound_s: its least time, below which no end of the interval
+    lies.
 
-    Raises Unavailable where nothing like the step was measured.
+    Raises Unavailable where nothing similar was measured.
     """
     fitted = model.factors_of(setting)
     if fitted is None:
@@ -111,7 +112,7 @@ def predict(
 
 
 def _expect_known(unknown: Sequence[str], step: StepAmounts, batch_size: int) -> None:
-    """Raises Unavailable where more than 5 % of a step's bytes are in kinds of operations that no fitted model had."""
+    """Raise Unavailable where more than 5 % of a step's bytes are in kinds of operations that no fitted model had."""
     nbytes = {name: amounts.for_batch(batch_size)[2] for name, amounts in step.items()}
     share = sum(nbytes[name] for name in unknown) / max(sum(nbytes.values()), 1.0)
     if share > 0.05:
@@ -119,8 +120,7 @@ def _expect_known(unknown: Sequence[str], step: StepAmounts, batch_size: int) ->
 
 
 def ground_of(parts: Sequence[TimePart]) -> str:
-    """The ground that a model's prediction stands on: thin where a tenth of its time is in kinds that few families
-    have."""
+    """Return how well a prediction is grounded: thin where a tenth of its time is in kinds that few families have."""
     total_s = sum(part.time_s for part in parts)
     thin_s = sum(part.time_s for part in parts if part.name.startswith(THIN_KINDS))
     return THINLY if total_s and thin_s / total_s > 0.1 else WIDELY
@@ -129,8 +129,8 @@ def ground_of(parts: Sequence[TimePart]) -> str:
 def interval_of(
     model: TimeModel, setting: Setting, device: str, ground: str
 ) -> tuple[float, float, int, Sequence[float] | None]:
-    """(low, high, scores, coverage) of a group: low ≤ measured ÷ predicted ≤ high in NOMINAL of its rows. The wider
-    one on a device that was not measured."""
+    """Return (low, high, scores, coverage) of a group: low ≤ measured ÷ predicted ≤ high in NOMINAL of its rows. An
+    unmeasured device gets the wider interval."""
     kind = "families" if device == MEASURED else "devices"
     group = f"{setting.pool.text} | {ground}"
     group = group if group in model.intervals[kind] else ""
@@ -139,30 +139,30 @@ def interval_of(
 
 
 def is_power_limited(device: Device) -> bool:
-    """Whether a card's sheet says that its clock falls under load: a Max-Q, or a note of the table that says so."""
+    """Return whether a card's clock falls under load: a Max-Q, or one whose note in the table says so."""
     return "Max-Q" in device.name or device.name in POWER_LIMITED or "clock falls" in device.note
 
 
 POWER_LIMITED = frozenset({"Tesla T4", "NVIDIA L4", "NVIDIA A10", "NVIDIA A10G", "Tesla P4"})
-"""Cards of at most 150 W, far under what their units draw at the boost clock."""
+"""Cards of at most 150 W, far below what their units draw at the boost clock."""
 
 
 ARITHMETIC, MEMORY = "arithmetic", "memory"
 
 IN_PARTS = "aten._safe_softmax"
-"""What a trace on a CPU has where attention is in parts there: CUDA may run those as one kernel, which keeps the scores
-of every pair of tokens to itself. The sum over the parts is then no least time."""
+"""Operation of a CPU trace in which attention runs in parts. CUDA may fuse them into a kernel that keeps the scores of
+every pair of tokens to itself, so that the sum over the parts is no least time."""
 
 Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class StepCost:
-    """What the groups of a step cost, and its single operations.
+    """Costs of a step's fusion groups and of its single operations.
 
     units: arithmetic units that the step uses. group_flop, operation_flop: model FLOP by group (or operation) and unit,
-    int64 of shape (n, units). group_bytes, operation_bytes: what each moves, int64 of shape (n,). recomputed_flop: of
-    those, done again in the backward pass, by unit, shape (units,).
+    int64 of shape (n, units). group_bytes, operation_bytes: bytes moved, int64 of shape (n,). recomputed_flop: the part
+    recomputed in the backward pass, by unit, shape (units,).
     """
 
     units: tuple[str, ...]
@@ -184,7 +184,7 @@ class StepBound:
 
     peak_flop_per_s: of the units that run the products, weighted by their FLOP. attainable_ratio: utilization of that
     peak if the step took bound_time_s; unfused_ratio: if it took unfused_time_s. bound_by: "arithmetic" and "memory" →
-    share of bound_time_s in groups that are bound by it.
+    share of bound_time_s in groups bound by it.
     """
 
     model_flop: int
@@ -197,7 +197,8 @@ class StepBound:
 
 
 def step_cost(operations: Sequence[StepOperation]) -> StepCost:
-    """The cost of a step whose operations are in groups. Raises Unavailable where an operation's cost is not known."""
+    """Compute the cost of a step whose operations are in groups. Raises Unavailable where an operation's cost is
+    unknown."""
     if unknown := sorted({operation.name for operation in operations if not operation.understood}):
         raise Unavailable(f"no rule for {', '.join(unknown[:3])}: the FLOP of the step are not known")
     units = tuple(sorted({operation.unit for operation in operations if operation.model_flop}))
@@ -225,7 +226,7 @@ def step_cost(operations: Sequence[StepOperation]) -> StepCost:
 
 
 def step_bound(cost: StepCost, peak_by_unit: Mapping[str, float], bytes_per_s: float | None) -> StepBound:
-    """The least time of a step.
+    """Compute the least time of a step.
 
     peak_by_unit: unit → FLOP/s; bytes_per_s: bandwidth of memory. Raises Unavailable for a unit without a peak, without
     a bandwidth, and for a step without model FLOP.
@@ -255,10 +256,10 @@ def step_bound(cost: StepCost, peak_by_unit: Mapping[str, float], bytes_per_s: f
 
 
 TABLE = Path(__file__).with_name("published_steps.csv.gz")
-"""The rows (`python -m benchmarks.reach import`)."""
+"""The published rows, written by `python -m benchmarks.reach import`."""
 
 MOST = 5
-"""Rows that are given."""
+"""Most rows that `nearest_steps` returns."""
 
 OWN, FAMILY, ELSEWHERE, OTHERS = "this model", "models of its family", "this model on other devices", "other models"
 
@@ -272,12 +273,12 @@ OTHER_NAMES: Mapping[str, str] = {
     "resnext": "resnet",
     "inceptionv3": "inception_v3",
 }
-"""How a model's name begins, in lower case without underscores → the module of timm that builds such models."""
+"""Prefix of a model's name, in lower case without underscores → the module of timm that builds such models."""
 
 
 @functools.cache
 def published_rows() -> pd.DataFrame:
-    """Every row of TABLE, in SI units. Unknown texts are empty, unknown numbers NaN."""
+    """Return every row of TABLE, in SI units. Unknown texts are empty, unknown numbers NaN."""
     rows = pd.read_csv(
         TABLE,
         keep_default_na=False,
@@ -288,8 +289,8 @@ def published_rows() -> pd.DataFrame:
 
 
 def nearest_steps(model: str, device: Device, mode: str, only_compiled: bool = False) -> tuple[str, pd.DataFrame]:
-    """(what they are, the best row of each model, device, precision and layout, at most MOST): the first of OWN,
-    FAMILY, ELSEWHERE and OTHERS that there are rows of in this mode; all but ELSEWHERE are of this device."""
+    """Return (relation, best row of each model, device, precision and layout, at most MOST). The relation is the first
+    of OWN, FAMILY, ELSEWHERE and OTHERS that has rows in this mode; all but ELSEWHERE are of this device."""
     rows = published_rows()
     family, own = family_of(rows, model), _same_model(rows, model)
     rows = rows[(rows["mode"] == mode) & (rows["compiled"] | (not only_compiled))]
@@ -303,7 +304,8 @@ def nearest_steps(model: str, device: Device, mode: str, only_compiled: bool = F
 
 
 def family_of(rows: pd.DataFrame, model: str) -> str:
-    """The family of a model: of rows of it, else the one that its name begins with; empty where there is none."""
+    """Return the family of a model: that of its rows, else the one that its name begins with; empty where there is
+    none."""
     if len(own := rows["family"][_same_model(rows, model) & (rows["family"] != "")]):
         return str(own.iloc[0])
     families = set(rows["family"]) - {""}
@@ -314,12 +316,12 @@ def family_of(rows: pd.DataFrame, model: str) -> str:
 
 
 def _same_model(rows: pd.DataFrame, model: str) -> pd.Series[bool]:
-    """Rows of this model, by the name that was counted or printed, however it is spelled."""
+    """Select the rows of this model, by the counted or the printed name, in any spelling."""
     wanted = _plain(model)
     names = {name for column in ("counted_model", "model") for name in rows[column].unique() if _plain(name) == wanted}
     return rows["counted_model"].isin(names) | rows["model"].isin(names)
 
 
 def _plain(model: str) -> str:
-    """A model's name without what it is from ("timm:"), its weights' tag (".a1_in1k") and separators."""
+    """Strip a model's name of its source ("timm:"), its weights' tag (".a1_in1k") and separators."""
     return re.sub(r"[\W_]", "", re.split(r"[:/]", model)[-1].partition(".")[0].lower())

@@ -1,12 +1,11 @@
-"""The time of a step as a sum over classes of operations, each with a rate that was fitted.
+"""Models a step's time as a sum over classes of operations, each with a fitted rate; reads the fit from factors.json.
 
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
-Peaks and bandwidths are the datasheet's. A class is a kind of operation whose time follows one pair of rates: products
-by how they are computed, by pass and by their narrowest side that the batch does not change; all else by kind. Eager,
-each operation is a launch; compiled, each group of ideal fusion, with the class of its product. Amounts are constant +
-slope × batch, from two batches. Factors of a measured setting lean on those of its *pool* (mode, layout, way of
-running), which stand for devices that were not measured. Not claimed: that a compiler fuses so.
+Peaks and bandwidths are the datasheet's. A class groups operations that share one pair of rates: products by how they
+are computed, by pass and by their narrowest side that the batch does not change; the rest by kind. Eager, each
+operation is a launch; compiled, each group of ideal fusion. Amounts are constant + slope × batch. Factors of a measured
+setting lean on those of its *pool* (mode, layout, way of running), which stand for unmeasured devices.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from results.errors import Inconsistent, Unavailable
 from results.records.answers import StepOperation
 
 COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "reduction", "pooling", "copy"})
-"""Classes that a fused pass is named after."""
+"""Classes that name a fused pass they are part of."""
 
 EAGER, COMPILED = "eager", "compiled"
 
 WIDTHS = (16, 32, 64, 128, 256)
-"""Upper ends of the classes of the narrowest side; beyond the last: one more."""
+"""Upper ends of the classes of the narrowest side; one more class lies above the last."""
 
 DENSE, GROUPED, DEPTHWISE, TRANSPOSED = "convolution", "grouped convolution", "depthwise convolution", "deconvolution"
 
 POINTWISE = ("elementwise", "random", "loss")
-"""Kinds that are one class: a pass over memory."""
+"""Kinds that form one class: a pass over memory."""
 
 RECTIFIERS = ("relu", "threshold", "hardtanh")
-"""Parts of the names of activations that only compare; the others calculate exponentials."""
+"""Name parts of activations that only compare; other activations compute exponentials."""
 
 OPTIMIZER, CAST, FUSED = "optimizer", "cast", "fused"
 
@@ -52,14 +51,14 @@ BACKWARD = " backward"
 
 @dataclass(frozen=True)
 class Amounts:
-    """Amounts of one class: launches, and FLOP and bytes as (constant, slope by item of the batch)."""
+    """Amounts of one class: launches, and FLOP and bytes as (constant, slope per item of the batch)."""
 
     launches: int
     flop: tuple[float, float]
     nbytes: tuple[float, float]
 
     def for_batch(self, batch_size: float) -> tuple[int, float, float]:
-        """(launches, FLOP, bytes) at a batch."""
+        """Return (launches, FLOP, bytes) at a batch size."""
         flop, nbytes = self.flop, self.nbytes
         return self.launches, flop[0] + flop[1] * batch_size, nbytes[0] + nbytes[1] * batch_size
 
@@ -71,9 +70,9 @@ Step = Sequence[StepOperation]
 
 
 def amounts(low: Step, low_batch: int, high: Step, high_batch: int) -> dict[str, StepAmounts]:
-    """EAGER and COMPILED → class → amounts, from the operations of a step at two batches.
+    """Return EAGER and COMPILED → class → amounts, from a step's operations at two batch sizes.
 
-    Raises Inconsistent where the step has other operations at the other batch.
+    Raises Inconsistent where the step has other operations at the other batch size.
     """
     if [operation.name for operation in low] != [operation.name for operation in high]:
         raise Inconsistent(f"expected the same operations at batches {low_batch} and {high_batch}")
@@ -98,7 +97,8 @@ def _eager(step: Step, classes: Sequence[str]) -> Iterator[Part]:
 
 
 def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
-    """A product is a kernel of a library, with bytes of its own; what fusion puts behind it is one pass more."""
+    """Yield a compiled step's launches: a product is a library's kernel with its own bytes; what is fused after it is
+    one more pass."""
     row_of = {operation.index: row for row, operation in enumerate(step)}
     for members, nbytes in groups(step):
         rows = [row_of[index] for index in members if classes[row_of[index]]]
@@ -116,7 +116,7 @@ def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
 
 
 def _heaviest(rows: Sequence[int], classes: Sequence[str]) -> str:
-    """The class of a fused pass: that of what is costlier than a pass over memory, if it has such an operation."""
+    """Return the class of a fused pass: that of an operation costlier than a pass over memory, if it has one."""
     names = {classes[row] for row in rows}
     return min(names & COSTLY, default=OPTIMIZER if OPTIMIZER in names else "pass")
 
@@ -136,7 +136,7 @@ def _lines(low: Sequence[Part], low_batch: int, high: Sequence[Part], high_batch
 
 
 def class_of(low: StepOperation, high: StepOperation) -> str:
-    """The class of an operation, from it at two batches; empty for what launches nothing."""
+    """Return the class of an operation, given at two batch sizes; empty for one that launches nothing."""
     if low.kind == "view" or not (low.read_bytes or low.written_bytes):
         return ""
     if low.kind == "convolution":
@@ -190,15 +190,15 @@ def _convolution(operation: StepOperation) -> str:
 
 
 def width_class(width: int) -> str:
-    """The class of a narrowest side: "≤64", ">256"."""
+    """Return the class of a narrowest side: "≤64", ">256"."""
     return next((f"≤{most}" for most in WIDTHS if width <= most), f">{WIDTHS[-1]}")
 
 
 FACTORS = Path(__file__).with_name("factors.json")
-"""What was fitted (`python -m benchmarks.reach fit`)."""
+"""The fit, written by `python -m benchmarks.reach fit`."""
 
 LAUNCH_S = 1e-5
-"""The unit of a launch's factor."""
+"""Unit of a launch's factor, s."""
 
 ARITHMETIC, MEMORY, LAUNCHES = "arithmetic", "memory", "launches"
 
@@ -206,20 +206,20 @@ Numbers = NDArray[np.float64]
 
 
 def kind_of_class(name: str) -> str:
-    """The class without its width: "convolution 1x1 backward ≤64" is a "convolution 1x1 backward"."""
+    """Return the class without its width: "convolution 1x1 backward ≤64" → "convolution 1x1 backward"."""
     return re.sub(r" [≤>]\d+$", "", name)
 
 
 @dataclass(frozen=True)
 class DatasheetRates:
-    """The datasheet: FLOP/s of the unit that runs the products, bytes/s of memory."""
+    """Datasheet rates: FLOP/s of the unit that runs the products, bytes/s of memory."""
 
     peak_flop_per_s: float
     bytes_per_s: float
 
 
 def machine_of(device: Device, precision: str) -> DatasheetRates:
-    """The rates of a device in a precision. Raises Unavailable where its datasheet has none of them."""
+    """Return a device's rates in a precision. Raises Unavailable where its datasheet lacks one."""
     unit = PRECISIONS[precision].matmul_unit
     peak, bytes_per_s = device.peaks.get(unit), device.bandwidth_bytes_per_s
     if not peak or not bytes_per_s:
@@ -229,7 +229,7 @@ def machine_of(device: Device, precision: str) -> DatasheetRates:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a sum, in the order of its factors: (what, class or kind)."""
+    """Terms of the sum, in the order of its factors: (what, class or kind)."""
 
     names: tuple[tuple[str, str], ...]
 
@@ -238,7 +238,7 @@ class Terms:
         return {name: index for index, name in enumerate(self.names)}
 
     def row(self, step: StepAmounts, batch_size: float, machine: DatasheetRates) -> Numbers:
-        """The time of each term at the datasheet's rates, s: a row of the design of a fit, shape (terms,)."""
+        """Return each term's time at the datasheet's rates, s: a row of the fit's design matrix, shape (terms,)."""
         times = np.zeros(len(self.names))
         for name, amounts in step.items():
             launches, flop, nbytes = amounts.for_batch(batch_size)
@@ -252,13 +252,13 @@ class Terms:
         return times
 
     def unknown_classes(self, step: StepAmounts) -> list[str]:
-        """Classes of a step that no term stands for: nothing like them was measured."""
+        """List a step's classes without a term: nothing like them was measured."""
         return sorted(name for name in step if (MEMORY, kind_of_class(name)) not in self.index)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What was measured together, in any version of PyTorch. device, precision: empty of a pool."""
+    """What was measured together, in any version of PyTorch. device, precision: empty for a pool."""
 
     mode: str
     layout: str
@@ -268,7 +268,7 @@ class Setting:
 
     @property
     def pool(self) -> Setting:
-        """The settings that its factors lean on."""
+        """Return the pool that the setting's factors lean on."""
         return Setting(self.mode, self.layout, self.compiled)
 
     @property
@@ -279,10 +279,10 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class TimeModel:
-    """terms: by way of running, eager or compiled. factors: by pool, and by setting with its framework, each of shape
-    (terms,). newest: a setting (`Setting.text`) → with its newest framework. intervals, coverage: of families and
-    of devices that were left out, by group: (low, high, scores) and (coverage, low, high). small: inference at a batch
-    `below` which a device that was not measured may take `high` times the predicted time, by layout."""
+    """A fitted model. terms: by way of running, eager or compiled. factors: by pool, and by setting with its framework,
+    each of shape (terms,). newest: a setting (`Setting.text`) → with its newest framework. intervals, coverage: of
+    families and devices left out, by group: (low, high, scores) and (coverage, low, high). small: by layout, the batch
+    `below` which inference on an unmeasured device may take `high` times the predicted time."""
 
     terms: Mapping[str, Terms]
     factors: Mapping[str, Numbers]
@@ -292,14 +292,14 @@ class TimeModel:
     small: Mapping[str, Any]
 
     def factors_of(self, setting: Setting) -> tuple[str, Numbers] | None:
-        """(what they were fitted on, factors) of a setting or, for a device that was not measured, of its pool."""
+        """Return (what they were fitted on, factors) of a setting, or of its pool for an unmeasured device."""
         texts = (self.newest.get(setting.text, ""), setting.pool.text)
         return next(((text, self.factors[text]) for text in texts if text in self.factors), None)
 
 
 @functools.cache
 def fitted_model() -> TimeModel:
-    """What was fitted, as FACTORS has it."""
+    """Read the fit from FACTORS."""
     content = json.loads(FACTORS.read_text(encoding="utf-8"))
     content["terms"] = {run: Terms(tuple(map(tuple, names))) for run, names in content["terms"].items()}
     content["factors"] = {text: np.array(values, float) for text, values in content["factors"].items()}
@@ -308,7 +308,7 @@ def fitted_model() -> TimeModel:
 
 @dataclass(frozen=True)
 class TimePart:
-    """A term's part of a step: time_s, and its factor (times the datasheet's time)."""
+    """A term's part of a step's time: time_s, and its factor over the datasheet's time."""
 
     what: str
     name: str
@@ -317,7 +317,7 @@ class TimePart:
 
 
 def parts_of(terms: Terms, factors: Numbers, row: Numbers) -> list[TimePart]:
-    """The parts of a step's time, the longest first."""
+    """Return the parts of a step's time, the longest first."""
     times = factors * row
     return [
         TimePart(what, name, float(times[index]), float(factors[index]))

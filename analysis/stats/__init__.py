@@ -1,5 +1,4 @@
-"""What is a noisy number worth, and do two of them differ?
+"""Statistics: how certain a noisy number is, and whether two of them differ.
 
-Intervals cover noise within the blocks that were measured. They say nothing of differences between machines, or
-between days.
+Intervals cover noise within the blocks that were measured, not differences between machines or days.
 """

@@ -1,30 +1,11 @@
-"""Whether two cells' step times differ: a ratio of means with its interval, two p-values, and a verdict.
+"""Decides whether two cells' step times differ: a ratio of means with its interval, two p-values, and a verdict.
 
-* The ratio is compared on a logarithmic scale, where A against B is the negative of B against A; its error is Welch's
-  (Biometrika 34, 1947): the two relative errors of the means in quadrature, with Satterthwaite's degrees of freedom
-  (Biometrics Bulletin 2, 1946).
-* Where a ceiling was timed beside both cells, what is compared is the time of a step relative to that of the ceiling's
-  kernel: what slows both by one factor cancels. The means of sessions are the sample. Their variance is pooled over all
-  cells and moderated by the cell's own (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004); hours that no session of a run
-  saw add HOURS of it. Then *different* means different from 1, and `resolution` is the least difference that the
-  sessions can show.
-* Where both cells were repeated in fresh processes, the means of processes are the sample: what differs from process
-  to process is the larger error and cannot be had from blocks (Kalibera and Jones, "Rigorous Benchmarking in Reasonable
-  Time", ISMM 2013). Then *different* means different from 1.
-* Where either has one process alone, blocks are the sample, with the effective number of `analysis/stats/summary.py`,
-  as neighbours are correlated. What processes differ by is then not in the error, so that *different* means: beyond
-  the margin (a minimum-effect test: Murphy and Myors, J. Appl. Psychology 84, 1999).
-* *Same* is two one-sided tests that the ratio is within the margin (Schuirmann, J. Pharmacokinetics and
-  Biopharmaceutics 15, 1987). Not different is not the same: what is neither is undecided.
-* Several cells are several chances to be wrong: both p-values are Holm's over all cells (Scandinavian J. of Statistics
-  6, 1979), so that no more than 5 in 100 comparisons of equal runs call any cell different. Intervals are of each cell
-  by itself, 95 %.
-
-Assumed: block means are near normal, and a cell's device stays as it was. Not claimed: why two cells differ.
-
-`conditions` are the parameters of a cell that decide how long its step takes, so that cells of two runs can be
-identified as the same. The others say what else was asked of a cell (which counters, which profiles, how narrow an
-interval), which repetition it is, or how weights and data were drawn; a cell's id is made of all of them.
+The sample is, where both cells have them, sessions with a paired ceiling (time relative to the ceiling's kernel), else
+fresh processes, else blocks; `relative_difference` and `difference` explain each. *Different* means different from 1;
+with blocks as the sample, whose error lacks differences between processes, it means beyond the margin (Murphy and
+Myors, J. Appl. Psychology 84, 1999). *Same* is two one-sided tests that the ratio is within the margin (Schuirmann, J.
+Pharmacokinetics and Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal block means, and a
+device that stays as it was. Not claimed: why two cells differ. `conditions` identifies the same cell in two runs.
 """
 
 import math
@@ -40,31 +21,31 @@ from results.records.rows import columns_of, to_text
 PROCESSES, BLOCKS, SESSIONS = "processes", "blocks", "sessions"
 
 ALARM_RATIO = 0.05
-"""At most this share of comparisons of equal runs may call any cell different."""
+"""Largest share of comparisons of equal runs that may call any cell different."""
 
 MARGIN_RATIO = {"cuda": 0.03, "cpu": 0.10}
-"""What fresh processes of one cell differ by without a cause: less does not matter. 38 of 39 single H100 were within
-0.6 %, one 3.7 % below (Lambda's deeplearning-benchmark); steps of a CPU that is shared vary by 11 %."""
+"""How much fresh processes of one cell differ without a cause. 38 of 39 single H100 were within 0.6 %, one 3.7 % below
+(Lambda's deeplearning-benchmark); steps of a shared CPU vary by 11 %."""
 
 LEVEL = 1 - CONFIDENCE
 
 LEAST_DEGREES = 4
-"""Degrees of freedom below which the variance of sessions is not known."""
+"""Degrees of freedom below which the variance of sessions is unknown."""
 
 PRIOR_DEGREES = 20
-"""Degrees of freedom, at most, of the pooled variance of sessions beside a cell's own: cells scatter unequally."""
+"""Most degrees of freedom of the pooled variance of sessions against a cell's own: cells scatter unequally."""
 
 HOURS = 1.0
-"""Variance between runs hours apart ÷ that between sessions of a run: 0.45 in the three runs of 2026-11-28, which are
-few, so twice that."""
+"""Variance between runs hours apart ÷ that between sessions of a run: twice the 0.45 of the three runs of 2026-11-28,
+which are few."""
 
 Times = Sequence[float]
-"""Mean step times of the blocks of one process, s, in order of time."""
+"""Mean step times of the blocks of one process, s, in order."""
 
 
 @dataclass(frozen=True)
 class MeanTime:
-    """A mean step time, s, with its relative standard error and degrees of freedom; error None: it cannot be had."""
+    """A mean step time, s, with its relative standard error and degrees of freedom; error None: unavailable."""
 
     mean_s: float
     error_ratio: float | None
@@ -72,13 +53,13 @@ class MeanTime:
 
 
 Session = Sequence[tuple[float, float]]
-"""A session: for each window, the logarithm of its relative step time, and its variance by the window's blocks."""
+"""One session: for each window, the logarithm of its relative step time, and that value's variance by its blocks."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """B against A. ratio of mean times; its relative standard error with degrees of freedom; p-values of this pair
-    alone. None: no error is known."""
+    """B against A: ratio of mean times; its relative standard error with degrees of freedom; p-values of this pair
+    only. None: no error is known."""
 
     ratio: float
     error_ratio: float | None
@@ -88,23 +69,27 @@ class Difference:
     basis: str
 
     def interval(self, alarm_ratio: float = LEVEL) -> tuple[float, float] | tuple[None, None]:
-        """Time of B ÷ time of A that is missed with this chance. What processes differ by is not in it where the sample
-        is the blocks."""
+        """Return the interval of B's time ÷ A's time that misses it with this probability. Where the sample is the
+        blocks, it lacks differences between processes."""
         half = resolution(self.error_ratio, self.degrees, alarm_ratio)
         return (None, None) if half is None else (self.ratio / (1 + half), self.ratio * (1 + half))
 
 
 def resolution(error_ratio: float | None, degrees: float, alarm_ratio: float) -> float | None:
-    """The least difference that an error can show: 0.05 for 5 %. None where no error is known."""
+    """Return the least difference that an error can show: 0.05 for 5 %. None where no error is known."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
     return None if error_ratio is None else math.expm1(float(stdtrit(degrees, 1 - alarm_ratio / 2)) * error_ratio)
 
 
 def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> Difference:
-    """B against A, each as the block means of its processes.
+    """Compare B with A, each as the block means of its processes. margin_ratio: 0.03 means from 1 ÷ 1.03 to 1.03.
 
-    margin_ratio: 0.03 means from 1 ÷ 1.03 to 1.03.
+    On a logarithmic scale; the relative errors of the means add in quadrature (Welch, Biometrika 34, 1947) with
+    Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946). Where both have several processes, their means are
+    the sample: differences between processes are the larger error, and blocks do not show them (Kalibera and Jones,
+    "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Otherwise blocks are, with the effective number of
+    `analysis/stats/summary.py`.
     """
     basis = PROCESSES if min(len(a), len(b)) > 1 else BLOCKS
     if basis == PROCESSES:  # they are independent, so that the scatter of their means is the error
@@ -129,7 +114,7 @@ def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> D
 
 
 def scatter(sides: Iterable[Sequence[Session]]) -> tuple[float, int]:
-    """(variance of the means of sessions around the mean of their side, its degrees of freedom), pooled over sides."""
+    """Return (variance of sessions' means around their side's mean, its degrees of freedom), pooled over sides."""
     logs = [[fmean(log for log, _ in session) for session in side] for side in sides if len(side) > 1]
     degrees = sum(len(means) - 1 for means in logs)
     squares = sum(variance(means) * (len(means) - 1) for means in logs)
@@ -139,9 +124,11 @@ def scatter(sides: Iterable[Sequence[Session]]) -> tuple[float, int]:
 def relative_difference(
     a: Sequence[Session], b: Sequence[Session], pooled: tuple[float, int], margin_ratio: float
 ) -> Difference:
-    """B against A by their sessions, one at least on each side. pooled: `scatter` of all cells of both runs.
+    """Compare B with A by their sessions, at least one on each side. pooled: `scatter` of all cells of both runs.
 
-    Where too few sessions show what they differ by, half the margin is taken for their standard deviation.
+    The pooled variance is moderated by the cell's own (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004), and raised by
+    HOURS of it for hours that no session of a run saw. With too few sessions, the standard deviation is half the
+    margin.
     """
     own, own_degrees = scatter((a, b))
     prior, prior_degrees = pooled[0], min(PRIOR_DEGREES, pooled[1] - own_degrees)
@@ -169,7 +156,8 @@ def _tested(ratio: float, error: float, degrees: float, margin_ratio: float, bas
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Each p-value adjusted for how many there are, by Holm's step-down procedure; unknown ones stay unknown."""
+    """Adjust each p-value for their number by Holm's step-down procedure (Scandinavian J. of Statistics 6, 1979), so
+    that no more than 5 in 100 comparisons of equal runs call any cell different; unknown ones stay unknown."""
     known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     least = 0.0
@@ -180,7 +168,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def verdict(ratio: float, p_different: float | None, p_same: float | None, basis: str = BLOCKS) -> str:
-    """What may be said of B at 5 %, from p-values over all cells. A difference within the margin is none, unless
+    """Return the verdict on B at 5 %, from p-values over all cells. A difference within the margin is none, unless
     sessions show it."""
     differs, is_same = (p is not None and p < LEVEL for p in (p_different, p_same))
     if is_same and not (differs and basis == SESSIONS):
@@ -189,7 +177,7 @@ def verdict(ratio: float, p_different: float | None, p_same: float | None, basis
 
 
 def _of_blocks(side: Sequence[Times]) -> MeanTime:
-    """The mean over processes, whose error is that of their blocks alone."""
+    """Return the mean over processes with the error of their blocks only."""
     parts = [summarise(times) for times in side]
     mean_s, squared, fourth, degrees = fmean(part.mean for part in parts), 0.0, 0.0, list[float]()
     for part in parts:
@@ -202,7 +190,7 @@ def _of_blocks(side: Sequence[Times]) -> MeanTime:
 
 
 def _upper(distance: float, error: float, degrees: float) -> float:
-    """Probability that Student's t is above distance ÷ error."""
+    """Return the probability that Student's t exceeds distance ÷ error."""
     from scipy.special import stdtr  # 0.3 s to import: not for a command's --help
 
     if error == 0:
@@ -211,12 +199,13 @@ def _upper(distance: float, error: float, degrees: float) -> float:
 
 
 OF_A_STEP = tuple(name for name, column in columns_of(Parameters).items() if not column.is_request)
-"""Parameters that change the training step; not the files of a model, since a comparison asks what a change in them
-does to its time."""
+"""Parameters that change the training step; a model's files are not among them, since a comparison asks what a change
+in them does to its time."""
 
 
 def conditions(run: Run, *but_for: str) -> tuple[str, ...]:
-    """The texts of what decides a step, in the order of OF_A_STEP; of the parameters `but_for` empty ones.
+    """Return the texts of the parameters that decide a step's time, in the order of OF_A_STEP; empty for those in
+    `but_for`.
 
     A device is its kind: cuda:0 and cuda:1 of equal cards train at one speed.
     """

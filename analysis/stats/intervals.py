@@ -1,13 +1,10 @@
-"""Quantities with an interval, and what an answer made of several of them is worth.
+"""Quantities with intervals, and the intervals of answers computed from several of them.
 
-A quantity is a median and a spread on a scale where it may be added to: "log" for what is positive, "logit" for
-fractions between 0 and 1, "exact" for what has no interval. On that scale it is Student's t with its own degrees of
-freedom (infinite: normal). Answers are carried through by Monte Carlo over a Latin hypercube with a fixed seed: each
-input's own distribution is cut into as many equally likely slices as there are draws, and each slice is drawn from
-once, so that medians and intervals settle faster than with independent draws, and a rerun gives the same digits.
-
-Inputs are taken to be independent of each other. It is not claimed that an interval holds what nobody thought of: it
-holds what its inputs hold.
+A quantity is a median and a spread on a scale where it may be added to: "log" (positive), "logit" (fractions between 0
+and 1) or "exact" (no interval). On that scale it is Student's t with its own degrees of freedom (infinite: normal).
+`answers` carries inputs through a function by Monte Carlo over a Latin hypercube with a fixed seed: each input's
+distribution is cut into as many equally likely slices as there are draws, and each slice is drawn from once. Inputs are
+taken to be independent; an interval covers what its inputs cover, nothing else.
 """
 
 import math
@@ -29,7 +26,7 @@ SCALES: Mapping[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] 
     "logit": (lambda x: np.log(x) - np.log1p(-x), lambda z: 1 / (1 + np.exp(-z))),
     "exact": (lambda x: x, lambda z: z),
 }
-"""Scale → (to it, back from it)."""
+"""Scale → (transform, inverse)."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +40,16 @@ class Uncertain:
 
     @property
     def median(self) -> float:
-        """The quantity's median, in its own unit."""
+        """Return the quantity's median, in its own unit."""
         return float(self.quantiles(np.asarray(0.5, dtype=np.float64)))
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """The central interval that holds it with this probability."""
+        """Return the central interval with this probability."""
         low, high = self.quantiles(np.asarray([(1 - confidence) / 2, (1 + confidence) / 2], dtype=np.float64))
         return float(low), float(high)
 
     def quantiles(self, probability: Array) -> Array:
-        """Its quantiles."""
+        """Return the quantiles at these probabilities."""
         from scipy.special import ndtri, stdtrit  # 0.3 s to import: not for a command's --help
 
         if not self.spread:
@@ -63,8 +60,8 @@ class Uncertain:
 
 @dataclass(frozen=True)
 class Ends:
-    """A quantity of which a value and two ends are given, and no distribution: as likely below the value as above it,
-    evenly spread on either side, never beyond the ends. low <= value <= high."""
+    """A quantity known by a value and two ends, without a distribution: equally likely below and above the value,
+    uniform on either side, never beyond the ends. low <= value <= high."""
 
     value: float
     low: float
@@ -72,16 +69,17 @@ class Ends:
 
     @property
     def median(self) -> float:
-        """The value."""
+        """Return the value."""
         return self.value
 
     def quantiles(self, probability: Array) -> Array:
-        """Its quantiles."""
+        """Return the quantiles at these probabilities."""
         return np.asarray(np.interp(probability, (0.0, 0.5, 1.0), (self.low, self.value, self.high)), dtype=np.float64)
 
 
 def between(low: float, high: float, confidence: float = CONFIDENCE, scale: str = "log") -> Uncertain:
-    """What lies from low to high with this probability, normal on the scale; exact where both are equal.
+    """Return the quantity that lies from low to high with this probability, normal on the scale; exact where both are
+    equal.
 
     Raises ValueError for ends that are not in order or not on the scale.
     """
@@ -100,7 +98,7 @@ Input = Uncertain | Ends
 
 
 def hypercube(draws: int, columns: int, seed: int = SEED) -> Array:
-    """Latin hypercube: in each column every one of `draws` slices of (0, 1) once, in an order of its own."""
+    """Draw a Latin hypercube: each column has each of `draws` slices of (0, 1) once, in its own order."""
     random = np.random.default_rng(seed)
     orders = random.permuted(np.tile(np.arange(draws), (columns, 1)), axis=1).T
     return np.asarray((orders + random.uniform(1e-9, 1 - 1e-9, (draws, columns))) / draws, dtype=np.float64)
@@ -108,7 +106,7 @@ def hypercube(draws: int, columns: int, seed: int = SEED) -> Array:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An answer: with every input at its median, and the central interval of the draws."""
+    """An answer: its value with every input at its median, and the central interval of the draws."""
 
     value: float
     low: float
@@ -121,10 +119,10 @@ def answers(
     confidence: float = CONFIDENCE,
     draws: int = DRAWS,
 ) -> dict[str, Estimate]:
-    """What a function of the inputs says: name → Answer, for each name that it returns.
+    """Evaluate a function of the inputs: return name → Estimate, for each name that it returns.
 
-    function: takes arrays by name and returns arrays by name; it is called with the medians (as arrays of one) and
-    with the draws. Raises what it raises.
+    function: takes arrays by name and returns arrays by name; it is called with the medians (as arrays of one) and with
+    the draws. Raises what it raises.
     """
     uniforms = hypercube(draws, max(len(inputs), 1))
     centre = function({name: np.asarray([quantity.median]) for name, quantity in inputs.items()})

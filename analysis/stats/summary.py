@@ -1,43 +1,12 @@
-"""Summary of block means: centre, spread and a 95 % interval that knows about neighbours.
+"""Summarises block means (centre, spread, a 95 % interval that allows for correlated neighbours); reads printed
+numbers.
 
-Blocks are consecutive stretches of steps, so neighbouring means may be correlated (clocks, heat, allocator). The
-interval of the mean is Student's t on an *effective* number of blocks, estimated from the lag-1 autocorrelation:
-
-* r1 of the residuals is biased low by about (1 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954); the bias is added
-  back and a negative value counts as 0, so that the interval is never narrower than for independent blocks;
-* n_eff = n (1 - r) / (1 + r), the size of an independent sample whose mean is as certain (Bayley and Hammersley,
-  Suppl. J. R. Stat. Soc. 8, 1946; Zwiers and von Storch, J. Climate 8, 1995);
-* by the rule `lag1_raised`, r is first raised by 0.5 / sqrt(n), half of the standard error of r1 for independent values
-  (Bartlett, Suppl. J. R. Stat. Soc. 8, 1946): few blocks cannot show how much they depend on each other, and a rule
-  that stops as soon as the interval is narrow stops where r1 came out low. n_eff is 3 at least, by `lag1` 2;
-* half width = t(0.975, n_eff - 1) * sqrt(V / (n_eff - 1)), V being the mean squared residual. For independent blocks
-  this is the usual t s / sqrt(n), because V / (n - 1) = s**2 / n. Bayley and Hammersley's form also undoes that
-  residuals of autocorrelated data are too small;
-* the interval of a mean of values that cannot be negative, such as times and rates, is symmetric on a logarithmic
-  scale: from mean * exp(-h) to mean * exp(h), h = half width ÷ mean, which is the standard error of log(mean) by the
-  delta method (Casella and Berger, "Statistical Inference", section 5.5.4) times the same t. Its lower end is above 0
-  however much the blocks scatter; up to h = 0.1 its ends are within 0.6 % of those of mean ± half width.
-
-* by the rule `batches`, which is in use, as by `lag1_raised`; and where the means of 3, 6, 12 or 24 batches of blocks
-  differ more than blocks in any order would in 9 of 10 windows (F test, blocks far from the others drawn in), no less
-  than Student's interval of these means: levels and trends that last for many blocks are in no lag-1 autocorrelation.
-
-`unsteady` says what else blocks show of themselves that an interval may lack.
-
-Assumed: normal block means, and levels that do not last longer than a third of the window. Seen in simulation
-(`tests/analysis/stats/test_statistics.py`): coverage of 0.96 for independent blocks (slightly wide on purpose) and 0.94
-to 0.95 for r = 0.4 from 50 blocks on; with 10 blocks of r = 0.4 it is 0.92, because ten values cannot show their own
-dependence. Where measuring stops at a narrow interval: `benchmarks/paired/stopping.py`.
-
-Not claimed: no correction for differences between processes (repeat the sweep for those), and none for drift, which
-is reported beside the interval. Nothing is dropped: outliers are counted and stay in the mean.
-
-Numbers as a paper prints them: what they are, and from what they may have been rounded.
-
-The line a·b + c through counts at several batches, exactly: it goes through every point or there is none.
-
-Counts are whole numbers, and a law that misses one of them by a single unit is no law: nothing is fitted. What a line
-that is missing means is for the caller to say.
+`summarise` takes the means of consecutive blocks of steps. The mean's interval is Student's t on an *effective* number
+of blocks by a rule of INTERVAL_RULES (`_effective_size`, `_by_batches`), on a logarithmic scale for positive values.
+Simulated coverage (`tests/analysis/stats/test_statistics.py`) is 0.96 for independent blocks, 0.94 to 0.95 for r = 0.4
+from 50 blocks on, 0.92 with 10. Assumed: normal block means, and levels that last no longer than a third of the window.
+Not corrected: differences between processes, and drift, which is reported. Outliers are counted, never dropped.
+`Printed` holds a number as printed; `line` is the exact line through counts at several batches, if there is one.
 """
 
 import itertools
@@ -56,17 +25,17 @@ Array = NDArray[np.float64]
 CONFIDENCE = 0.95
 OUTLIER_MADS = 3.0
 MAD_TO_SIGMA = 1.482602218505602
-"""1 / Phi^-1(3/4): the median absolute deviation of a normal sample times this is its standard deviation."""
+"""1 / Phi^-1(3/4): standard deviation ÷ median absolute deviation of a normal sample."""
 LAG1, LAG1_RAISED, BATCHES = "lag1", "lag1_raised", "batches"
 INTERVAL_RULES = {LAG1: (0.0, 2.0), LAG1_RAISED: (0.5, 3.0), BATCHES: (0.5, 3.0)}
-"""Rule of an interval, as `runs.csv` names it → by how many 1 / sqrt(n) the autocorrelation is raised, and how many
-blocks are effective at least: t has so many degrees of freedom less one, and t(1) = 12.7 would make an interval of
-blocks within 10 % one of ± 127 %."""
+"""Interval rule in `runs.csv` → (factor of 1 / sqrt(n) that raises the autocorrelation, least number of effective
+blocks). t has that many degrees of freedom less one: t(1) = 12.7 would make an interval of ± 127 % from blocks within
+10 %. `batches`, which is in use, is `lag1_raised` widened by `_by_batches`."""
 BATCH_COUNTS = (3, 6, 12, 24)
 WIDENED_LEVEL, MARKED_LEVEL = 0.1, 0.02
 """How rarely independent blocks differ as much between batches where an interval is widened, and where it is marked."""
 LEAST_BLOCKS = 8
-"""Below which no block is far from the others."""
+"""Number of blocks below which none counts as far from the others."""
 FAR_MADS = 5.0
 """Scaled MADs from the median beyond which a block is far from the others."""
 _FOUR_EPS = 4 * np.finfo(np.float64).eps
@@ -77,14 +46,13 @@ _LARGEST_EXPONENT = 600.0
 
 @dataclass(frozen=True)
 class Summary:
-    """What a list of block means says, in the unit of the means (s for times).
+    """Summary of a list of block means, in their unit (s for times).
 
-    mean is weighted (by steps): total time ÷ total steps; median, p5 and p95 are of the blocks as they are.
-    low, high: the 95 % interval of the mean, on a logarithmic scale where no value is negative; half_width_ratio: half
-    of its width on that scale, log(high / low) / 2. All three None for a single block.
-    drift_ratio: mean of the last third ÷ mean of the first third - 1; None below three blocks.
-    outliers: blocks further than 3 scaled MAD from the median; they stay in every other number.
-    effective_n: independent blocks that would be as informative.
+    mean is weighted (by steps): total time ÷ total steps; median, p5 and p95 are unweighted. low, high: the 95 %
+    interval of the mean, on a logarithmic scale where no value is negative; half_width_ratio: half of its width on that
+    scale, log(high / low) / 2. All three None for a single block. drift_ratio: mean of the last third ÷ mean of the
+    first third - 1; None below three blocks. outliers: blocks further than 3 scaled MAD from the median; they stay in
+    every other number. effective_n: number of independent blocks that would be as informative.
     """
 
     n: int
@@ -107,11 +75,11 @@ def summarise(
     signed: bool = False,
     rule: str = LAG1,
 ) -> Summary:
-    """Summary of block means in order of time.
+    """Summarise block means in order of time.
 
     weights: steps in each block (None: equal). signed: values such as differences, which can be negative. rule: of the
     interval, one of INTERVAL_RULES. Raises ValueError for an empty list, a value that is not finite, weights that are
-    not positive or not one a block, or a rule that is not known.
+    not positive or not one per block, or an unknown rule.
     """
     values = _finite(block_means)
     shares, again = _shares(values, weights)
@@ -146,7 +114,7 @@ def summarise(
 
 
 def unsteady(values: Sequence[float]) -> str:
-    """What blocks in order of time show that the interval of their mean may lack; "" for nothing.
+    """Describe what blocks in order of time show that the interval of their mean may lack; "" for nothing.
 
     Raises ValueError for an empty list, or a value that is not finite.
     """
@@ -161,8 +129,9 @@ def unsteady(values: Sequence[float]) -> str:
 
 
 def _by_batches(x: Array) -> list[tuple[float, float]]:
-    """For each number of batches of two blocks or more: (how rarely independent blocks would differ as much between
-    them, half width of the interval by their means). The first blocks are left out where they fill no batch."""
+    """For each number of batches of two blocks or more, return (how rarely independent blocks would differ as much
+    between them by the F test, half width of the interval by their means). Levels and trends over many blocks show in
+    no lag-1 autocorrelation. The first blocks are left out where they fill no batch."""
     from scipy.special import fdtrc  # 0.3 s to import: not for a command's --help
 
     centre = float(np.median(x))
@@ -180,10 +149,11 @@ def _by_batches(x: Array) -> list[tuple[float, float]]:
 
 
 def log_interval(mean: float, half_width: float) -> tuple[float, float]:
-    """(low, high): an interval of a positive mean on a logarithmic scale, mean * exp(± half_width / mean).
+    """Return (low, high): the interval of a positive mean on a logarithmic scale, mean * exp(± half_width / mean).
 
-    half_width: of the interval mean ± half_width, in the unit of the mean. Raises ValueError for a mean that is not
-    positive.
+    half_width: of the interval mean ± half_width, in the mean's unit. half_width / mean is t times the standard error
+    of log(mean) by the delta method (Casella and Berger, "Statistical Inference", section 5.5.4). Raises ValueError for
+    a mean that is not positive.
     """
     if not mean > 0:
         raise ValueError(f"expected a positive mean, got {mean}")
@@ -192,13 +162,14 @@ def log_interval(mean: float, half_width: float) -> tuple[float, float]:
 
 
 def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
-    """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
+    """Return the lag-1 autocorrelation, corrected for its bias (Marriott and Pope, Biometrika 41, 1954): r1 + (1 + 4
+    r1) / n. 0 below three values or without spread."""
     x = _finite(values)
     return _autocorrelation(x, _shares(x, weights)[0], _rounding(np.abs(x).max()))
 
 
 def _autocorrelation(x: Array, shares: Array, rounding: float) -> float:
-    """shares: weights that sum to 1. rounding: `_rounding` of the values."""
+    """Return the autocorrelation. shares: weights that sum to 1. rounding: `_rounding` of the values."""
     residuals = x - shares @ x
     spread = float(shares @ residuals**2)
     if len(x) < 3 or spread <= rounding:
@@ -209,9 +180,12 @@ def _autocorrelation(x: Array, shares: Array, rounding: float) -> float:
 
 
 def _effective_size(x: Array, shares: Array, rule: str, rounding: float) -> float:
-    """n (1 - r) / (1 + r) with r = `autocorrelation`, raised as the rule says; at least as many as it says, or n.
+    """Return n (1 - r) / (1 + r), r being the autocorrelation: the size of an independent sample whose mean is as
+    certain (Bayley and Hammersley, Suppl. J. R. Stat. Soc. 8, 1946; Zwiers and von Storch, J. Climate 8, 1995).
 
-    r is kept between 0 and 0.95, before and after it is raised. Raises ValueError for an unknown rule.
+    The rule raises r by half of its standard error (Bartlett, same volume), because few blocks cannot show how much
+    they depend on each other and stopping favours windows where r1 came out low; and it sets the least size, or n. r is
+    kept between 0 and 0.95. Raises ValueError for an unknown rule.
     """
     if rule not in INTERVAL_RULES:
         raise ValueError(f"expected a rule of intervals among {', '.join(INTERVAL_RULES)}, got {rule!r}")
@@ -222,11 +196,11 @@ def _effective_size(x: Array, shares: Array, rule: str, rounding: float) -> floa
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float] | None:
-    """(low, median, high): a 95 % interval of the median from order statistics, whatever the distribution.
+    """Return (low, median, high): a 95 % interval of the median from order statistics, for any distribution.
 
     low and high are the k-th smallest and k-th largest value, with the largest k for which fewer than k of n fair coins
     fall heads with probability 2.5 % or less (Conover, "Practical Nonparametric Statistics", section 3.2). None below
-    six values. For independent values with heavy tails, where the mean is at the mercy of a few.
+    six values. For independent values with heavy tails, whose mean depends on a few.
     """
     x = np.sort(_finite(values))
     n, below, k = len(x), 0.0, 0
@@ -236,7 +210,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float] | Non
 
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """(mean, low, high) of independent values above 0: the 95 % interval is Student's t on their logarithms.
+    """Return (mean, low, high) of independent positive values: the 95 % interval is Student's t on their logarithms.
 
     Raises ValueError for fewer than two.
     """
@@ -248,7 +222,7 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def t_quantile(degrees: float) -> float:
-    """Two-sided 95 % quantile of Student's t; `degrees` of freedom may be fractional."""
+    """Return the two-sided 95 % quantile of Student's t; `degrees` of freedom may be fractional."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
@@ -264,7 +238,7 @@ def _drift(values: Array, shares: Array) -> float | None:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile of values in order, interpolated as `np.quantile` does, to the last digit."""
+    """Return the quantile of sorted values, interpolated as by `np.quantile`, to the last digit."""
     position = (len(ordered) - 1) * share
     index = int(position)
     low, high, part = ordered[index], ordered[min(index + 1, len(ordered) - 1)], position - index
@@ -272,7 +246,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _rounding(largest: float) -> float:
-    """Variance that equal values can show through rounding alone. largest: the largest of them without its sign."""
+    """Return the variance that equal values can show through rounding. largest: the largest absolute value."""
     return float((_FOUR_EPS * largest) ** 2)
 
 
@@ -288,7 +262,7 @@ def _finite(values: Sequence[float] | Array) -> Array:
 
 
 def _shares(x: Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
-    """Weights that sum to 1, and these divided by their sum once more: published intervals keep each digit."""
+    """Normalise weights to sum to 1, dividing once more by their sum: published intervals keep each digit."""
     count, weights = len(x), np.ones(len(x)) if weights is None else weights
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (count,) or not (w.min() > 0 and w.max() < math.inf):
@@ -302,7 +276,7 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 @dataclass(frozen=True)
 class Printed:
-    """text: with the digits that are printed, as in "9.4e-4"."""
+    """A number as printed. text: with its digits, as in "9.4e-4"."""
 
     text: str
 
@@ -313,7 +287,7 @@ class Printed:
 
     @property
     def half_unit(self) -> float:
-        """Half of a unit of its last digit: how far what was rounded may have been."""
+        """Half a unit of its last digit: the largest rounding error."""
         exponent = Decimal(self.text).as_tuple().exponent
         assert isinstance(exponent, int)  # no infinity is printed
         return float(Decimal(5).scaleb(exponent - 1))
@@ -325,15 +299,16 @@ class Printed:
 
 
 def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float]:
-    """The least and the most of a function that is monotone in each argument, over what they may have been."""
+    """Return the least and the most of a function, monotone in each argument, over the ranges that round to these
+    numbers."""
     values = [function(*corner) for corner in itertools.product(*(number.ends for number in printed))]
     return min(values), max(values)
 
 
 def amount(value: float | None, unit: str = "") -> str:
-    """Four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP".
+    """Format four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP".
 
-    "-" for what is unknown.
+    "-" for an unknown value.
     """
     if value is None:
         return "-"
@@ -343,11 +318,11 @@ def amount(value: float | None, unit: str = "") -> str:
 
 
 Point = tuple[int, int | float]
-"""(batch size, count); a float is taken for exactly what it holds."""
+"""(batch size, count); a float is taken at its exact value."""
 
 
 def line(points: Iterable[Point]) -> tuple[Fraction, Fraction] | None:
-    """a and c of the line through all points; None if they are on none, or are at fewer than two batches."""
+    """Return a and c of the line through all points; None if there is none, or for fewer than two batch sizes."""
     exact = {(x, Fraction(y)) for x, y in points}
     if not exact:
         return None
@@ -360,7 +335,8 @@ def line(points: Iterable[Point]) -> tuple[Fraction, Fraction] | None:
 
 
 def affine(points: Iterable[Point], batch_size: int) -> int | None:
-    """The value at batch `at` of the line through all points; None if there is none, or it is not whole there."""
+    """Return the value at `batch_size` of the line through all points; None if there is none, or it is not an integer
+    there."""
     law = line(points)
     if law is None:
         return None
