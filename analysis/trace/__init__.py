@@ -1,4 +1,4 @@
-"""What was a recorded call or kernel, as an operation?
+"""Turns a recorded call or kernel into an operation.
 
-Reads calls and names of kernels. What cannot be derived from recorded sizes is unknown and is not guessed.
+Reads calls and names of kernels. What recorded sizes do not show is unknown, never guessed.
 """

@@ -1,10 +1,9 @@
-"""The calls of an attributed recording as a forest, in order and checked.
+"""Holds the calls of an attributed recording as a checked forest; takes a table of calls, answers by position.
 
-Calls come as columns (one row each); those that are asked about become ProfiledOperations one by one. An *owner* is the
-outermost product around a call, or where there is none the outermost operator. Nothing is counted here.
-
-A recording that is cut (the profiler was stopped within a step, calls were taken out of the file) has sums that are no
-totals: `Missing` says of which phase calls are missing, and how that is known.
+Calls are columns, one row each; a requested call becomes a `ProfiledOperation`. A call's *owner* is the outermost
+product around it, or without one the outermost operator. Nothing is counted here. Sums over a truncated recording (a
+profiler stopped within a step, calls removed from the file) are no totals: `Missing` gives the phase that lacks calls,
+and how that is known.
 """
 
 import re
@@ -22,16 +21,16 @@ from results.errors import Inconsistent
 from results.records.counts import ProfiledOperation
 
 MISSING = "missing: "
-"""How the reason of a row begins that stands for calls which a recording lacks."""
+"""Prefix of the reason of a row that stands for calls missing from a recording."""
 
 
 UNNUMBERED = "not numbered: counts are of the calls recorded, and a missing call may not be noticed"
-"""The reason of the row that stands for calls which a recording may lack, where its recorder numbered none."""
+"""Reason of the row that stands for possibly missing calls, where the recorder numbered none."""
 
 
 @dataclass(frozen=True, order=True)
 class Missing:
-    """Calls that a recording lacks: of which phase (a recorded one), how many at least, and how that is known."""
+    """Calls that a recording lacks: their phase (a recorded one), their least number, and how that is known."""
 
     phase: str
     calls: int
@@ -42,20 +41,20 @@ Ints = NDArray[np.int64]
 NONE = -1
 
 OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::|prim::)\w+::\w+")
-"""Names of operators; frames of the engine and ranges are none."""
+"""Matches names of operators, not of the engine's frames and ranges."""
 
 
 def named(names: pd.Series, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
-    """Which names are wanted; each different name is looked at once."""
+    """Return which names are wanted; `wanted` is asked once per distinct name."""
     flags: NDArray[np.bool_] = names.map({name: bool(wanted(str(name))) for name in names.unique()}).to_numpy(bool)
     return flags
 
 
 class Calls:
-    """The calls of a recording in the order of their index, by position."""
+    """A recording's calls in the order of their index, addressed by position."""
 
     def __init__(self, calls: pd.DataFrame) -> None:
-        """Raises Inconsistent for an index twice, or a parent that is not there."""
+        """Raise Inconsistent for a repeated index, or a missing parent."""
         sort = not calls["index"].is_monotonic_increasing
         self.table = calls.sort_values("index", kind="stable", ignore_index=True) if sort else calls
         self.index = self.table["index"].to_numpy(np.int64)
@@ -72,7 +71,8 @@ class Calls:
         return len(self.index)
 
     def positions(self, index: Ints, what: str = "") -> Ints:
-        """Positions of calls by their index; NONE for -1. Raises Inconsistent for one that is not there, if named."""
+        """Return positions of calls by their index; NONE for -1. Raises Inconsistent for a missing one, if `what` names
+        them."""
         position = np.asarray(self._positions.get_indexer(pd.Index(index)), np.int64)
         position[index < 0] = NONE
         if what and (missing := index[(index >= 0) & (position < 0)]).size:
@@ -81,7 +81,7 @@ class Calls:
 
     @cached_property
     def owner(self) -> Ints:
-        """Position of the owner of each call; NONE outside of all."""
+        """Position of each call's owner; NONE without one."""
         product, operator = self.outermost(is_product), self.outermost(lambda name: bool(OPERATOR.fullmatch(name)))
         return np.where(product >= 0, product, operator)
 
@@ -92,17 +92,17 @@ class Calls:
 
     @cached_property
     def _by_parent(self) -> tuple[Ints, Ints]:
-        """Positions in the order of their parents, and where those of each parent begin."""
+        """Positions sorted by parent, and the offset at which each parent's begin."""
         order = np.argsort(self.parent, kind="stable")
         return order, np.searchsorted(self.parent[order], np.arange(len(self) + 1))
 
     def inside(self, position: int) -> list[int]:
-        """Positions of the calls that one made itself, in order."""
+        """Return the positions of a call's direct children, in order."""
         order, begin = self._by_parent
         return order[begin[position] : begin[position + 1]].tolist()  # type: ignore[no-any-return]
 
     def call(self, position: int) -> ProfiledOperation:
-        """One call as a record, without times. What was not recorded of its arguments is empty."""
+        """Return one call as a record, without times. Arguments that were not recorded are empty."""
         sequence, forward = int(self.columns["sequence_nr"][position]), int(self.columns["forward_index"][position])
         return ProfiledOperation(
             work="",
@@ -123,7 +123,7 @@ class Calls:
         )
 
     def within(self, position: int) -> Iterator[int]:
-        """Positions of all calls inside one, outer before inner."""
+        """Yield the positions of all calls inside one, outer before inner."""
         left = self.inside(position)[::-1]
         while left:
             inner = left.pop()
@@ -131,7 +131,7 @@ class Calls:
             left += self.inside(inner)[::-1]
 
     def outermost(self, wanted: Any) -> Ints:
-        """Position of the outermost call of a kind around each call, itself included.
+        """Return the position of the outermost wanted call around each call, itself included.
 
         Raises Inconsistent for calls that are inside themselves.
         """

@@ -1,11 +1,9 @@
-"""The count of a convolution whose settings were not recorded, from recorded sizes alone.
+"""Counts a convolution whose settings were not recorded, from recorded tensor sizes only.
 
-torch.profiler before 2.0 kept the sizes of a call's tensors and no other argument: no stride, padding, groups, nor
-which gradients were asked for. A convolution's multiply-adds need none of them once the size of its output is known,
-which is that of the gradient that its backward call takes. Groups are those that channels of input and weight leave.
-Which gradients were asked for is told by the calls inside, where old PyTorch makes one for each.
-
-What does not agree has no count (`Unavailable`), with why. Nothing is guessed.
+torch.profiler before 2.0 recorded no stride, padding, groups or requested gradients. The multiply-adds need none of
+them once the output's size is known, which is that of the gradient passed to the backward call. Groups follow from the
+channels of input and weight; the gradients that were computed, from the calls inside. Sizes that contradict each other
+have no count: `Unavailable` is raised with the reason.
 """
 
 import functools
@@ -20,10 +18,10 @@ from results.errors import Unavailable
 from results.records.counts import ProfiledOperation
 
 MOST_DILATION = 8
-"""Dilations that are tried when an output is compared with its input."""
+"""Largest dilation tried when an output is compared with its input."""
 
 LEAST_DIMENSIONS = 3
-"""Input, weight and output of a convolution have at least these dimensions: two, and one of positions."""
+"""Fewest dimensions of a convolution's input, weight and output: two, and one of positions."""
 
 _TELLS_NOTHING = frozenset(
     (
@@ -34,17 +32,17 @@ _TELLS_NOTHING = frozenset(
         "convolution_backward_overrideable",
     )
 )
-"""Operators that are a convolution or a transposed one, by an argument."""
+"""Operators that an argument makes plain or transposed."""
 
 
 def forward_flop(
     call: ProfiledOperation, inside: Sequence[str], output: Sizes | None, inside_flop: int | None = None
 ) -> int:
-    """Model FLOP of a convolution's forward pass of which tensors' sizes were recorded, and nothing else.
+    """Return the model FLOP of a convolution's forward pass, known by its tensors' sizes only.
 
-    inside: names of the calls in it. output: sizes of what comes out of it. inside_flop: of the products in it, by
-    their own sizes. Raises Unavailable, with why, for what is no convolution, where these contradict each other, and
-    where they leave no count or several.
+    inside: names of the calls in it. output: sizes of its output. inside_flop: of the products in it, by their own
+    sizes. Raises Unavailable, with the reason, for other operators, where these contradict each other, and where they
+    leave no count or several.
     """
     inputs, weight = _operands(call)
     transposed = is_transposed([call.name, *inside])
@@ -67,9 +65,10 @@ def forward_flop(
 
 
 def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
-    """Model FLOP of *one* gradient of a convolution whose input, weight and output's gradient have recorded sizes.
+    """Return the model FLOP of *one* gradient of a convolution with recorded sizes of input, weight and output
+    gradient.
 
-    names: of the calls inside and of the forward call, which tell a transposed convolution. Raises Unavailable.
+    names: of the calls inside and of the forward call, which show a transposed convolution. Raises Unavailable.
     """
     inputs, weight = _operands(call)
     gradient = _of(_tensors(call), call, "grad_output")
@@ -84,14 +83,14 @@ def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
 
 
 def requested_gradients(inside: Iterable[str]) -> int | None:
-    """How many of the gradients of input and weight were calculated, by the calls inside; None: they do not tell."""
+    """Return how many gradients, of input and weight, were computed according to the calls inside; None: unknown."""
     bare = [name.partition("::")[2] for name in inside]
     requested = {part for part in ("backward_input", "backward_weight") if any(part in name for name in bare)}
     return len(requested) or None
 
 
 def is_transposed(names: Iterable[str]) -> bool | None:
-    """Whether a convolution is a transposed one, by the names of the calls that make it; None: they do not tell."""
+    """Return whether a convolution is transposed, by the names of the calls that make it up; None: unknown."""
     transposed = None
     for name in names:
         bare = name.partition("::")[2]
@@ -103,12 +102,13 @@ def is_transposed(names: Iterable[str]) -> bool | None:
 
 
 def grad_output(call: ProfiledOperation) -> Sizes | None:
-    """Sizes of the output's gradient, of a call that calculates a convolution's gradients; None: not recorded."""
+    """Return the sizes of the output's gradient, from a call that computes a convolution's gradients; None: not
+    recorded."""
     return _tensors(call).get("grad_output")
 
 
 def is_readable(call: ProfiledOperation) -> bool:
-    """Whether the recorded sizes are of a batch of a convolution."""
+    """Return whether the recorded sizes are of a batched convolution."""
     try:
         _operands(call)
     except Unavailable:
@@ -117,9 +117,9 @@ def is_readable(call: ProfiledOperation) -> bool:
 
 
 def window(call: ProfiledOperation) -> tuple[Sizes, Sizes, int]:
-    """(spatial sizes of the input, of the weight, groups) of a convolution or its gradients, not transposed.
+    """Return (spatial sizes of the input, of the weight, groups) of a plain convolution or its gradients.
 
-    Raises Unavailable where the sizes were not recorded or leave no groups.
+    Raises Unavailable where the sizes were not recorded or fit no groups.
     """
     inputs, weight = _operands(call)
     groups = _groups(inputs, weight)
@@ -130,9 +130,10 @@ def window(call: ProfiledOperation) -> tuple[Sizes, Sizes, int]:
 
 @functools.lru_cache(maxsize=4096)
 def can_come_out(size: int, kernel: int, out: int) -> bool:
-    """Whether a convolution can turn `size` into `out` along one dimension: (size + 2·padding - reach) ÷ stride + 1.
+    """Return whether a convolution can turn `size` into `out` along one dimension: (size + 2·padding - reach) ÷ stride
+    + 1.
 
-    Any stride, any padding up to the kernel's reach, dilations up to MOST_DILATION.
+    Tries any stride, any padding up to the kernel's reach, dilations up to MOST_DILATION.
     """
     for dilation in range(1, MOST_DILATION + 1 if kernel > 1 else 2):
         reach = dilation * (kernel - 1)
@@ -147,7 +148,7 @@ def can_come_out(size: int, kernel: int, out: int) -> bool:
 
 
 def _tensors(call: ProfiledOperation) -> dict[str, Sizes]:
-    """The sizes of a call's tensors by argument; none of what is no convolution whose arguments are known."""
+    """Return the sizes of a call's tensors by argument; empty for an operator whose arguments are unknown."""
     bare = call.name.partition("::")[2]
     forms = (FORMS.get(bare) or GONE.get(bare)) if kind_of_call(call.name) == "convolution" else None
     sizes = zip(forms[0].arguments if forms else (), call.input_shapes, strict=False)
@@ -162,7 +163,7 @@ def _of(tensors: dict[str, Sizes], call: ProfiledOperation, *arguments: str) -> 
 
 
 def _operands(call: ProfiledOperation) -> tuple[Sizes, Sizes]:
-    """The sizes of input and weight. Raises Unavailable."""
+    """Return the sizes of input and weight. Raises Unavailable."""
     tensors = _tensors(call)
     inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
     if len(weight) < LEAST_DIMENSIONS or len(inputs) != len(weight):
@@ -173,7 +174,7 @@ def _operands(call: ProfiledOperation) -> tuple[Sizes, Sizes]:
 
 
 def _groups(inputs: Sizes, weight: Sizes) -> int:
-    """The groups that channels of input and weight leave; 0: none."""
+    """Return the groups that follow from the channels of input and weight; 0: none fit."""
     groups = inputs[1] // weight[1] if weight[1] else 0
     return groups if groups and not inputs[1] % weight[1] and not weight[0] % groups else 0
 
@@ -190,7 +191,8 @@ def _turned(weight: Sizes, inputs: Sizes) -> int:
 
 
 def _fits(inputs: Sizes, weight: Sizes, output: Sizes) -> bool:
-    """Whether a convolution of `inputs` with `weight` can return `output`: batch, channels, groups and positions."""
+    """Return whether a convolution of `inputs` with `weight` can return `output`: batch, channels, groups and
+    positions."""
     if (
         not len(output) == len(inputs) == len(weight)
         or output[:2] != (inputs[0], weight[0])

@@ -1,11 +1,9 @@
-"""What a kernel's name says: whether PyProf counted it, and the algorithm whose work it is.
+"""Classifies kernels by name: the algorithm a kernel belongs to, and whether PyProf counted it.
 
-PyProf gives each kernel of a recognised name the whole operation's FLOP. Its lists are those of NVIDIA/PyProf
-pyprof/prof/conv.py and linear.py (commit 218dcc1, 2021-05-14); they were made for cuDNN 7, so that names of cuDNN 8 and
-later, of cuBLASLt and of AMD's libraries are in none. The lists are here so that its numbers can be reproduced, not
-because they are right. The table of families is ours, each pattern with where it was seen.
-
-Not claimed: that a name tells what a kernel does. A kernel of an unknown name is of the family "", and helps nobody.
+PyProf gives each kernel of a recognised name the whole operation's FLOP. Its lists (NVIDIA/PyProf pyprof/prof/conv.py
+and linear.py, commit 218dcc1, 2021-05-14) were made for cuDNN 7 and lack names of cuDNN 8 and later, cuBLASLt and AMD;
+they are here to reproduce its numbers, not because they are right. The table of families is ours, each pattern with its
+source. Not claimed: that a name shows what a kernel does. An unknown name has the family "".
 """
 
 import functools
@@ -48,16 +46,16 @@ CONVOLUTION = (
     "fermiPlusCgemmLDS128_batched",
     "_gcgemm_",
 )
-"""The whole convolution's FLOP for each."""
+"""Kernels that PyProf counts with the whole convolution's FLOP each."""
 
 CONVOLUTION_ALL_GROUPS = ("2d_grouped_direct_kernel", "spatialDepthwiseConvolutionUpdateOutput")
-"""Kernels that PyProf takes for one kernel of all groups. It expects any other once a group."""
+"""Kernels that PyProf takes for one launch over all groups; it expects any other once per group."""
 
 LINEAR = ("gemm", "gemv", "dot_kernel", "splitKreduce_kernel", "reduce_1Block_kernel", "cutlass")
-"""The whole layer's FLOP for each, in the forward pass."""
+"""Kernels that PyProf counts with the whole layer's FLOP each, in the forward pass."""
 
 NO_MATMUL = ("kernelPointwiseApply2", "reduce_1Block_kernel", "elementwise_kernel")
-"""Whole names that are 0 FLOP in torch.matmul; of mm, addmm and bmm every kernel counts."""
+"""Full names that are 0 FLOP in torch.matmul; in mm, addmm and bmm every kernel counts."""
 
 RENAMED = (
     "implicit_convolve_sgemm",  # cuDNN 8; in cuDNN 7 all of these were in cudnn::detail
@@ -66,25 +64,25 @@ RENAMED = (
     "dgrad_engine",
     "conv_depthwise2d_forward_kernel",  # PyTorch 1.6 and later; before spatialDepthwiseConvolutionUpdateOutput
 )
-"""Names that kernels of the lists have today, so that the lists no longer know them."""
+"""Current names of listed kernels, which the lists do not recognise."""
 
 
 @functools.cache
 def pyprof_convolution(name: str) -> bool:
-    """Whether PyProf counts a kernel of this name as a convolution."""
+    """Return whether PyProf counts a kernel of this name as a convolution."""
     short = short_name(name)
     return not has(short, CONVOLUTION_HELPERS) and has(short, CONVOLUTION)
 
 
 @functools.cache
 def pyprof_linear(name: str) -> bool:
-    """Whether PyProf counts a kernel of this name as a linear layer."""
+    """Return whether PyProf counts a kernel of this name as a linear layer."""
     return has(short_name(name), LINEAR)
 
 
 @functools.cache
 def short_name(name: str) -> str:
-    """A kernel's name without "void", template arguments, parameters and ATen's namespaces.
+    """Strip a kernel's name of "void", template arguments, parameters and ATen's namespaces.
 
     "void cudnn::cnn::wgrad_alg0_engine<float, 128>(int)" → "cudnn::cnn::wgrad_alg0_engine". A mangled name stays.
     """
@@ -94,7 +92,7 @@ def short_name(name: str) -> str:
 
 
 def has(name: str, parts: Sequence[str]) -> bool:
-    """Whether one of these parts is in a short name."""
+    """Return whether a short name contains one of these parts."""
     return any(part in name for part in parts)
 
 
@@ -110,7 +108,7 @@ NOISE = re.compile(
     r"fbgemm(?:_gpu)?(?:::)?"  # embedding and quantisation kernels, and template arguments of any other
     r"|cutlass(?:::|\d+)(?:bfloat16_t|half_t|tfloat32_t|float_e\w+?_t|u?int\d+b?_t|complex\b|(?:Aligned)?Array\b)",
 )
-"""Library names that stand in kernels of all kinds: namespaces and number formats."""
+"""Library names that occur in kernels of all kinds: namespaces and number formats."""
 
 TABLE = (
     ("attention", r"triton_tem_\w*(?:flex_attention|flex_decoding)", "TorchInductor"),
@@ -283,28 +281,29 @@ TABLE = (
         "pooling, losses, optimizers, sums",
     ),
 )  # fmt: skip
-"""(family, pattern, where it was seen: library, or device of the recording), in the order in which they are asked: the
-first whose pattern is in the name decides. HELPER holds kernels that prepare or finish a product, REDUCTION those that
-add up its parts, OTHER those that do something else, though some name a product (a pointwise kernel that was fused
-behind a matrix product, the routing of a mixture of experts). A library's name or number format in template arguments
-does not say what a kernel does and is taken out first (NOISE). Patterns ignore case unless they begin with (?-i:."""
+"""(family, pattern, source: library, or device of the recording), in order: the first pattern in the name decides.
+HELPER holds kernels that prepare or finish a product, REDUCTION those that add up its parts, OTHER those that do
+something else, though some name a product (a pointwise kernel fused after a matrix product, the routing of a mixture of
+experts). A library's name or number format in template arguments does not show what a kernel does and is removed first
+(NOISE). Patterns ignore case unless they begin with (?-i:."""
 
 _FAMILIES = tuple((word, re.compile(pattern, re.IGNORECASE)) for word, pattern, _ in TABLE)
 
 AFTER = re.compile(r"winograd(?:Forward|Wgrad)Output|_c2r|nhwcToNchw|educe|transpose_CNHW2NCHW|PostGSU")
-"""In the names of helpers that run after the product which they help."""
+"""Matches helpers that run after their product."""
 
 
 @functools.cache
 def family(name: str) -> str:
-    """The algorithm whose work a kernel is; one of NO_PRODUCTS if it makes no product, "" if the name says nothing."""
+    """Return the algorithm that a kernel belongs to; one of NO_PRODUCTS if it makes no product, "" for an unknown
+    name."""
     bare = NOISE.sub("", name)
     return next((word for word, pattern in _FAMILIES if pattern.search(bare)), "")
 
 
 @functools.cache
 def makes_products(name: str) -> bool:
-    """Whether the name is that of a kernel which does multiply-adds of a convolution, matrix product or attention."""
+    """Return whether the name is of a kernel that does multiply-adds of a convolution, matrix product or attention."""
     return family(name) not in ("", *NO_PRODUCTS)
 
 
@@ -312,7 +311,7 @@ _FAST = {"winograd": re.compile(r"winograd|miopenSp3AsmConv", re.IGNORECASE), "f
 
 
 def fast_algorithm(names: Iterable[str]) -> str:
-    """The fast algorithm that one of these kernels is of, preparing and finishing ones too; "" if none is."""
+    """Return the fast algorithm to which one of these kernels belongs, helpers included; "" if none does."""
     listed = list(names)
     return next((word for word, pattern in _FAST.items() if any(map(pattern.search, listed))), "")
 
@@ -324,7 +323,8 @@ FFT_TILE = 32
 
 
 def fft_tiles(spatial: Sequence[int], kernel: Sequence[int]) -> int:
-    """Launches of one convolution by cuDNN's FFT_TILING: one a tile of 32 × 32, which overlap by the kernel's size.
+    """Return the launches of one convolution by cuDNN's FFT_TILING: one per tile of 32 × 32; tiles overlap by the
+    kernel's size.
 
     ceil(H / (32 - R + 1)) · ceil(W / (32 - S + 1)). spatial: sizes of the input, not strided; kernel: of the weight.
     Measured on a V100 with cuDNN 8, for kernels of 3 × 3 and more. 0 where the kernel does not fit into a tile.

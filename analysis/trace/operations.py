@@ -1,10 +1,8 @@
-"""Recorded calls as operations: what a profiler wrote of a convolution, product, attention or recurrent layer, made an
-Operation that `analysis/operators/registry.py` can count.
+"""Turns recorded convolutions, products, attention and recurrent layers into Operations that the registry can count.
 
-A profiler keeps the sizes of a call's arguments and, if asked, the values of those that are no tensors; it keeps
-neither their names nor what came out (`signatures.py` has both). Where a value
-that decides a count was not recorded, the call is `Unavailable`: nothing is guessed. Not claimed: strides, layouts,
-and anything of calls that are no product.
+Takes a `ProfiledOperation`, which has the sizes of a call's arguments and, if requested, values of those that are no
+tensors; `signatures.py` supplies argument names and output sizes. Where a value that decides a count was not recorded,
+`Unavailable` is raised: nothing is guessed. Not claimed: strides, layouts, and anything about other calls.
 """
 
 import functools
@@ -50,7 +48,7 @@ DTYPES = {
     "c10::qint32": "qint32",
     "bool": "bool",
 }
-"""A recorder's word for a dtype (the C++ type, of host or device) → torch's name."""
+"""A recorder's name of a dtype (the C++ type, of host or device) → torch's name."""
 
 _TORCH_DTYPES = frozenset(DTYPES.values()) | {"uint16", "uint32", "uint64"}
 
@@ -61,10 +59,10 @@ _FLOATS = ("float", "bfloat", "complex")
 _SIZES_AS_TENSORS = {"self_size": "self", "weight_size": "weight"}
 
 _COUNT_ONLY = {name: Rule(r.kind, r.bucket, r.reader, nothing) for name, r in TABLE.items() if r.kind in PRODUCTS}
-"""The project's table without bytes: a recording without dtypes can be counted."""
+"""The project's table without bytes, so that a recording without dtypes can be counted."""
 
 _MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
-"""What formulas raise for sizes and values that are of no such call."""
+"""Exceptions that formulas raise for sizes and values of no such call."""
 
 
 # --- reading a call --------------------------------------------------------------------------------------------------
@@ -72,29 +70,31 @@ _MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
 
 @functools.cache
 def kind_of_call(name: str) -> str:
-    """The kind of a recorded call ("aten::conv2d" → "convolution"); "" if it is no operator that we know."""
+    """Return the kind of a recorded call ("aten::conv2d" → "convolution"); "" for an unknown operator."""
     return kind_of(_today(name))
 
 
 def is_product(name: str) -> bool:
-    """Whether a recorded call is a convolution, matrix product, attention or recurrent layer."""
+    """Return whether a recorded call is a convolution, matrix product, attention or recurrent layer."""
     return kind_of_call(name) in PRODUCTS
 
 
 def torch_dtype(word: str) -> str:
-    """Torch's name of a dtype from a recorder's word for it; "" for what is no dtype that we know."""
+    """Return torch's name of a dtype from a recorder's; "" for an unknown one."""
     bare = word.strip().removeprefix("torch.")
     return DTYPES.get(bare, bare if bare in _TORCH_DTYPES else "")
 
 
 def floating_dtype(shapes: Iterable[object], names: Iterable[str]) -> str:
-    """The first floating dtype among a call's tensors; a value's own type ("double" of a factor) is none."""
+    """Return the first floating dtype among a call's tensors; the type of a scalar ("double" of a factor) does not
+    count."""
     sized = (torch_dtype(word) for word, shape in zip(names, shapes, strict=False) if shape)
     return next((dtype for dtype in sized if dtype.startswith(_FLOATS)), "")
 
 
 def to_operation(call: ProfiledOperation) -> Operation:
-    """A recorded product as an Operation. Raises Unavailable, with why, where the recording does not say enough."""
+    """Return a recorded product as an Operation. Raises Unavailable, with the reason, where the recording lacks
+    something."""
     form, given = _read(call)
     shapes = given.shapes
     dtypes = _dtypes(call, form, shapes)
@@ -131,7 +131,8 @@ def to_operation(call: ProfiledOperation) -> Operation:
 
 
 def product_flop(call: ProfiledOperation) -> int:
-    """Model FLOP of a recorded product by its shapes. Raises Unavailable, with why, where they give no count."""
+    """Return the model FLOP of a recorded product by its shapes. Raises Unavailable, with the reason, without a
+    count."""
     operation = to_operation(call)
     try:
         return model_flop(operation, _COUNT_ONLY)
@@ -140,7 +141,7 @@ def product_flop(call: ProfiledOperation) -> int:
 
 
 def _today(name: str) -> str:
-    """The name of a recorded call as ATen's table has it: "aten::conv2d" → "aten.conv2d"."""
+    """Return the name of a recorded call in ATen's table: "aten::conv2d" → "aten.conv2d"."""
     space, _, bare = name.partition("::")
     if space == "aten" and bare in GONE:
         return f"aten.{GONE[bare][0].name}"
@@ -148,7 +149,7 @@ def _today(name: str) -> str:
 
 
 def _read(call: ProfiledOperation) -> tuple[Form, CallArguments]:
-    """The form that fits a call, and what was recorded of it by argument."""
+    """Return the form that fits a call, and its recorded values by argument."""
     space, _, bare = call.name.partition("::")
     choices = (_ALL.get(bare) or _ALL.get(bare.removesuffix("_"))) if space == "aten" else None
     if not choices:
@@ -187,14 +188,15 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
 
 
 def _word(call: ProfiledOperation, position: int) -> str:
-    """The dtype of a tensor without dimensions, which has no sizes to be known by; "" for what is no tensor."""
+    """Return the dtype of a tensor without dimensions, which cannot be recognised by sizes; "" for an argument that is
+    no tensor."""
     if position < len(call.concrete_inputs) and call.concrete_inputs[position] is not None:
         return ""
     return torch_dtype(call.input_dtypes[position]) if position < len(call.input_dtypes) else ""
 
 
 def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) -> tuple[str, ...]:
-    """The dtype of each tensor; one known by its sizes alone has that of the first tensor."""
+    """Return the dtype of each tensor; one known only by its sizes has that of the first tensor."""
     dtypes = [torch_dtype(word) for word in call.input_dtypes]
     first = next((word for word in dtypes if word), "")
     known = dict(zip(form.arguments, dtypes, strict=False))
@@ -202,7 +204,7 @@ def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) ->
 
 
 def _attributes(given: CallArguments, name: str) -> dict[str, Any]:
-    """The values that are no tensors; a convolution's mask always has three places."""
+    """Return the non-tensor values; a convolution's mask always has three entries."""
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.values.items()}
     if name == "aten.convolution_backward":
         values["output_mask"] = (*map(bool, values["output_mask"]), False)[:3]

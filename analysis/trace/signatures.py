@@ -1,9 +1,8 @@
-"""How to read a recorded product: a literal table, operator → its arguments in order and the sizes of what it returns.
+"""Table for reading recorded products: operator → its arguments in order and a function of its outputs' sizes.
 
-The arguments are those of PyTorch's schemas (native_functions.yaml), and of operators that it no longer has those of
-PyTorch 1.5 to 1.11. A profiler keeps what goes into a call and not what comes out: pure functions derive its sizes from
-the sizes and values that were recorded, and raise Unavailable where these do not fit together or were not recorded.
-What a call costs is not known here; `operations.py` reads calls by the table.
+Arguments are those of PyTorch's schemas (native_functions.yaml), and for removed operators those of PyTorch 1.5 to
+1.11. A profiler records inputs and no outputs: pure functions derive output sizes from recorded sizes and values, and
+raise Unavailable where these are missing or do not fit. `operations.py` reads calls by this table and counts them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +17,13 @@ from results.errors import Unavailable
 
 @dataclass(frozen=True)
 class CallArguments:
-    """What was recorded of a call: sizes of tensors by argument ("params[2]" in a list), and the other values."""
+    """A call's recorded arguments: sizes of tensors by argument ("params[2]" in a list), and the other values."""
 
     shapes: Mapping[str, Sizes]
     values: Mapping[str, Any]
 
     def shape(self, *arguments: str) -> Sizes:
-        """The sizes of the first of these tensors that was passed. Raises Unavailable if none was."""
+        """Return the sizes of the first of these tensors that was passed. Raises Unavailable if none was."""
         for argument in arguments:
             if argument in self.shapes:
                 return self.shapes[argument]
@@ -32,7 +31,7 @@ class CallArguments:
 
 
 def window(size: int, kernel: int, stride: int, padding: int | str, dilation: int) -> int:
-    """Positions of a convolution's window along one dimension; padding may be "same" or "valid".
+    """Return the positions of a convolution's window along one dimension; padding may be "same" or "valid".
 
     Raises Unavailable if there is none.
     """
@@ -48,7 +47,7 @@ def window(size: int, kernel: int, stride: int, padding: int | str, dilation: in
 
 
 def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, more: int) -> int:
-    """Positions of a transposed convolution's output along one dimension; `more` is its output_padding.
+    """Return the positions of a transposed convolution's output along one dimension; `more` is its output_padding.
 
     Raises Unavailable if there is none.
     """
@@ -65,7 +64,7 @@ def _check_steps(stride: int, dilation: int) -> None:
 
 
 def matmul_shape(left: Sequence[int], right: Sequence[int]) -> Sizes:
-    """What torch.matmul returns for operands of these sizes. Raises Unavailable for sizes that do not fit."""
+    """Return the shape of torch.matmul's result. Raises Unavailable for sizes that do not fit."""
     if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
         raise Unavailable(f"sizes {tuple(left)} and {tuple(right)} do not multiply")
     batch = broadcast(left[:-2], right[:-2])
@@ -73,7 +72,7 @@ def matmul_shape(left: Sequence[int], right: Sequence[int]) -> Sizes:
 
 
 def broadcast(left: Sequence[int], right: Sequence[int]) -> Sizes:
-    """Sizes after broadcasting. Raises Unavailable for sizes that do not fit."""
+    """Return the sizes after broadcasting. Raises Unavailable for sizes that do not fit."""
     longest = max(len(left), len(right))
     wide = [(1,) * (longest - len(sizes)) + tuple(sizes) for sizes in (left, right)]
     if any(a != b and 1 not in (a, b) for a, b in zip(*wide, strict=True)):
@@ -105,7 +104,7 @@ def transposed(given: CallArguments) -> tuple[Sizes, ...]:
 
 
 def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
-    """(batch or nothing, spatial sizes) of a convolution's input, whose channels stand between."""
+    """Return (batch or nothing, spatial sizes) of a convolution's input, whose channels lie between them."""
     dimensions = len(weight) - 2
     if dimensions < 1 or not 0 <= len(inputs) - dimensions - 1 <= 1:
         raise Unavailable(f"an input of {inputs} and a weight of {weight} are of no convolution")
@@ -113,7 +112,7 @@ def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
 
 
 def _per_dimension(given: CallArguments, argument: str, default: int, dimensions: int) -> Sequence[Any]:
-    """A setting for each spatial dimension: one number or word stands for all."""
+    """Return a setting for each spatial dimension: a single number or word applies to all."""
     value = given.values.get(argument, default)
     if isinstance(value, (int, str)):
         return (value,) * dimensions
@@ -138,7 +137,7 @@ def added(given: CallArguments) -> tuple[Sizes, ...]:
 
 
 def time_first(given: CallArguments) -> tuple[Sizes, ...]:
-    """conv_tbc: time, batch, channels."""
+    """Return the output's sizes of conv_tbc: time, batch, channels."""
     (time, batch, _), (taps, _, channels) = given.shape("self"), given.shape("weight")
     return ((time + 2 * given.values["pad"] - taps + 1, batch, channels),)
 
@@ -164,7 +163,7 @@ def distances(given: CallArguments) -> tuple[Sizes, ...]:
 
 
 def unread(_given: CallArguments) -> tuple[Sizes, ...]:
-    """Nothing is needed of an operator whose count follows from what goes into it."""
+    """Return no sizes, for an operator whose count follows from its inputs."""
     return ()
 
 
@@ -175,9 +174,9 @@ Outputs = Callable[[CallArguments], tuple[Sizes, ...]]
 
 @dataclass(frozen=True)
 class Form:
-    """How to read a call: its arguments in order, those without which it cannot be counted, and its outputs.
+    """How to read a call: its arguments in order, those required to count it, and its outputs.
 
-    name: what the operator is called today, if no longer as recorded. fixed: what its old name implied.
+    name: the operator's current name, if it was recorded under an old one. fixed: what the old name implied.
     """
 
     arguments: tuple[str, ...]
@@ -190,7 +189,7 @@ class Form:
 _DECIDING = ("stride", "padding", "dilation", "transposed", "output_padding", "output_mask", "grad_input_mask")
 
 _IMPLIED_BY_SIZES = ("stride", "padding", "dilation", "output_padding")
-"""What gradients do without: the sizes of the output's gradient are among their arguments."""
+"""Arguments that gradients do not require: the sizes of the output's gradient are among theirs."""
 
 _SETTINGS = "input weight bias stride padding dilation groups"
 _TRANSPOSED = "input weight bias stride padding output_padding groups dilation"
@@ -212,7 +211,8 @@ Lines = Mapping[str, str]
 
 
 def _forms(outputs: Outputs, needs: str, lines: Lines) -> dict[str, tuple[Form, ...]]:
-    """Name → its form. lines: names → arguments. Beside `needs`, a form needs whatever it has of what decides sizes."""
+    """Return name → its form. lines: names → arguments. Besides `needs`, a form requires its arguments that decide
+    sizes."""
     table: dict[str, tuple[Form, ...]] = {}
     for listed, text in lines.items():
         arguments = tuple(text.split())
@@ -326,9 +326,10 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_thnn_fused_gru_cell_backward": "grad_hy workspace has_bias",
     }),
 }  # fmt: skip
-"""ATen operator → how to read its calls; where it has several signatures, the first that fits.
+"""ATen operator → its forms; where it has several signatures, the first that fits is used.
 
-The arguments are those of PyTorch's schemas (native_functions.yaml), in order; a recording may end before the last."""
+Arguments are those of PyTorch's schemas (native_functions.yaml), in order; a recording may end before the last.
+"""
 
 _INPUT, _WEIGHT = (True, False, False), (False, True, False)
 _SIZED = "grad_output weight padding stride dilation groups"
@@ -337,7 +338,7 @@ _OLD_SLOW = "grad_output self weight kernel_size stride padding"
 
 
 def _removed_forms(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> dict[str, tuple[Form, ...]]:
-    """Name → its form, of operators that PyTorch no longer has; several signatures stand between bars."""
+    """Return name → its form, of operators that PyTorch no longer has; bars separate several signatures."""
     table: dict[str, tuple[Form, ...]] = {}
     for listed, texts in lines.items():
         forms = []
@@ -389,4 +390,4 @@ GONE: Mapping[str, tuple[Form, ...]] = {
         "_conv_depthwise2d", convolution,
     ),
 }  # fmt: skip
-"""Operators of older recordings: what they are today, and what their names implied (PyTorch 1.5 to 1.11)."""
+"""Operators of older recordings: their current names, and what the old names implied (PyTorch 1.5 to 1.11)."""

@@ -1,4 +1,4 @@
-"""What fraction of a peak does training reach?
+"""Computes what fraction of a peak training reaches.
 
-Divides what was measured by peaks with a source. Where a numerator or denominator is unknown, the ratio is unknown.
+Divides measurements by peaks with a source. Where a numerator or denominator is unknown, the ratio is unknown.
 """

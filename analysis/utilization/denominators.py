@@ -1,11 +1,9 @@
-"""Peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceilings, user.
+"""Provides the peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceilings, user.
 
-Dense peaks of the unit that really runs an operation, by exact device name. What is not known is absent with a reason;
-there is no default and no partial sum: work on a unit without a peak makes the whole denominator absent.
-
-A ceiling that was measured beside other work is too low, and makes every utilization of it too high: rows over it are
-marked (`marked`) with what its calls, its session and the cells show. Not claimed: that a ceiling without a mark is the
-device's limit; load that was equal all the time leaves no trace but the system's own load average.
+Peaks are dense ones of the unit that runs an operation, by exact device name. An unknown peak is absent with a reason;
+there is no default and no partial sum. A ceiling measured while other processes ran is too low, and its utilizations
+too high: `marked` adds a warning to rows over it, with what its calls, its session and the cells show. Not claimed:
+that an unmarked ceiling is the device's limit; constant load shows only in the system's load average.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,10 +22,10 @@ from results.records.rows import replace_fields
 
 @dataclass(frozen=True)
 class Denominator:
-    """FLOP/s by unit. sources: where the peak of a unit comes from. reason: why there is none at all, if so.
+    """FLOP/s by unit. sources: of each unit's peak. reason: why there is no peak at all, if so.
 
     clock_hz: the clock that a datasheet's figure implies, by unit. device: the row of a datasheet. refused: unit → why
-    what was measured of it is no peak.
+    its measurement is no peak.
     """
 
     name: str
@@ -39,9 +37,9 @@ class Denominator:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def peak(self, flop_by_unit: Mapping[str, int]) -> float:
-        """ΣF / Σ(F/P) in FLOP/s: the rate of a step whose every part runs at the peak of its own unit.
+        """Return ΣF / Σ(F/P) in FLOP/s: the rate of a step whose every part runs at the peak of its own unit.
 
-        Raises Unavailable if there is no peak for a unit that has work, or no work.
+        Raises Unavailable for a unit with FLOP and no peak, or without any FLOP.
         """
         flop_of = {unit: flop for unit, flop in flop_by_unit.items() if flop}
         if not flop_of:
@@ -58,19 +56,19 @@ class Denominator:
         return sum(flop_of.values()) / sum(flop / self.peak_by_unit[unit] for unit, flop in flop_of.items())
 
     def source(self, flop_by_unit: Mapping[str, int]) -> str:
-        """The sources of the peaks that this work needs, each named once."""
+        """Return the sources of the peaks of these units, each named once."""
         needed = [self.sources[unit] for unit, flop in sorted(flop_by_unit.items()) if flop and unit in self.sources]
         return "; ".join(dict.fromkeys(needed))
 
 
 def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
-    """Those of the session, device and allocator of a run."""
+    """Select the ceilings of a run's session, device and allocator."""
     of_run = run.session, run.device, run.malloc
     return [row for row in ceilings if (row.session, row.device, row.malloc) == of_run]
 
 
 def denominators(peaks: Sequence[Denominator], clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
-    """The denominators of one cell: datasheet, clock, ceiling, user; of one that the power cap held, the sustained
+    """Return the denominators of one cell: datasheet, clock, ceiling, user; for a power-capped cell, the sustained
     ceiling.
 
     peaks: datasheet, ceiling, user and sustained ceiling of its session and device. clock_hz: mean SM clock of the
@@ -87,9 +85,10 @@ def denominators(peaks: Sequence[Denominator], clock_hz: float | None, capped: b
 
 
 def of_ranks(single: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:
-    """The peak of several devices of one kind: the sum of what each reached, or as many times that of one.
+    """Return the peak of several devices of one kind: the sum of their ceilings, or a multiple of one device's.
 
-    measured: of each rank, unit → FLOP/s of its ceiling; where not all have a unit, and for what is no ceiling, times.
+    measured: of each rank, unit → FLOP/s of its ceiling; a multiple is used where not all have a unit, and for other
+    peaks.
     """
     if ranks == 1:
         return single
@@ -104,7 +103,8 @@ def of_ranks(single: Denominator, ranks: int, measured: Sequence[Mapping[str, fl
 
 
 def datasheet(device_name: str, device: str, multiprocessors: int | None = None) -> Denominator:
-    """Dense peaks as printed, by exact name. device: "cpu", "cuda", …; multiprocessors: as the device reports them."""
+    """Return dense peaks as printed, by exact name. device: "cpu", "cuda", …; multiprocessors: as the device reports
+    them."""
     if device.startswith("cpu"):
         return Denominator("datasheet", reason="a CPU has no datasheet peak here: use the measured ceiling")
     known = peaks.lookup(device_name, multiprocessors)
@@ -118,7 +118,7 @@ def datasheet(device_name: str, device: str, multiprocessors: int | None = None)
 
 
 def clock_denominator(sheet: Denominator, clock_hz: float | None) -> Denominator:
-    """The datasheet's peak × observed SM clock ÷ the clock that the datasheet's own number implies for that unit."""
+    """Return the datasheet's peak × observed SM clock ÷ the clock that the datasheet's number implies for that unit."""
     if sheet.reason:
         return Denominator("clock", reason=sheet.reason)
     if not clock_hz:
@@ -141,10 +141,10 @@ def ceiling_of(
     highest_hz: float | None = None,
     sustained: bool = False,
 ) -> Denominator:
-    """What matrix products and convolutions reached on this device in this session, the best of both by unit.
+    """Return the best rate of matrix products and convolutions on this device in this session, by unit.
 
-    known: the device's row of peaks, highest_hz: the highest SM clock that it names: a unit of which one kernel was
-    faster than it can be has no ceiling. sustained: of the kernels that ran back to back for seconds.
+    known: the device's row of peaks, highest_hz: its highest SM clock: a unit with a kernel faster than possible has no
+    ceiling. sustained: from kernels that ran back to back for seconds.
     """
     values, sources, refused = {}, {}, {}
     for unit in UNITS:
@@ -163,7 +163,7 @@ def ceiling_of(
 
 
 def user(peak_tflops: float | None) -> Denominator:
-    """The user's own peak, the same for every unit. peak_tflops: 10^12 FLOP/s."""
+    """Return the user's own peak, the same for every unit. peak_tflops: 10^12 FLOP/s."""
     if peak_tflops is None:
         return Denominator("user", reason="no peak was given (--peak-tflops)")
     return Denominator("user", dict.fromkeys(UNITS, peak_tflops * 1e12), dict.fromkeys(UNITS, "--peak-tflops"))
@@ -172,17 +172,17 @@ def user(peak_tflops: float | None) -> Denominator:
 CODE = "ceiling_doubtful"
 
 SLOW_MEDIAN = 0.6
-"""The fastest call ÷ the median of all: below this most calls waited for somebody else."""
+"""Fastest call ÷ median of all, below which most calls waited for another process."""
 
 SLOW_MEAN = 1.5
-"""The mean of all calls ÷ their median: above this some calls waited for long."""
+"""Mean of all calls ÷ their median, above which some calls waited for long."""
 
 LOADED = 1.0
-"""Load average ÷ processors before a session on a CPU, from which on no processor was free."""
+"""Load average ÷ processors before a CPU's session, from which on no processor was free."""
 
 
 def loaded(row: Ceiling) -> str:
-    """By which of its own numbers a ceiling was measured beside other work; empty for one that was not, or has none."""
+    """Describe which of its own numbers show that a ceiling was measured under load; empty if none does."""
     for note in row.reason.removeprefix("note: ").split("; "):
         if note.startswith("others used"):
             return note
@@ -196,7 +196,7 @@ def loaded(row: Ceiling) -> str:
 
 
 def doubts(ceilings: Sequence[Ceiling], session: SessionRow | None, run: Run) -> tuple[str, ...]:
-    """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
+    """Describe why a cell's ceilings may be too low. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
     fastest = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
     causes = [*_untimed(here, run), *map(loaded, fastest)]
@@ -204,7 +204,8 @@ def doubts(ceilings: Sequence[Ceiling], session: SessionRow | None, run: Run) ->
 
 
 def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:
-    """Which kinds of kernels that the cell runs were tried and not timed: the best of the others may be too low."""
+    """Yield the kinds of kernels that the cell runs and whose ceiling could not be timed: the others' best may be too
+    low."""
     for operation, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit)):
         rows = [row for row in here if (row.operation, row.unit) == (operation, unit)]
         failed = next((row for row in rows if row.status != "ok"), None)
@@ -213,7 +214,7 @@ def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:
 
 
 SHOWN = 2
-"""Doubts that one row is marked with."""
+"""Most doubts in one row's mark."""
 
 
 def _load(session: SessionRow | None) -> str:
@@ -231,7 +232,7 @@ def marked(
     ceilings: Sequence[Ceiling],
     sessions: Iterable[SessionRow],
 ) -> Iterator[Utilization]:
-    """The rows, those of a ceiling with a mark where it is doubtful. runs: attempt → its row."""
+    """Yield the rows, marking those whose ceiling is doubtful. runs: attempt → its row."""
     known = {session.session: session for session in sessions}
     beaten, reasons = _beaten(rows, runs), dict[tuple[str, ...], tuple[str, ...]]()
     for row in rows:
@@ -251,7 +252,7 @@ def marked(
 
 
 def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) -> dict[tuple[str, str, float], float]:
-    """Ceilings that a cell's exact count is above: session, device and rate → the highest fraction of it."""
+    """Return ceilings that a cell's exact count exceeds: session, device and rate → the highest fraction of it."""
     beaten: dict[tuple[str, str, float], float] = {}
     for row in rows:
         ratio = row.utilization_ratio

@@ -1,8 +1,8 @@
-"""How many FLOP one training step needs, by each method that claims to know, split by the unit that runs them.
+"""Provides the FLOP of one training step by each counting method, split by the unit that runs them.
 
 `exact` is our own count of this very step; `theory` is three times a counter's forward pass; `one`, `batch` and `epoch`
 are the cleaned operations of a profile, forward and backward. Recomputation is no model FLOP and is left out. Nothing
-here measures or divides: `utilization.py` does.
+is measured or divided here: `utilization.py` divides.
 """
 
 import functools
@@ -27,15 +27,15 @@ OWN = "flopledger"
 METER = "flopledger.UtilizationMeter"
 
 DENSE = "dense"
-"""How every count of ours counts attention (`analysis/operators/attention_conventions.py`)."""
+"""How all of our counts treat attention (`analysis/operators/attention_conventions.py`)."""
 
 FLOAT32_UNITS = ("fp32", "tf32")
 
 PROFILER = "torch_profiler"
-"""The source of a profile that is not there; one that is names its own."""
+"""Source of a missing profile; an existing one names its own."""
 
 PROFILED_METHODS = ("one", "batch", "epoch")
-"""Methods whose numerator is a profile of the work of the same name."""
+"""Methods whose numerator is a profile of the pass of the same name."""
 
 _PROFILED_PHASES = ("forward", "loss", "backward")
 
@@ -46,10 +46,10 @@ _FLOATS = ("float", "bfloat", "half", "double")
 class Numerator:
     """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
 
-    all_flop adds every operation that is no convolution or matrix product, where the method knows them. Where
-    calls have no count: at_least_flop of those that have one, how many have none and, of a profile, their time share.
-    attention: how it is counted, "dense"; "" as the counter does. less: convention of attention → unit → FLOP that it
-    counts less; one that is not known is absent.
+    all_flop adds every operation that is no convolution or matrix product, where the method knows them. Where calls
+    have no count: at_least_flop of the others, how many have none and, in a profile, their time share. attention: how
+    it is counted, "dense"; "" for the counter's way. less: convention of attention → unit → FLOP that it counts less;
+    an unknown one is absent.
     """
 
     method: str
@@ -66,11 +66,11 @@ class Numerator:
 
     @functools.cached_property
     def model_flop(self) -> int | None:
-        """The sum over units; None if the method could not count."""
+        """Sum over units; None if the method could not count."""
         return None if self.reason else sum(self.flop_by_unit.values())
 
     def by_convention(self, attention: str) -> dict[str, int] | None:
-        """Unit → model FLOP with attention counted "causal", "mask_exact" or "hardware"; None: that is not known."""
+        """Return unit → model FLOP with attention counted "causal", "mask_exact" or "hardware"; None: unknown."""
         if self.reason or attention not in self.less:
             return None
         return {unit: flop - self.less[attention].get(unit, 0) for unit, flop in self.flop_by_unit.items()}
@@ -78,11 +78,11 @@ class Numerator:
 
 @dataclass(frozen=True)
 class TableCount:
-    """What one operation table holds: model FLOP by (kind, input dtype), everything else, and bytes.
+    """Contents of one operation table: model FLOP by (kind, input dtype), everything else, and bytes.
 
     read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound. unsized_calls:
-    calls of which the bytes are known in part alone. less: convention of attention → dtype → FLOP that it counts less
-    than this, which is dense; one that is not known is absent.
+    calls whose bytes are known only in part. less: convention of attention → dtype → FLOP that it counts less than the
+    dense count here; an unknown one is absent.
     """
 
     flop_by_kind_dtype: Mapping[tuple[str, str], int]
@@ -99,14 +99,13 @@ class TableCount:
 
     @property
     def flop_per_byte(self) -> float | None:
-        """Model FLOP per byte that the operations, each by itself, read and write; None where one has no formula,
-        or no size of what it writes."""
+        """Model FLOP per unfused byte; None where an operation has no formula, or no size of what it writes."""
         moved, whole = self.read_bytes + self.written_bytes, not self.unsupported and not self.unsized_calls
         return self.model_flop / moved if moved and whole else None
 
 
 def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = None) -> TableCount:
-    """Adds up one operation table, recomputation left out. costs: of each operation, where they are known."""
+    """Sum one operation table, without recomputation. costs: of each operation, where known."""
     known = map(registry.cost, operations) if costs is None else costs
     priced = [pair for pair in zip(operations, known, strict=True) if pair[0].phase != "recompute"]
     table = [operation for operation, _ in priced]
@@ -126,8 +125,8 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
 
 
 def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]:
-    """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known; "hardware" is
-    not where nothing is attention."""
+    """Return convention of attention → dtype → FLOP that it counts less than the dense one, where known; "hardware" is
+    absent where nothing is attention."""
     less_by_name: dict[str, Counter[str]] = {name: Counter() for name in CONVENTIONS[1:]}
     is_there = False
     for operation, cost in priced:
@@ -145,15 +144,15 @@ def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]
 
 
 def input_dtype(operation: Operation) -> str:
-    """The dtype an operation computes in: that of its first floating input, or of its first input if none is."""
+    """Return the dtype an operation computes in: that of its first floating input, or of its first input if none is."""
     floating = [dtype for dtype in operation.input_dtypes if dtype.startswith(_FLOATS)]
     return (floating or list(operation.input_dtypes) or ["none"])[0]
 
 
 def exact(counted: TableCount, run: Run) -> Numerator:
-    """Our own count of this very step, each product on the unit that its dtype and the precision policy name.
+    """Return our own count of this step, each product on the unit of its dtype and the precision policy.
 
-    With operations that have no formula there is no count, but what the others have at least.
+    With operations that have no formula there is no count, only the others' sum as a lower bound.
     """
     policy = PRECISIONS[run.precision]
     try:
@@ -177,7 +176,7 @@ def exact(counted: TableCount, run: Run) -> Numerator:
 
 
 def _added(parts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Name → the sum of its parts."""
+    """Return name → sum of its parts."""
     sums: Counter[str] = Counter()
     for name, flop in parts:
         sums[name] += flop
@@ -185,7 +184,7 @@ def _added(parts: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def of_loop(run: Run) -> Numerator:
-    """What a meter counted of the steps of a loop, by kind and dtype: a mean where their inputs differ in size."""
+    """Return what a meter counted of a loop's steps, by kind and dtype: a mean where inputs differ in size."""
     if not run.executed:
         reason = "the meter has no count of these steps: see the warnings of the cell"
         return Numerator(
@@ -212,10 +211,10 @@ def of_loop(run: Run) -> Numerator:
 
 
 def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
-    """3 × forward, the forward being a counter's convolutions and matrix products, cleaned to FLOP.
+    """Return 3 × forward, the forward being a counter's convolutions and matrix products, cleaned to FLOP.
 
-    A counter that names no operators gives its whole total, which the row is marked with. One that has no rule for
-    operators that may be products gives no total, but what the others have at least.
+    A counter that names no operators gives its whole total, and the row a warning. One without a rule for operators
+    that may be products gives no total, only the others' sum as a lower bound.
     """
     try:
         total, operators = _forward(counts, run, counter)
@@ -235,7 +234,8 @@ def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
 
 
 def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:
-    """3 × the counter's native total, multiply-adds taken for FLOP: the number of the 2021 post, half of the truth."""
+    """Return 3 × the counter's native total, multiply-adds taken for FLOP: the 2021 post's number, half of the
+    truth."""
     try:
         total, _ = _forward(counts, run, counter)
     except Unavailable as fault:
@@ -250,7 +250,7 @@ def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "f
 def _of_products(
     method: str, counter: str, units: Mapping[str, int], total: FlopCount, warnings: tuple[str, ...]
 ) -> Numerator:
-    """A counter's FLOP by unit; none, but at least these, where it lacks a rule for operators that may be products."""
+    """Return a counter's FLOP by unit; only a lower bound where it lacks a rule for operators that may be products."""
     products = {}
     for name, calls in total.not_understood.items():  # "aten::add_", "ReLU6", "Tensor.relu": unknown ones may be some
         spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
@@ -265,15 +265,16 @@ def _of_products(
 def _partial(
     method: str, source: str, reason: str, at_least_flop: int, unknown: Mapping[str, int], warnings: tuple[str, ...]
 ) -> Numerator:
-    """No count, and what is known at least. unknown: operator → calls without a count; when they run is not known."""
+    """Return a numerator without a count but with a lower bound. unknown: operator → calls without a count, whose times
+    are unknown."""
     calls = sum(unknown.values())
     return Numerator(method, source, reason=reason, warnings=warnings, at_least_flop=at_least_flop, unknown_calls=calls)
 
 
 def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
-    """The numerators of one cell, those of `theory` compared with an exact count that lacks calls without a formula.
+    """Return one cell's numerators; drop the count of `theory` where the exact count lacks calls without a formula.
 
-    What these calls hold is not known, so that a counter's number may be a part, and is none.
+    A counter's number may lack what these calls hold.
     """
     partial = next((row for row in numerators if row.method == "exact" and row.reason and row.at_least_flop), None)
     if partial is None:
@@ -295,16 +296,16 @@ def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
 def profiled(
     method: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
 ) -> list[Numerator]:
-    """The cleaned forward + backward of the work `method` ("one", "batch", "epoch"), one numerator for each source.
+    """Return the cleaned forward + backward of the pass `method` ("one", "batch", "epoch"), one numerator per source.
 
-    counts, operations: of this cell alone, whatever their work. Without a count there is one numerator with the reason.
+    counts, operations: of this cell only, of any pass. Without a count there is one numerator with the reason.
     """
     sources = dict.fromkeys(count.source for count in counts if count.work == method)
     return [_of_profile(method, source, counts, operations, run) for source in sources or (PROFILER,)]
 
 
 def unit_of_kind(kind: str, run: Run) -> str:
-    """The unit of the run's policy for what runs as matrix products, and for everything else that of convolutions."""
+    """Return the run's matmul unit for what runs as matrix products, and its convolution unit for everything else."""
     policy = PRECISIONS[run.precision]
     if kind in _MATRIX_KINDS:
         return run.matmul_unit or policy.matmul_unit
@@ -317,9 +318,9 @@ _MATRIX_KINDS = tuple(kind for kind in registry.PRODUCTS if kind != "convolution
 def _of_profile(
     method: str, source: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
 ) -> Numerator:
-    """A numerator over the time of a whole work must hold all of its products: kernels without a recorded call and
-    products of no phase are in no phase's total, but in the time. An epoch is full batches × their number + the last
-    one."""
+    """Return the numerator of one source. It is divided by the time of a whole pass, so it must hold all products:
+    kernels without a recorded call and products of no phase are in no phase's total, but in the time. An epoch is full
+    batches × their number + the last one."""
     own = [count for count in counts if (count.work, count.source) == (method, source)]
     products = [op for op in operations if op.source == source]
     passes: Mapping[str, int] = epoch_parts(run) if method == "epoch" else {method: 1}  # how often each is in it
@@ -352,7 +353,7 @@ def _of_profile(
 
 
 def _cleaned_flop(own: Sequence[ProfileCount], method: str, run: Run) -> int:
-    """Forward and backward FLOP of one work and source. Raises Unavailable."""
+    """Return forward and backward FLOP of one pass and source. Raises Unavailable."""
     if broken := next((count for count in own if count.status != "ok"), None):
         raise Unavailable(broken.reason or broken.status)
     if sorted(count.phase for count in own) != ["backward", "forward"]:
@@ -364,7 +365,7 @@ def _cleaned_flop(own: Sequence[ProfileCount], method: str, run: Run) -> int:
 
 
 def _profile_marks(own: Sequence[ProfileCount]) -> tuple[str, ...]:
-    """What cleaning did to a profile, and where it differs from our own count."""
+    """Return what cleaning did to a profile, and where it differs from our own count."""
     products, marks = sum(count.operations for count in own), []
     if repaired := sum(count.repaired for count in own):
         marks.append(f"repaired: {repaired} of {products} products counted from their recorded shapes")
@@ -379,7 +380,7 @@ def _profile_marks(own: Sequence[ProfileCount]) -> tuple[str, ...]:
 
 
 def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopCount, list[FlopCount]]:
-    """The total and the operators of one counter's forward pass at the run's batch size."""
+    """Return the total and the operators of one counter's forward pass at the run's batch size."""
     own = [c for c in counts if (c.cell_id, c.attempt, c.counter) == (run.cell_id, run.attempt, counter)]
     here = [c for c in own if c.scope == WHOLE and c.phase == "forward" and c.batch_size == run.batch_size]
     broken = [c for c in (here or own) if c.status != "ok" or c.flop is None]
@@ -395,8 +396,8 @@ def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopC
 
 
 def differing_kinds(counted: Mapping[str, int], run: Run) -> list[tuple[str, int, int]]:
-    """("kind/dtype", model FLOP of the trace, of one real step on the device) where the two differ; nothing where the
-    run recorded no real step. counted: "kind/dtype" → model FLOP of the trace."""
+    """Return ("kind/dtype", model FLOP of the trace, of one real step on the device) where the two differ; nothing
+    where the run recorded no real step. counted: "kind/dtype" → model FLOP of the trace."""
     flop = [(name, counted.get(name, 0), run.executed.get(name, 0)) for name in sorted({*counted, *run.executed})]
     return [(name, count, ran) for name, count, ran in flop if run.executed and count != ran]
 

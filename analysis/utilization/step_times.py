@@ -1,10 +1,10 @@
-"""How long a step takes, and each of its phases; which blocks count; and the ceiling that was timed between them.
+"""Computes step and phase times from a cell's blocks, which blocks count, and the ceiling timed between them. Pure.
 
-One clock for all blocks: device time where every block has it, else wall time. Phases were timed in a pass of their
-own. A virtual machine's processors move between near and far cores; blocks of the rarer placement are set aside. Over a
-paired ceiling the utilization is the ratio of two means; its interval is that of the mean of z = ideal time ÷ its mean
-- step time ÷ its mean, the linearised logarithm of the ratio (Cochran, "Sampling Techniques", 3rd edition, section
-6.3). Not claimed: more than two placements, or that a neighbour slows down a kernel as it does a step. Pure.
+All blocks use one clock: device time where every block has it, else wall time. Phases were timed in a separate pass. A
+virtual machine's processors move between near and far cores; blocks of the rarer placement are set aside. Over a paired
+ceiling, the utilization is the ratio of two means; its interval is that of the mean of z = ideal time ÷ its mean - step
+time ÷ its mean, the linearised logarithm of the ratio (Cochran, "Sampling Techniques", 3rd edition, section 6.3). Not
+claimed: more than two placements, or that another process slows a kernel as it does a step.
 """
 
 import itertools
@@ -20,62 +20,62 @@ from results.records.cell import Run, Sample, identity
 from results.records.rows import PHASES, replace_fields
 
 DISTURBED_RATIO = 0.05
-"""Wait for a processor ÷ a block's time from which the block is disturbed."""
+"""Wait for a processor ÷ a block's time from which the block counts as disturbed."""
 
 
 ASIDE = ("disturbed", "moved")
-"""Parts of measured blocks that waited for a processor, or were timed while the processors were placed otherwise than
-for the others (`analysis/utilization/step_times.py`): in no number but `all_mean_s`."""
+"""Parts of measured blocks that waited for a processor, or ran in another placement of processors than the others: in
+no number but `all_mean_s`."""
 
 
 def waited(block: Sample) -> bool:
-    """Whether a block waited for a processor so long that it is disturbed. False where the system does not count it."""
+    """Return whether a block waited long enough for a processor to be disturbed. False where the system does not count
+    it."""
     return (block.run_wait_s or 0.0) >= DISTURBED_RATIO * block.wall_s
 
 
 def is_disturbed(block: Sample) -> bool:
-    """Whether such a wait is in the block's time: it is not where the time is that of the device."""
+    """Return whether such a wait is in the block's time; it never is in a device's time."""
     return block.device_s is None and waited(block)
 
 
 def block_clock(blocks: Sequence[Sample]) -> str:
-    """The clock that the blocks' times are taken from: "device" or "wall"."""
+    """Return the clock of the blocks' times: "device" or "wall"."""
     return "wall" if any(block.device_s is None for block in blocks) else "device"
 
 
 def block_means_s(blocks: Sequence[Sample]) -> list[float]:
-    """Seconds a step of each block, all by one clock."""
+    """Return seconds per step of each block, all by one clock."""
     clock = f"{block_clock(blocks)}_s"
     return [getattr(block, clock) / block.steps for block in blocks]
 
 
 def block_summary(blocks: Sequence[Sample], rule: str = LAG1) -> Summary:
-    """Seconds a step over the blocks, each weighted by its steps. rule: of the interval, as the cell's row names it
-    (`Run.interval_rule`). Raises ValueError without blocks."""
+    """Summarise seconds per step over the blocks, weighted by their steps. rule: of the interval, as the cell's row
+    names it (`Run.interval_rule`). Raises ValueError without blocks."""
     return summarise(block_means_s(blocks), [block.steps for block in blocks], rule=rule)
 
 
 def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:
-    """How far two processors were apart in these blocks: the median of their times of a cache line, where there are
-    any."""
+    """Return the median time of a cache line between two processors in these blocks; None where it was not timed."""
     trips_s = [block.core_round_trip_s for block in blocks if block.core_round_trip_s]
     return median(trips_s) if trips_s else None
 
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
-    """The measured blocks of the cell's own whole steps, without those of warm-up, phases and other works."""
+    """Select the measured blocks of the cell's own whole steps, without warm-up, phases and other passes."""
     return _own_blocks(samples, "measure", "")
 
 
 def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> list[Sample]:
-    """The blocks of the cell's own steps that are of a part and a phase."""
+    """Select the blocks of the cell's own steps by part and phase."""
     return [s for s in samples if s.part == part and s.phase == phase and not s.work and s.steps > 0]
 
 
 def step_times(run: Run, samples: Sequence[Sample], summary: Summary | None = None) -> list[StepTime]:
-    """The rows of one cell: the whole step first, then its phases in their order. Empty for a cell without blocks.
+    """Return the rows of one cell: the whole step, then its phases in order. Empty for a cell without blocks.
 
-    samples: of this attempt alone. summary: `block_summary` of its whole steps, where that is known.
+    samples: of this attempt only. summary: `block_summary` of its whole steps, where known.
     """
     rule, rows = run.interval_rule, []
     if whole := whole_steps(samples):
@@ -113,22 +113,22 @@ def _row(run: Run, phase: str, blocks: Sequence[Sample], summary: Summary, total
 
 
 APART_RATIO = 2.0
-"""Two neighbouring times of a cache line that differ by less are of one placement. Measured here: 84 to 117 ns between
-cores of one cache, on a busy machine, and 322 to 444 ns between others (docs/benchmarks.md). Now and then it was 49 ns:
-that of two hardware threads of one core, which may become a placement of its own."""
+"""Two neighbouring times of a cache line whose ratio is less are of one placement. Measured here: 84 to 117 ns between
+cores of one cache, on a busy machine, and 322 to 444 ns between others (docs/benchmarks.md); sometimes 49 ns between
+two hardware threads of one core, which may become a placement of its own."""
 
 
 def same_placement(first_s: float | None, second_s: float | None) -> bool:
-    """Whether two times of a cache line are of one placement of the processors. True where both are None (not timed),
-    False where one is."""
+    """Return whether two times of a cache line are of one placement of the processors: True where both are None (not
+    timed), False where one is."""
     if first_s is None or second_s is None:
         return first_s == second_s
     return max(first_s, second_s) < APART_RATIO * min(first_s, second_s)
 
 
 def placements(blocks: Sequence[Sample]) -> list[int | None]:
-    """The placement of each block, in order of time: 0 near, 1 far; None: moved within it, or unknown. All are 0 where
-    there is one placement."""
+    """Return the placement of each block, in order of time: 0 near, 1 far; None: moved within it, or unknown. All are 0
+    where there is one placement."""
     trips_s = [block.core_round_trip_s for block in blocks]
     gaps = [(after / before, after) for before, after in itertools.pairwise(sorted(filter(None, trips_s)))]
     ratio, far_s = max(gaps, default=(1.0, math.inf))  # the far placement begins above the widest gap
@@ -139,7 +139,7 @@ def placements(blocks: Sequence[Sample]) -> list[int | None]:
 
 
 def in_one_placement(blocks: Sequence[Sample]) -> list[Sample]:
-    """The undisturbed blocks of the placement that has most of them; of two that have as many, of the near one."""
+    """Select the undisturbed blocks of the placement that has most of them; of the near one where both have as many."""
     calm = [
         (block, placement)
         for block, placement in zip(blocks, placements(blocks), strict=True)
@@ -154,7 +154,7 @@ LEAST_PAIRS = 3
 
 @dataclass(frozen=True)
 class PairedUtilization:
-    """A utilization. low, high: 95 % interval; None for a single pair. pairs: how many it is of."""
+    """A utilization. low, high: 95 % interval; None for a single pair. pairs: their number."""
 
     ratio: float
     low: float | None
@@ -164,7 +164,8 @@ class PairedUtilization:
 
 @dataclass(frozen=True)
 class PairedCeiling:
-    """Pairs in order of time. step_s: of each, s a step. s_per_flop: unit → of each, s. kernels: unit → what ran.
+    """Pairs in order of time. step_s: seconds per step of each. s_per_flop: unit → seconds per FLOP of each. kernels:
+    unit → what ran.
 
     rule: of the interval (`Run.interval_rule`).
     """
@@ -175,7 +176,8 @@ class PairedCeiling:
     rule: str = LAG1
 
     def utilization(self, flop_by_unit: Mapping[str, float]) -> PairedUtilization:
-        """The utilization of a step. flop_by_unit: its model FLOP. Raises Unavailable for a unit without a kernel."""
+        """Return the utilization of a step. flop_by_unit: its model FLOP. Raises Unavailable for a unit without a
+        kernel."""
         flop_of = {unit: flop for unit, flop in flop_by_unit.items() if flop}
         if not flop_of:
             raise Unavailable("no model FLOP to divide")
@@ -194,8 +196,8 @@ class PairedCeiling:
 
     @property
     def half_width_ratio(self) -> float | None:
-        """Half of the utilization's 95 % interval on a logarithmic scale, of the unit where it is widest. None for a
-        single pair. It does not depend on how much work a step has."""
+        """Return half of the utilization's 95 % interval on a logarithmic scale, of the unit where it is widest,
+        whatever the step's FLOP. None for a single pair."""
         widths = []
         for unit in self.s_per_flop:
             paired = self.utilization({unit: 1})
@@ -205,13 +207,13 @@ class PairedCeiling:
         return max(widths)
 
     def source(self, flop_by_unit: Mapping[str, int]) -> str:
-        """The kernels that this work is divided by."""
+        """Return the kernels that these units are divided by."""
         kernels = [f"{unit} {self.kernels[unit]}" for unit in sorted(self.kernels) if flop_by_unit.get(unit)]
         return f"{'; '.join(kernels)}, timed beside the steps, {len(self.step_s)} pairs"
 
 
 def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling | None:
-    """The ceiling that was timed between the blocks of one attempt. None where no measured block has one.
+    """Return the ceiling timed between the blocks of one attempt. None where no measured block has one.
 
     rule: of the interval (`Run.interval_rule`).
     """

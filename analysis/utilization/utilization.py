@@ -1,10 +1,9 @@
-"""The fraction of a peak that training reaches: every numerator over every denominator, one row each.
+"""Computes the fraction of a peak that training reaches: every numerator over every denominator, a row each. Pure.
 
-utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time; counts are exact and
-peaks are as published or measured, without an interval of their own. Over a paired ceiling the interval is that of the
-ratio. The methods one, batch and epoch divide the FLOP of their work by its own time, which was taken without a
-profiler. A ratio above 1 is kept and explained, never clamped, and an absent half of the fraction is a row with its
-reason. Pure: raw records in, rows out.
+utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time, since counts are exact
+and peaks have none; over a paired ceiling it is that of the ratio. The methods one, batch and epoch divide the FLOP of
+their pass by its own time, taken without a profiler. A ratio above 1 is kept and explained, never clamped; a missing
+half of the fraction is a row with its reason.
 """
 
 import math
@@ -27,23 +26,23 @@ from results.records.cell import Run, Sample, Telemetry, identity
 from results.records.rows import MEASURED, PASSES, replace_fields
 
 EXACT = "exact"
-"""The method whose count is the step's own."""
+"""The method that counts this very step."""
 
 PAIRED = "paired_ceiling"
-"""The denominator that was timed between the cell's blocks."""
+"""The denominator timed between the cell's blocks."""
 
 DRIFT_RATIO = 0.01
-"""Relative change of the step time within a cell from which it is worth a note."""
+"""Least relative change of the step time within a cell that is noted."""
 
 HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_setting")
-"""Event reasons that say nothing about a limit the device ran into."""
+"""Throttle reasons that show no limit of the device."""
 
 
 @dataclass(frozen=True)
 class MeanStepTime:
     """Mean time of one step with its 95 % interval, seconds; None where a single block gives none.
 
-    steps: how many were timed. drift: a note if the step became slower or faster while it was timed, else empty.
+    steps: number timed. drift: a note if the step became slower or faster while it was timed, else empty.
     """
 
     mean_s: float
@@ -55,14 +54,13 @@ class MeanStepTime:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was observed of one cell: its row, the time of its step, and what telemetry says about the window.
+    """Observations of one cell: its row, the time of its step, and the window's telemetry.
 
     power_w: energy of the window ÷ its length. A window also holds steps between the timed blocks, so that energy per
-    step is this power times the step time, never the energy over the timed steps.
-    works: work → its row of work_times.csv, of the works that the run's methods ask for.
-    one_clock_hz: mean SM clock over the blocks of one sample, which have a window of their own.
-    paired: the ceiling that was timed between the blocks. Then the window's energy is not that of steps alone, and
-    power_w is None. summary: of the blocks of whole steps, which `time` is of. power_capped_ratio: share of the
+    step is this power times the step time, never the energy over the timed steps. passes: pass → its row of
+    work_times.csv, of the passes that the run's methods need. sample_clock_hz: mean SM clock over the blocks of one
+    sample, which have their own window. paired: the ceiling timed between the blocks; then the window's energy includes
+    it, and power_w is None. summary: of the blocks of whole steps, which `time` is of. power_capped_ratio: share of the
     window's polls in which the power limit held the clock.
     """
 
@@ -79,8 +77,7 @@ class Measurement:
 
 
 def measurement(run: Run, samples: Sequence[Sample], readings: Sequence[Telemetry]) -> Measurement:
-    """Summarises one cell's own samples and telemetry. Energy is what the run row says, else what the readings give for
-    its window."""
+    """Summarise one cell's samples and telemetry. Energy is that of the run row, else that of the window's readings."""
     time, summary, blocks = None, None, whole_steps(samples)
     if blocks:
         summary = block_summary(blocks, run.interval_rule)
@@ -108,9 +105,9 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Sequence[Telemetr
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
-    """A note on a drift of more than 1 % that stands out of the noise: heat, power or a neighbour.
+    """Describe a drift of more than 1 % that exceeds the noise: heat, power or another process.
 
-    Out of the noise: more than three standard errors of the difference between the first and the last third.
+    It exceeds the noise by more than three standard errors of the difference between the first and the last third.
     """
     third = len(means_s) // 3
     if drift_ratio is None or third < 2 or abs(drift_ratio) <= DRIFT_RATIO:
@@ -123,7 +120,8 @@ def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
 
 
 def limits_seen(shares: Mapping[str, float]) -> tuple[str, ...]:
-    """One note for each event (throttle) reason that lowered clocks in a window. shares: reason → that of the polls."""
+    """Write one note for each event (throttle) reason that lowered clocks in a window. shares: reason → share of the
+    polls."""
     return tuple(
         f"clock_limited: {reason} in {100 * share:.0f} % of polls"
         for reason, share in shares.items()
@@ -137,9 +135,10 @@ def rows(
     denominators: Sequence[Denominator],
     sample_denominators: Sequence[Denominator] | None = None,
 ) -> list[Utilization]:
-    """utilization.csv of one cell: each numerator over each denominator, in order; a paired ceiling is the last.
+    """Return one cell's rows of utilization.csv: each numerator over each denominator, in order; a paired ceiling is
+    last.
 
-    of_one: the denominators of the method one, whose sample was timed at a clock of its own; None: the same.
+    sample_denominators: those of the method one, whose sample was timed at its own clock; None: the same.
     """
     numerators, run = list(numerators), measured.run
     exact = next((numerator for numerator in numerators if numerator.method == EXACT and numerator.model_flop), None)
@@ -175,14 +174,14 @@ def rows(
 _OF_NUMERATOR = (
     *("method", "model_flop", "all_flop", "at_least_flop", "unknown_calls", "unknown_time_ratio", "attention"),
 )
-"""Columns of a row that are fields of its numerator."""
+"""A row's columns that are fields of its numerator."""
 
 Standing = tuple[MeanStepTime | None, str, str]
-"""The time that belongs to a numerator, of a cell that was measured; status and reason of a row over it."""
+"""A numerator's time, if the cell was measured; status and reason of a row over it."""
 
 
 def _standing(measured: Measurement, method: str) -> Standing:
-    """The time to divide by: that of its pass for a profiled method, else that of a step."""
+    """Return the time to divide by: that of its pass for a profiled method, else that of a step."""
     run, pass_time = measured.run, measured.passes.get(method)
     if run.status not in MEASURED:
         return None, run.status, run.reason
@@ -197,10 +196,10 @@ def _standing(measured: Measurement, method: str) -> Standing:
 
 
 def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
-    """The warnings of a run, that it was a quick one, that its steps drifted and what held the clock down.
+    """Return a run's warnings, and whether it was quick, its steps drifted, or a limit held the clock down.
 
-    The last two were seen while the cell's own steps were timed; they say nothing of one sample. Nor does a warning
-    about one work ("one: …", "profile: last: …") say anything of a method that does not need it.
+    The last two concern the cell's own steps, not one sample. A warning about one pass ("one: …", "profile: last: …")
+    is left out for a method that does not need it.
     """
     run, others = measured.run, {*PASSES} - {*PASSES_OF_METHODS.get(method, ())}
     marks = tuple(mark for mark in run.warnings if mark.removeprefix("profile: ").partition(":")[0] not in others)
@@ -213,9 +212,9 @@ def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
 
 
 def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, float | None]:
-    """Time, items and energy: what does not depend on a count. Energy was taken over the cell's own steps alone.
+    """Return time, items and energy, which depend on no count. Energy was taken over the cell's own steps only.
 
-    Items in what a method counts: as many a sample as a step of the cell has.
+    Items are in the method's unit: as many per sample as a step of the cell has.
     """
     run, pass_time = measured.run, measured.passes.get(method)
     items: float | None = run.items_per_step
@@ -234,9 +233,9 @@ def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, 
 def _fraction(
     measured: Measurement, numerator: Numerator, denominator: Denominator, standing: Standing
 ) -> tuple[str, str, dict[str, Any]]:
-    """Status, reason and the columns that hold the ratio, as far as its halves are known. standing: of the method.
+    """Return status, reason and the ratio's columns, as far as its halves are known. standing: of the method.
 
-    Over the ceiling that was timed beside the steps the interval is that of the ratio, and the peak is the one that
+    Over the ceiling that was timed between the steps, the interval is that of the ratio, and the peak is the one that
     gives the ratio with the cell's step time.
     """
     (time, status, reason), flop, by_unit = standing, numerator.model_flop, numerator.flop_by_unit
@@ -279,7 +278,7 @@ def _surprises(
     denominator: Denominator,
     exact: Numerator | None,
 ) -> tuple[str, ...]:
-    """What a ratio above 1 means: the counter's fault where the exact count of the same steps stays at or below 1."""
+    """Explain a ratio above 1: the counter is wrong where the exact count of the same steps stays at or below 1."""
     ratio = fraction.get("utilization_ratio")
     if ratio is None or ratio <= 1:
         return ()
@@ -303,10 +302,10 @@ def _surprises(
 FLOP_PER_MULTIPLY_ADD = 2
 
 UNIT = "fp32"
-"""The unit whose peak the post divides by."""
+"""The unit whose peak the 2021 post divides by."""
 
 POST2021_PEAKS = ("datasheet", "user", "ceiling")
-"""The first of these that has a peak for UNIT is divided by."""
+"""Denominators in order of preference; the first with a peak for UNIT is used."""
 
 POST2021_METHODS = ("theory", "one", "batch", "epoch", "exact")
 
@@ -314,12 +313,12 @@ CONVENTION = "convention: post2021: a multiply-add is 1, over the fp32 peak what
 
 
 def post2021_rows(measured: Measurement, numerators: Iterable[Numerator], peak: Denominator) -> list[Utilization]:
-    """utilization_post2021.csv of one cell: each method over one peak, `fp32_peak` of the cell's denominators.
+    """Return one cell's rows of utilization_post2021.csv: each method over one peak, `fp32_peak` of its denominators.
 
-    The arithmetic of the 2021 post, so that its 0.3 to 0.75 can be compared with something: a multiply-add counts as 1
-    and the peak is the fp32 one of the CUDA cores, whatever the precision policy lets run elsewhere. The method
-    `theory` is three times fvcore's native total, unconverted, normalisation included. Not claimed: that these
-    fractions are utilizations (`docs/results.md` says what is wrong with them). Times are those of `utilization.csv`.
+    The arithmetic of the 2021 post, for comparison with its 0.3 to 0.75: a multiply-add counts as 1 and the peak is the
+    fp32 one of the CUDA cores, whatever unit the precision policy uses. The method `theory` is three times fvcore's
+    native total, unconverted, normalisation included. Not claimed: that these fractions are utilizations
+    (`docs/results.md` explains). Times are those of `utilization.csv`.
     """
     return [
         _with_warning(measured.run, row)
@@ -328,7 +327,7 @@ def post2021_rows(measured: Measurement, numerators: Iterable[Numerator], peak: 
 
 
 def post2021_numerators(numerators: Iterable[Numerator], run: Run) -> list[Numerator]:
-    """The post's numerator of each method that the run was asked for, in the order of POST2021_METHODS."""
+    """Return the post's numerator of each of the run's methods, in the order of POST2021_METHODS."""
     by_method: dict[str, list[Numerator]] = {method: [] for method in POST2021_METHODS}
     native = Numerator("theory", "fvcore", reason="fvcore was not among the counters")
     for numerator in numerators:
@@ -341,7 +340,7 @@ def post2021_numerators(numerators: Iterable[Numerator], run: Run) -> list[Numer
 
 
 def fp32_peak(denominators: Sequence[Denominator]) -> Denominator:
-    """The fp32 peak by the first of POST2021_PEAKS; where it is not the datasheet's, its source says why."""
+    """Return the fp32 peak by the first of POST2021_PEAKS; where it is not the datasheet's, its source says why."""
     by_name = {denominator.name: denominator for denominator in denominators}
     missing: list[str] = []
     for name in (name for name in POST2021_PEAKS if name in by_name):
@@ -356,7 +355,8 @@ def fp32_peak(denominators: Sequence[Denominator]) -> Denominator:
 
 
 def _on_fp32(numerator: Numerator, divisor: int, method: str) -> Numerator:
-    """All of it on UNIT, divided. Model FLOP are pairs of a multiplication and an addition, so that nothing is lost."""
+    """Move all FLOP to UNIT and divide them. Model FLOP are pairs of a multiplication and an addition, so nothing is
+    lost."""
     flop = numerator.model_flop
     units = {} if flop is None else {UNIT: flop // divisor}
     least = numerator.at_least_flop
@@ -372,7 +372,7 @@ def _on_fp32(numerator: Numerator, divisor: int, method: str) -> Numerator:
 
 
 def _with_warning(run: Run, row: Utilization) -> Utilization:
-    """A ratio above 1 on tensor units says nothing of an algorithm: they are faster than the peak divided by."""
+    """Add a warning to a ratio above 1 on tensor units, which are faster than the peak divided by."""
     policy = PRECISIONS[run.precision]
     ran = {run.convolution_unit or policy.convolution_unit, run.matmul_unit or policy.matmul_unit}
     if row.utilization_ratio is None or row.utilization_ratio <= 1 or not ran & set(TENSOR_UNITS):

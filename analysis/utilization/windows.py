@@ -1,17 +1,11 @@
-"""The interval of a utilization that holds for another window of the run: what repeats of cells differ by is in it.
+"""Widens a utilization's interval to cover other windows of the run, by how much repeated cells differ. Pure.
 
-The interval of one cell is that of one process in one window of seconds. Repeats, in fresh processes and minutes apart,
-differ by more: clocks, memory, neighbours, where a host puts the processors. What they differ by is pooled over all
-cells of a run that were repeated, and each cell's own interval is widened by it, also that of a cell measured once.
-
-On the logarithmic scale: s² is the variance of repeats around the mean of their cell, pooled, with the sum of (repeats
-- 1) as degrees of freedom. The windows' own variance, that of their intervals, is taken off it, on average over them;
-the rest is between windows. The half width of one window is Student's t times the root of (its own variance + the
-rest). That of the mean of n repeats is t times s ÷ √n, unless they scatter more than those of others (F test).
-
-Not claimed: that all cells scatter equally. Where they do not, the pooled interval is too wide for the steady ones and
-too narrow for the others. Nor that windows of other days differ by no more. docs/benchmarks.md says how many of these
-intervals held the truth. Pure.
+Repeats in fresh processes minutes apart differ more than one window shows: clocks, memory, other processes, placement.
+On the logarithmic scale, s² is the variance of repeats around their cell's mean, pooled over the run's repeated cells;
+less the windows' own mean variance, the rest is between windows. One window's half width is Student's t times the root
+of (its own variance + the rest); that of the mean of n repeats is t times s ÷ √n, unless they scatter more than others
+(F test). Not claimed: that all cells scatter equally, or that windows of other days differ no more. docs/benchmarks.md
+has the observed coverage.
 """
 
 import math
@@ -25,18 +19,18 @@ from results.records.answers import Utilization
 from results.records.rows import replace_fields
 
 LEAST_DEGREES = 4
-"""Degrees of freedom below which nothing is pooled: of one cell with three repeats the interval would say nothing."""
+"""Degrees of freedom below which nothing is pooled: a single cell with three repeats is too few."""
 
 OWN_LEVEL = 0.01
-"""Level of the F test for a cell that scatters more than others."""
+"""Level of the F test for a cell that scatters more than the others."""
 
 _NORMAL = 1.959964
-"""Half of a 95 % interval ÷ its standard error, where its degrees of freedom are not known."""
+"""Half of a 95 % interval ÷ its standard error, where its degrees of freedom are unknown."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A value above 0 measured in one window, and its 95 % interval there."""
+    """A positive value measured in one window, and its 95 % interval there."""
 
     value: float
     low: float
@@ -44,12 +38,12 @@ class Window:
 
     @property
     def variance(self) -> float:
-        """Variance of the logarithm of the value, from its interval."""
+        """Variance of the value's logarithm, from its interval."""
         return float((math.log(self.high / self.low) / 2 / _NORMAL) ** 2)
 
 
 class Pool(NamedTuple):
-    """What cells have in common whose repeats are pooled: a device, a kind of peak, and a numerator."""
+    """Key of the cells whose repeats are pooled: a device, a kind of peak, and a numerator."""
 
     device: str
     denominator: str
@@ -59,10 +53,10 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True)
 class BetweenWindows:
-    """What windows differ by.
+    """Differences between windows.
 
-    variance: of the logarithm, beyond the windows' own. degrees: of freedom. cells: that were repeated. deviation: the
-    standard deviation of the logarithm of repeats, the windows' own in it.
+    variance: of the logarithm, beyond the windows' own. degrees: of freedom. cells: number of repeated cells.
+    deviation: standard deviation of the logarithm of repeats, the windows' own included.
     """
 
     variance: float
@@ -71,22 +65,25 @@ class BetweenWindows:
     deviation: float
 
     def largest_variance(self, degrees: int) -> float:
-        """The largest variance of the logarithms of a cell's repeats that the F test accepts. degrees: of freedom."""
+        """Return the largest variance of the logarithms of a cell's repeats that the F test accepts. degrees: of
+        freedom."""
         from scipy.special import fdtri
 
         return float(self.deviation**2 * fdtri(degrees, self.degrees, 1 - OWN_LEVEL))
 
     def interval(self, window: Window) -> tuple[float, float]:
-        """(low, high) of a window's value, with what windows differ by in it: nowhere narrower than its own by t."""
+        """Return (low, high) of a window's value, differences between windows included; never narrower than its own by
+        t."""
         half = t_quantile(self.degrees) * math.sqrt(window.variance + self.variance)
         return log_interval(window.value, window.value * half)
 
 
 def mean_of_repeats(values: Sequence[float], between: BetweenWindows | None) -> tuple[float, float, float]:
-    """(mean, low, high) of a cell's repeats: their geometric mean and its 95 % interval, by what is pooled.
+    """Return (mean, low, high) of a cell's repeats: their geometric mean and its 95 % interval, from the pooled
+    scatter.
 
-    By their own scatter where nothing is pooled, and where it is larger than the pooled one at a level of `OWN_LEVEL`.
-    Raises ValueError for fewer than two.
+    Their own scatter is used where nothing is pooled, or where it is larger than the pooled one at `OWN_LEVEL`. Raises
+    ValueError for fewer than two.
     """
     mean, low, high = geometric_mean(values)
     if between is None or _squares(values) / (len(values) - 1) > between.largest_variance(len(values) - 1):
@@ -112,14 +109,14 @@ def between_windows(cells: Iterable[Sequence[Window]]) -> BetweenWindows | None:
 
 
 def _squares(values: Sequence[float]) -> float:
-    """The sum of squared distances of the logarithms from their mean."""
+    """Sum the squared distances of the logarithms from their mean."""
     logs = [math.log(value) for value in values]
     mean = fmean(logs)
     return sum((log - mean) ** 2 for log in logs)
 
 
 def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
-    """The rows of a run in their order, with `windows_low_ratio` and `windows_high_ratio` where cells were repeated."""
+    """Return a run's rows in order, with `windows_low_ratio` and `windows_high_ratio` where cells were repeated."""
     pooled = pools(rows) if any(row.repeat for row in rows) else {}
     if not any(pooled.values()):
         return tuple(rows)
@@ -134,8 +131,8 @@ def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
 
 
 def pools(rows: Iterable[Utilization]) -> dict[Pool, BetweenWindows | None]:
-    """`pool_of` a row → what windows of its cells differ by. Repeats over different measured ceilings are of different
-    cells."""
+    """Return `pool_of` a row → differences between the windows of its cells. Repeats over different measured ceilings
+    are of different cells."""
     cells: dict[Pool, dict[tuple[object, ...], dict[int, Window]]] = {}
     for row in rows:
         if (window := _window(row)) is not None:
@@ -148,13 +145,13 @@ def pool_of(row: Utilization) -> Pool:
 
 
 def cell_of(row: Utilization) -> tuple[object, ...]:
-    """What repeats of a cell have in common within a pool."""
+    """Return the key that a cell's repeats share within a pool."""
     ceiling = (row.peak_flop_per_s, row.peak_source) if row.denominator == "ceiling" else ()
     return row.model, row.batch_size, row.precision, row.variant, ceiling
 
 
 def _window(row: Utilization) -> Window | None:
-    """None without a ratio above 0 between two ends; the interval of a time may reach below 0."""
+    """Return the row's window; None without a positive ratio between two ends (a time's interval may reach below 0)."""
     ratio, low, high = row.utilization_ratio, row.utilization_low_ratio, row.utilization_high_ratio
     if ratio is None or low is None or high is None or not 0 < low <= ratio <= high < math.inf:
         return None

@@ -1,21 +1,12 @@
-"""How long one sample, one batch, the last batch and an epoch take, without a profiler and with one. Pure.
+"""Times one sample, one batch, the last batch and an epoch, without and with a profiler: a `WorkTime` row per pass.
+Pure.
 
-Three times of an epoch stand side by side:
-
-* `time_s`: the full batch's mean × their number n + the last batch's mean. Both means come from blocks of their own,
-  so that their errors are independent: half width = √((n · h)² + l²), h and l being the half widths of the two means.
-  The full batch's error is the same in each of the n batches, which is why it grows with n and not with √n.
-* `profiled_time_s`: the same sum of steps that were timed, one by one, under torch.profiler.
-* `real_time_s`: the sum over the segments of one epoch that was run from end to end. The last segment holds the smaller
-  batch, whose step takes another time: it is in the sum and not in the spread. The other segments have M of the epoch's
-  S steps and a mean step time with half width h; steps that were not in them are taken to scatter as those that were,
-  so that the sum's half width is h · √(M · S), which is h · S for an epoch without a smaller batch.
-
-Each half width is of mean ± half width; the interval that is given is that on a logarithmic scale, whose lower end is
-above 0 (`analysis.stats.summary`).
-
-`agrees` says that two 95 % intervals have a point in common, no more. One clock for all blocks of a cell: device time
-where every one of them has it, else wall time. Not claimed: that an epoch from disk takes as long; see `--data`.
+An epoch has three times. `time_s`: the full batch's mean × their number n + the last batch's mean; half width = √((n ·
+h)² + l²), with the means' half widths h and l (the full batch's error is the same in each of the n batches).
+`profiled_time_s`: the same sum of steps timed under torch.profiler. `real_time_s`: the sum over the segments of an
+epoch run from end to end, half width h · √(M · S) for M of its S steps in segments of full batches. Intervals are on a
+logarithmic scale (`analysis.stats.summary`). `agrees` means only that two 95 % intervals overlap. Not claimed: that an
+epoch from disk takes as long (see `--data`).
 """
 
 import math
@@ -29,7 +20,7 @@ from results.records.cell import Cell, Parameters, Run, Sample, identity
 from results.records.rows import MEASURED, PASSES, columns_of, non_default, to_text
 
 PASSES_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
-"""Method → the works it needs the time of."""
+"""Method → the passes whose time it needs."""
 
 _NO_VARIANT = {"model", "batch_size", "precision", "device", "paired_ceiling"}
 
@@ -38,7 +29,7 @@ _NO_VARIANT = {"model", "batch_size", "precision", "device", "paired_ceiling"}
 class Mean:
     """A mean time, seconds, and its 95 % interval on a logarithmic scale.
 
-    half_s: half of the interval mean ± half_s, None where a single block gives none; errors of parts add up in it.
+    half_s: half of the interval mean ± half_s, None for a single block; errors of parts add up in it.
     """
 
     mean_s: float
@@ -54,7 +45,8 @@ class Mean:
 
 
 def passes_of(run: Parameters) -> tuple[str, ...]:
-    """The works that a run's methods ask for, in the order of WORKS; no `last` where the batches come out even."""
+    """Return the passes that a run's methods need, in the order of PASSES; no `last` where the batches come out
+    even."""
     wanted = {pass_name for method in run.methods for pass_name in PASSES_OF_METHODS.get(method, ())}
     full, last = epoch_of(run)
     absent = {"last"} if not last else set()
@@ -63,24 +55,25 @@ def passes_of(run: Parameters) -> tuple[str, ...]:
 
 
 def epoch_of(run: Parameters) -> tuple[int, int]:
-    """(number of full batches, images of the last, smaller one; 0: there is none) of the run's epoch."""
+    """Return (number of full batches, images of the last, smaller one or 0) of the run's epoch."""
     return divmod(run.epoch_images, run.batch_size)
 
 
 def epoch_parts(run: Parameters) -> dict[str, int]:
-    """Work → how often an epoch does it: its full batches, and the last, smaller one if there is one."""
+    """Return pass → how often an epoch has it: its full batches, and the last, smaller one if there is one."""
     full, last = epoch_of(run)
     return {pass_name: times for pass_name, times in (("batch", full), ("last", int(last > 0))) if times}
 
 
 def images_of(run: Parameters, pass_name: str) -> int:
-    """Images that a work trains on."""
+    """Return the number of images of a pass."""
     sizes = {"one": 1, "batch": run.batch_size, "last": run.epoch_images % run.batch_size, "epoch": run.epoch_images}
     return sizes[pass_name]
 
 
 def variant(run: Run) -> str:
-    """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
+    """Return what distinguishes this cell besides model, batch size, precision and device: "layout=channels_last"; or
+    ""."""
     columns, other = columns_of(Cell), non_default(run, Cell)
     other = {name: other[name] for name in other if name not in _NO_VARIANT and not columns[name].is_request}
     other |= other.pop("hyper", {})
@@ -88,9 +81,9 @@ def variant(run: Run) -> str:
 
 
 def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
-    """A row for each work that the run's methods ask for; one without a time says why.
+    """Return a row for each pass that the run's methods need; one without a time has the reason.
 
-    samples: of this attempt alone. Those of the works `one` and `last` name it; the batch's are the cell's own steps.
+    samples: of this attempt only. Those of the passes `one` and `last` name it; the batch's are the cell's own steps.
     """
     wanted = passes_of(run)
     if not wanted:
@@ -108,7 +101,7 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
 
 
 def _times_by_pass(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
-    """Work → its mean, of those that have blocks; the epoch from its full and its last batch, if it has those."""
+    """Return pass → its mean, where it has blocks; the epoch's from its full and its last batch, if it has those."""
     means = {}
     for pass_name in ("one", "batch", "last"):
         if own := [block for block in blocks if (block.work or "batch") == pass_name]:
@@ -124,7 +117,7 @@ def _mean(blocks: Sequence[Sample], rule: str) -> Mean:
 
 
 def _epoch(run: Run, means: Mapping[str, Mean]) -> Mean | None:
-    """Full batches × their number + the last one. None if one of the two is needed and not there."""
+    """Return full batches × their number + the last one. None if one of the two is needed and missing."""
     parts = [(count, means.get(pass_name)) for pass_name, count in epoch_parts(run).items()]
     known = [(count, mean) for count, mean in parts if mean is not None]
     if not known or len(known) < len(parts):
@@ -135,7 +128,7 @@ def _epoch(run: Run, means: Mapping[str, Mean]) -> Mean | None:
 
 
 def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
-    """The sum of an epoch's segments, as the module's docstring derives it. None for an epoch that is not whole."""
+    """Sum an epoch's segments, as the module's docstring says. None for an incomplete epoch."""
     full, last = epoch_of(run)
     steps = full + bool(last)
     ordered = sorted(segments, key=lambda segment: segment.index)
@@ -166,7 +159,8 @@ def _row(run: Run, pass_name: str, plain: Mean | None, profiled: Mean | None, re
 
 
 def _standing(run: Run, pass_name: str, plain: Mean | None, profiled: Mean | None) -> tuple[str, str]:
-    """Status and reason of a row: a failed cell's own; `unavailable` without a time; else whether it converged."""
+    """Return status and reason of a row: a failed cell's own; `unavailable` without a time; else whether it
+    converged."""
     if run.status not in MEASURED:
         return run.status, run.reason
     if plain is None:
@@ -185,7 +179,8 @@ def _standing(run: Run, pass_name: str, plain: Mean | None, profiled: Mean | Non
 
 
 def _wide(run: Run, pass_name: str) -> str:
-    """Why a work's time did not converge; "" if it did. The cell tells the batch's, its warnings those of others."""
+    """Explain why a pass's time did not converge; "" if it did. The cell tells the batch's, its warnings those of
+    others."""
     if pass_name == "epoch":
         return "; ".join(f"{part}: {why}" for part in epoch_parts(run) if (why := _wide(run, part)))
     if pass_name == "batch" and run.status != "ok":
@@ -195,6 +190,6 @@ def _wide(run: Run, pass_name: str) -> str:
 
 
 def _why_not(run: Run, pass_name: str) -> str:
-    """What the run says about a work, of an epoch also about the batches that make it."""
+    """Return what the run says about a pass; for an epoch, also about its batches."""
     parts = ("epoch", "batch", "last") if pass_name == "epoch" else (pass_name,)
     return next((str(run.unprofiled[part]) for part in parts if run.unprofiled.get(part)), "")
