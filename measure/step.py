@@ -133,7 +133,8 @@ def footprint(
     optimizer: Optimizer | None = None,
     loss_of: Callable[[Any], Any] | None = None,
 ) -> Footprint:
-    """Return bytes alive at each operation of one eager step, by what they are for. Arguments and errors as `count`.
+    """Compute the bytes alive at each operation of one eager step, by what they are for. Arguments and errors as
+    `count`.
 
     >>> import torch, flopledger
     >>> found = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
@@ -270,7 +271,7 @@ def _known(row: Counter[str], name: str) -> int | None:
 
 
 def _without_rule(name: str) -> str:
-    """Return what is said of an operation without a rule."""
+    """Return the note on an operation without a rule."""
     given = f"one is given by {registry.registration(name)}"
     why = f" {registry.UNSUPPORTED[name]}: it" if name in registry.UNSUPPORTED else ""
     return f"{name}{why} has no rule; {given}"

@@ -99,7 +99,7 @@ def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> st
 
 
 def heading(seen: CeilingAnswer) -> str:
-    """Return what was measured on."""
+    """Return the heading: the device and the host."""
     facts = seen.environment
     parts = [seen.device_name or "unknown device", seen.device]
     parts += [f"torch {facts['torch']}"] if facts.get("torch") else []

@@ -129,7 +129,7 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
 
 
 def _at_least(answer: FootprintAnswer) -> dict[str, int]:
-    """Return what the storages of known size need."""
+    """Return the bytes of storages of known size."""
     return {"eager_peak_bytes": answer.live.at_least_bytes, "allocated_bytes": answer.reserved.allocated_bytes}
 
 
@@ -191,7 +191,7 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
 
 
 def meaning(answer: FootprintAnswer) -> str:
-    """Return what the footprint says, in a sentence or two."""
+    """Summarise the footprint in a sentence or two."""
     footprint, peak_at = answer.live, answer.live.peak_moment
     where = (
         f"in {peak_at.operation}{f' of {peak_at.module}' if peak_at.module else ''} ({peak_at.phase})"
@@ -210,7 +210,7 @@ def meaning(answer: FootprintAnswer) -> str:
 
 
 def _filling(answer: FootprintAnswer) -> TextTable:
-    """Return what fills the peak, largest first; without shares where a part of it is not known."""
+    """Return the categories that fill the peak, largest first; without shares where a part of it is not known."""
     footprint, partial = answer.live, answer.is_partial
     rows = []
     for name, nbytes in sorted(footprint.by_category.items(), key=lambda pair: -pair[1]):

@@ -170,7 +170,7 @@ _MEASURES = {"operational_intensity": "FLOP/B", "parameters": "", "calls": ""}
 
 
 def measure(name: str) -> str:
-    """Return what a quantity is in: B, FLOP, FLOP/B, s or nothing."""
+    """Return a quantity's unit: B, FLOP, FLOP/B, s or nothing."""
     if name in _MEASURES:
         return _MEASURES[name]
     return "B" if "bytes" in name or name == "made_bytes" else "FLOP"

@@ -107,8 +107,7 @@ def _times(node: ModuleNode) -> dict[str, float | None]:
 
 
 def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
-    """Return what is known beside: FLOP of the operations that have a rule, how many have none, their share of the
-    time."""
+    """Return partial totals: FLOP of the operations that have a rule, how many have none, their share of the time."""
     return {
         "at_least_flop": node.model_flop,
         "unknown_calls": node.unknowns(),
@@ -222,7 +221,7 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 
 def conservation(profile: StepProfile, root: ModuleNode) -> dict[str, bool]:
-    """Return what adds up, as sums that a reader can check → whether it does; the step's operations are added up anew,
+    """Check that parts add up: sums that a reader can check → whether they do; the step's operations are added up anew,
     without the tree."""
     times_s = [operation.time_s for operation in profile.operations if operation.time_s is not None]
     step_flop = sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE)
@@ -258,7 +257,7 @@ def _size_lines(profile: StepProfile) -> list[Line]:
 
 
 def _of_model(name: str, text: str, together: int) -> list[Line]:
-    """Return what a whole model has, where several devices hold it together."""
+    """Return lines on the whole model, where several devices hold it together."""
     return [(f"{name} of the model (× {together})", text)] if together > 1 else []
 
 

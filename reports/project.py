@@ -137,7 +137,7 @@ def quantities(answer: ProjectionAnswer) -> dict[str, tuple[str, str]]:
 
 
 def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """Return what the target takes in a sentence, then as a table; sub-batches, laws."""
+    """Write what the target takes in a sentence, then as a table; sub-batches, laws."""
     domain = answer.domain
     grown = f"{domain.grows} {answer.middle['grown']:,}, sub-batch {domain.sub_batch:,}"
     meant, *others = _sentences(answer)
@@ -295,7 +295,7 @@ def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
 
 
 def _meaning(answer: ProjectionAnswer) -> str:
-    """Return what reaching the target takes, in one sentence."""
+    """Say in one sentence what reaching the target takes."""
     bound = "" if answer.measured else f", bound by {answer.middle['bound']}"
     epoch, step = answer.estimates["epoch_s"], answer.estimates["step_s"]
     ends = "" if epoch.low == epoch.high else f" ({_amount(epoch.low, 's')} to {_amount(epoch.high, 's')})"
@@ -303,7 +303,7 @@ def _meaning(answer: ProjectionAnswer) -> str:
 
 
 def _memory(answer: ProjectionAnswer) -> str:
-    """Return what one accelerator holds, and that it does not hold the sub-batch where that is so."""
+    """Say what one accelerator holds, and whether the sub-batch fits."""
     largest, batch = answer.largest_batch or 0, answer.domain.sub_batch
     fits = f"it holds a sub-batch of up to {largest:,}"
     if largest < batch:

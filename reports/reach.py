@@ -159,7 +159,7 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
 
 
 def _rows(answer: ReachAnswer) -> dict[str, str]:
-    """Return what could be at best, what will probably be, and memory, by their labels."""
+    """Return the bound, the prediction and memory by their labels."""
     bound, prediction, least = answer.bound, answer.prediction, "at least " if answer.is_partial else ""
     peak, rows = si(bound.peak_flop_per_s, "FLOP/s"), dict[str, str]()
     if answer.is_bounded:
@@ -216,7 +216,7 @@ def _parts(parts: Sequence[TimePart]) -> TextTable:
 
 
 def _rate(part: TimePart) -> str:
-    """Return what the factor says: a share of the datasheet's rate, or s a launch."""
+    """Return the meaning of the factor: a share of the datasheet's rate, or s a launch."""
     rate = si_time(part.factor * LAUNCH_S) if part.what == LAUNCHES else percent(1 / part.factor)
     return f"{rate} {RATES[part.what]}"
 
@@ -232,7 +232,7 @@ def _published(answer: ReachAnswer) -> TextTable:
 
 
 def _ground(answer: ReachAnswer) -> list[str]:
-    """Return what the prediction stands on."""
+    """Return the data that the prediction rests on."""
     if (prediction := answer.prediction) is None:
         return []
     lines = [f"fitted on: {prediction.fitted_on.replace(' | ', ', ')} ({prediction.ground})."]

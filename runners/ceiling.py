@@ -123,7 +123,7 @@ def failed(seen: CeilingAnswer) -> int:
 
 
 def _search(worker: Any, options: argparse.Namespace) -> tuple[CeilingAnswer, bool]:
-    """Return what was found, and whether Ctrl-C ended it."""
+    """Search for the ceilings; return them, and whether Ctrl-C ended it."""
     from reports.ceiling import CeilingAnswer
 
     probed = devices.probed_device(worker, options.device)

@@ -293,13 +293,13 @@ def _read(options: Namespace) -> Characterization:
 
 
 def _way(recording: WorkloadRecording) -> tuple[str, ...]:
-    """Return what a recording is of, as text; its workload first."""
+    """Describe a recording as text, its workload first."""
     names = "workload mode batch_size hyper device threads precision layout execution optimizer seed"
     return tuple(str(getattr(recording, name)) for name in names.split())
 
 
 def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
-    """Return what was recorded, notes on all of it, and whether Ctrl-C ended it."""
+    """Record all; return the rows, notes on all of it, and whether Ctrl-C ended it."""
     from runners.workers.pool import Worker, prepare
 
     prepare()

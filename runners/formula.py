@@ -184,7 +184,7 @@ def formula(
 
 
 def formula_answer(model: str, symbols: Sequence[str], sizes: Mapping[str, int], **settings: object) -> FormulaAnswer:
-    """Return what the command answers without questions. settings: options by name. Raises Unavailable for a step that
+    """Return the command's answer without questions. settings: options by name. Raises Unavailable for a step that
     follows no formula, Mistake for what cannot be."""
     from runners.formula_questions import answer
 

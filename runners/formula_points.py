@@ -83,14 +83,14 @@ class SizedModel:
         return {BATCH: BATCH, **{short.get(size, size): size for size in self.sizes}}
 
     def value(self, symbol: str) -> int:
-        """Return what a symbol's size is where it is no symbol."""
+        """Return the size that a symbol has in the model itself."""
         return self.batch_size if symbol == BATCH else self.sizes[self.symbols[symbol]]
 
 
 def sampler(
     subject: SizedModel, on_point: Callable[[int], None] = lambda _count: None
 ) -> Callable[[Point], SizeSample]:
-    """Return what gives the table at a point, which is made once.
+    """Return a function that gives the table at a point, made once.
 
     on_point: how many points there are so far. Raises NotBuilt.
     """
@@ -109,7 +109,7 @@ def sampler(
 
 
 def why(fault: Exception) -> str:
-    """Return what kept a step from being had, with the line of the model's own code."""
+    """Return why a step could not be traced, with the line of the model's own code."""
     cause = " ".join(str(fault).split())[:MOST_CHARACTERS]
     if not (cause and isinstance(fault, (Unavailable, ValueError))):
         cause = f"{type(fault).__name__}: {cause}"
@@ -141,7 +141,8 @@ def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:
 
 
 def axes(subject: SizedModel, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> tuple[Axis, ...]:
-    """Return where each symbol is looked at. Raises NotBuilt where the model cannot be had even at its own sizes."""
+    """Choose the sizes at which each symbol is sampled. Raises NotBuilt where the model cannot be traced even at its
+    own."""
     planned = tuple(_planned(subject, symbols))
     own = {symbol: max(2, subject.value(symbol)) for symbol in symbols}
     small = {axis.symbol: axis.base for axis in planned}
@@ -157,8 +158,8 @@ def axes(subject: SizedModel, symbols: Sequence[str], sample_at: Callable[[Point
 
 
 def _planned(subject: SizedModel, symbols: Sequence[str]) -> Iterator[Axis]:
-    """Yield where symbols would be looked at, from what is known of the model alone: small, in steps that its limits
-    name."""
+    """Yield sizes at which symbols would be sampled, from what is known of the model alone: small, in steps that its
+    limits name."""
     entry = ENTRIES.get(subject.model)
     limits = (*(entry.limits if entry else ()), *PERIODS.get(subject.model, ()))
     names = {size: symbol for symbol, size in subject.symbols.items()}

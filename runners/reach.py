@@ -193,7 +193,7 @@ def prediction_of(
 
 
 def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[str]:
-    """Return what a prediction does not know of."""
+    """Return notes on what a prediction does not know."""
     from analysis.reach.prediction import is_power_limited
 
     notes = []

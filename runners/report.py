@@ -200,7 +200,7 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 
 
 def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
-    """Return what was derived, with its faults among the problems; the faults."""
+    """Return the derived tables, with faults among the problems; the faults."""
     data = _read(path)
     if data.unchecked:
         say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")

@@ -64,8 +64,7 @@ PASSES = ("forward", "backward")
 
 
 def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
-    """Return what the recordings in a folder say together. counting: also the FLOP of each, which takes most of the
-    time.
+    """Report on the recordings in a folder together. counting: also the FLOP of each, which takes most of the time.
 
     Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
     """

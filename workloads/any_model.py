@@ -246,8 +246,8 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
 
 
 def mismatch(workload: Workload, batch: Batch) -> str:
-    """Return what speaks against a batch of a person's own, in one line: inputs of other sizes or types than the
-    workload's own batch of this size has; "" for nothing."""
+    """Return why a batch of a person's own is refused, in one line: inputs of other sizes or types than the workload's
+    own batch of this size has; "" for nothing."""
     size = next((tensor.shape[0] for tensor in tensors(batch.inputs) if tensor.dim()), 0)
     if not size:
         return f"{workload.name}: expected a batch of one sample or more, got {shapes(batch.inputs)}"

@@ -94,8 +94,7 @@ class TrainingStep:
         self.last_loss = loss.detach()
 
     def gradients(self, mark: Mark = noop) -> tuple[Any, torch.Tensor]:
-        """Return all but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and
-        loss."""
+        """Run all but the optimizer's step: gradients to None, forward, loss, backward. Give output and loss."""
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
         output_and_loss = self._gradients_of(batch, mark)

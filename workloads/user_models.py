@@ -87,7 +87,8 @@ def loss_of_step(output: Any, _target: Any) -> torch.Tensor:
 
 
 def configured_optimizer(model: Any) -> torch.optim.Optimizer:
-    """Return what `configure_optimizers` of the module gives. Raises ValueError for several optimizers, or none."""
+    """Return the optimizer of the module's `configure_optimizers`. Raises ValueError for several optimizers, or
+    none."""
     configured = model.configure_optimizers()
     if isinstance(configured, tuple) and len(configured) == 2:
         configured = configured[0]
@@ -217,8 +218,8 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
 
 
 def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], maker: Spec | None) -> Feed:
-    """Return what makes the inputs: --batch, --input, what the function returned, or NAME_batch beside it, in this
-    order."""
+    """Return the function that makes the inputs: of --batch, --input, what the function returned, or NAME_batch beside
+    it, in this order."""
     if maker is not None:
         return partial(_named_maker, maker, member(load(maker), maker))
     if shapes:
@@ -247,7 +248,7 @@ def _named_maker(
 
 
 def _type_text(value: Any) -> str:
-    """Return what came, by its type."""
+    """Name a value by its type."""
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"
     return f"a {type(value).__name__}"

@@ -128,7 +128,7 @@ def record_isolated(
     trainer: str = "",
     explainer: str = "",
 ) -> tuple[dict[int, CallRecording], Failure | None]:
-    """Return what a model calls, as counters run it, by batch size; and why there is no more, if there is not.
+    """Record the calls of a model, as counters run it, by batch size; and why some are missing.
 
     trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer: the
     same with function(model, inputs) -> why the model does not take them.
@@ -284,7 +284,7 @@ def _count(task: Task, workload: Any, model: Any, size: int, baseline_bytes: int
 
 
 def _inputs(workload: Any, size: int) -> Any:
-    """Return what the model is called with: the same in each process."""
+    """Draw the model's inputs, the same in each process."""
     import torch
 
     inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
@@ -292,8 +292,7 @@ def _inputs(workload: Any, size: int) -> Any:
 
 
 def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights: bool) -> CallRecording:
-    """Return what the model calls at one batch size, and the operations of a training step where a trainer gives
-    them."""
+    """Record the model's calls at one batch size, and the operations of a training step where a trainer gives them."""
     from measure.counters.model_calls import record
 
     inputs = _inputs(workload, size)
@@ -315,7 +314,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
 
 
 def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
-    """Return what a model with weights calls while nobody listens; nothing where they are more than memory holds: the
+    """Record the calls of a model with weights without listeners; nothing where they are more than memory holds: the
     counter that sees these calls has no count either."""
     from measure.counters.model_calls import plain_calls
 
@@ -333,7 +332,7 @@ def _load(target: str) -> Any:
 
 
 def _failure(fault: Exception) -> Failure:
-    """Return what an exception means for the row."""
+    """Turn an exception into the row's status and reason."""
     line = " ".join(str(fault).split())[:TAIL_CHARACTERS]
     if isinstance(fault, Unavailable):
         return Failure("unavailable", line)

@@ -156,7 +156,7 @@ class CallListener:
             yield
 
     def calls(self) -> Iterator[Call]:
-        """Return what was heard."""
+        """Return the recorded calls."""
         return (Call(index=index, **heard) for index, heard in enumerate(self._heard))
 
     def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:

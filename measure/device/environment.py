@@ -167,7 +167,7 @@ def _cuda_facts(device: str) -> dict[str, Any]:
 
 
 def host_state() -> dict[str, Any]:
-    """Return what makes times on this host scatter, as of now: load, governor, and how many processors may be used."""
+    """Return what makes times on this host scatter: load, governor, and how many processors may be used."""
     return {"load_1min": load_average(), "governor": governor(), "cpu_usable": _usable_cpus()}
 
 

@@ -137,7 +137,7 @@ class Nvml:
         return Telemetry(cell_id="", attempt=0, time_s=time_s, **known, **fields)
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what the device is and is set to. Raises Unavailable when the device or its driver is gone."""
+        """Return the device's properties and settings. Raises Unavailable when the device or its driver is gone."""
         driver = _text(_mapped(self._nvml, self._nvml.nvmlSystemGetDriverVersion))
         return {**{key: self._ask(key, *how) for key, how in STATE.items()}, "driver": driver}
 
@@ -298,7 +298,7 @@ def _by_uuid(nvml: Any, uuid: str) -> tuple[Any, Any]:
 
 
 def _mapped(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what an NVML function returns; its errors become Unavailable, with their cause."""
+    """Call an NVML function; turn its errors into Unavailable, with their cause."""
     try:
         return function(*arguments)
     except nvml.NVMLError as fault:

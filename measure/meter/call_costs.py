@@ -80,7 +80,7 @@ class CallCost:
         return self.products.get(phase) or (self.of("forward") if phase == "again" else {})
 
     def flop(self, phase: str) -> int:
-        """Return all of them."""
+        """Return the FLOP of all products."""
         return sum(self.of(phase).values())
 
 

@@ -314,7 +314,8 @@ def samples_of(calls: Sequence[ModelCall]) -> int:
 
 
 def signature(value: Any) -> Hashable:
-    """Return what of an input may change a count: sizes, dtype and requires_grad of tensors; integers, flags and words.
+    """Return the properties of an input that may change a count: sizes, dtype and requires_grad of tensors; integers,
+    flags and words.
 
     Floating-point numbers count by their type alone. Raises ValueError for a nested tensor.
     """

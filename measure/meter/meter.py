@@ -330,7 +330,7 @@ class UtilizationMeter:
         )
 
     def _micro_batches(self, stretch: Stretch) -> tuple[str, ...]:
-        """Return what is to be said where steps are not one backward pass and one update of the weights each."""
+        """Return a note where a step is not one backward pass and one update of the weights."""
         unchanged, number, whole = self._step.unchanged, self._step.number, all_of(stretch.blocks)
         if number > unchanged >= number - unchanged:
             return (f"{unchanged} of {number} {MICRO_BATCHES}",)

@@ -102,8 +102,8 @@ class ObservedCosts:
         self.parts: set[CallKey] = set()
 
     def judge(self, observed_step: ObservedStep, is_new: Callable[[CallKey], bool]) -> ObservationVerdict | None:
-        """Return what a step says of its calls; None where a call has no count to hold it against. is_new: whether a
-        kind of call is so new that no step before can have been counted wrongly. Raises Unsteady."""
+        """Compare an observed step with the counts of its calls; None where a call has no count to hold it against.
+        is_new: whether a kind of call is so new that no step before can have been counted wrongly. Raises Unsteady."""
         costs, ran = self._costs.cost_by_key, _by_call_phase(observed_step)
         seen = frozenset(key for key, _ in ran)
         if not ran or any(key not in costs or (costs[key].unknown_calls and not costs[key].must_run) for key in seen):
@@ -172,7 +172,7 @@ class ObservedCosts:
         owners[0].shares.clear()
 
     def _corrected(self, key: CallKey, ran: Mapping[CallPhase, _PhaseRun]) -> tuple[CallCost | None, str]:
-        """Return what a call costs as it ran, None where that is what was counted; and what differs from an observation
+        """Return the cost of a call as it ran, None where it was counted so; and what differs from an observation
         before. Raises Unsteady."""
         before = self._costs.cost_by_key[key]
         products = {} if before.must_run else dict(before.products)
@@ -345,7 +345,7 @@ class Observations:
             self._leave(self._left)
 
     def notes(self, keys: Iterable[CallKey]) -> tuple[str, ...]:
-        """Return what a summary of calls of these keys has to say."""
+        """Return the notes for a summary of calls of these keys."""
         notes = []
         seen = set() if self._costs.refused else set(keys)
         if seen & self._ran.parts:

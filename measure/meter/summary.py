@@ -94,8 +94,7 @@ class MeterSummary:
     single_peak_utilization_ratio: float | None = None
 
     def __str__(self) -> str:
-        """Return what a person reads: utilization first, then what it is made of; a line for each number that is
-        known."""
+        """Format for a person: utilization first, then what it is made of; a line for each number that is known."""
         interval, time = _ends(self.utilization_low_ratio, self.utilization_high_ratio, 100.0, "%"), ""
         if self.step_time_s is not None:
             ends = _ends(self.step_time_low_s, self.step_time_high_s, 1e3, "ms")
@@ -287,8 +286,7 @@ def _add_rates(
 
 
 def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:
-    """Return what a table of one unit would say of work on several: all of it over the peak of the unit with most
-    FLOP."""
+    """Return the ratio by a table of one unit: all FLOP over the peak of the unit with most FLOP."""
     used = {unit: flop for unit, flop in by_unit.items() if flop}
     if len({peak.peak_by_unit[unit] for unit in used}) < 2:
         return {}

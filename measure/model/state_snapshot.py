@@ -85,7 +85,8 @@ def _same_numbers(before: tuple[Any, Any, Any], now: tuple[Any, Any, Any]) -> bo
 
 
 def _bytes_of(state: torch.Tensor) -> bytes:
-    """Return what a state holds, without a kernel: the first of a process to compare costs it half a megabyte."""
+    """Return a state's content as bytes, without a kernel: the first of a process to compare costs it half a
+    megabyte."""
     return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 

@@ -256,7 +256,7 @@ def copy_with(bare: Bare, tree: Any, hooked: bool = False) -> Any:
 
 
 def tensors_of(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return what its modules hold: parameters, buffers, and what else is a tensor."""
+    """Return the tensors that a model's modules hold: parameters, buffers, and what else is a tensor."""
     return [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
 
 

@@ -48,7 +48,7 @@ class ResultCache:
         self._guarded = core._set_warn_deprecated_on_mutable_data_ptr if loose else core._set_throw_on_mutable_data_ptr
 
     def signature(self, plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature | None:
-        """Return what tells this call from others; None where what it returns is not to be known."""
+        """Return a key of this call; None where its result is not to be known."""
         key: list[Any] = []
         tensors: list[torch.Tensor] = []
         if not self._read(plan.mixed, args, key, tensors):
@@ -71,7 +71,7 @@ class ResultCache:
             )
 
     def make(self, returned: Any, args: Sequence[Any]) -> Any:
-        """Return what a call returns of which `returned` is held."""
+        """Make a call's result from `returned`, which is kept of it."""
         if returned is SELF:
             return args[0]
         kind, parts = returned

@@ -118,7 +118,7 @@ def _reason(fault: Exception) -> str:
 
 
 def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:
-    """Return what is in the way of a copy with values, to be added to another reason; "" where nothing is."""
+    """Return why there is no copy with values, to be added to another reason; "" where there is."""
     held = [*tensors_of(model), *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]
     if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in held):
         return "the model or its inputs have no values to run it with"

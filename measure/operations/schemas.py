@@ -151,7 +151,7 @@ class Plan:
         self.returned: dict[Any, Any] = {}
 
     def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what was passed for the argument `name`; its default, or None, if nothing was."""
+        """Return the value of the argument `name`; its default, or None, if nothing was."""
         for position, argument in enumerate(self.arguments):
             if argument.name == name:
                 return args[position] if position < len(args) else kwargs.get(name, argument.default)
@@ -167,7 +167,7 @@ class Plan:
         return tensors_in(written)
 
     def describe(self, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[Any], out: Any) -> Description:
-        """Return what all calls with this signature have in common.
+        """Describe the calls with this signature.
 
         shapes: sizes of the input tensors as they were before the call, in the order of the call's arguments, which
         is that of the schema (the dispatcher passes by position what can be, and the rest in order).

@@ -247,8 +247,7 @@ class Recorder:
     def before(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None = None
     ) -> Call | None:
-        """Return what must be known of a call before it runs; None if it is not recorded. seen: its signature, if it
-        has one already."""
+        """Note a call before it runs; None if it is not recorded. seen: its signature, if it has one already."""
         plan = plan_of(func)
         if not plan.recorded or not self.active:
             return None
@@ -288,7 +287,7 @@ class Recorder:
             self._rows.append((described, (self.phase, self._paths.current, None, None, False), (), ()))
 
     def _origin(self, plan: Plan, args: Sequence[Any]) -> Origin:
-        """Return where the operation about to run belongs."""
+        """Return the origin of the operation about to run."""
         node = _current_node()
         if node is None:
             return self.phase, self._paths.current, self._node_number(plan, args), None, False

@@ -106,9 +106,8 @@ def held_parameters(model: torch.nn.Module) -> int:
 
 
 def record_steps(step: Callable[[], Any], count: int, on_cuda: bool) -> bytes:
-    """Return what torch's profiler writes (gzipped) of `count` steps, after one that it does not keep. Of ranks over
-    gloo all run this at once. After a step that raises, the profiler is not stopped: a thread may still write to its
-    memory."""
+    """Record `count` steps by torch's profiler (gzipped), after one that it does not keep. Of ranks over gloo all run
+    this at once. After a step that raises, the profiler is not stopped: a thread may still write to its memory."""
     from torch.profiler import ProfilerActivity, record_function
     from torch.profiler.profiler import _KinetoProfile
 

@@ -136,7 +136,7 @@ def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable
 
 
 def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[LocalParameter]:
-    """Return what this rank has of each parameter. rows: name → rows that replicas share, where they do."""
+    """Return this rank's part of each parameter. rows: name → rows that replicas share, where they do."""
     names: dict[int, list[str]] = {}
     held: dict[int, torch.Tensor] = {}
     elements = {

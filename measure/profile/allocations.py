@@ -34,7 +34,8 @@ class AllocationPeak:
 
 
 def on_cpu(make: Make, names: Collection[str]) -> AllocationPeak:
-    """Return what the second step allocates on a CPU. names: of the operations that a trace of it has ("aten.mm")."""
+    """Measure the allocations of the second step on a CPU. names: of the operations that a trace of it has
+    ("aten.mm")."""
     with memory_profiler() as recording:
         built = warm(make)
         with record_function(STEP):

@@ -64,7 +64,7 @@ def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
 
 
 def command(nsys: str, folder: Path, target: Sequence[str]) -> list[str]:
-    """Return what is run to record `target`: its export is `folder`/report.sqlite."""
+    """Return the command that records `target`: its export is `folder`/report.sqlite."""
     return [nsys, "profile", *OPTIONS, f"--output={folder / 'report'}", *target]
 
 

@@ -186,7 +186,7 @@ def _unjoined(operations: Sequence[Operation], missing: set[int], where: str) ->
 
 
 def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
-    """Yield what was recorded and is of no operation."""
+    """Yield notes on recorded calls that belong to no operation."""
     spare = [frame for step in steps for frame in step.spare]
     if spare:
         text = ", ".join(name for name, _ in Counter(frame.name for frame in spare).most_common(5))

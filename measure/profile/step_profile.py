@@ -94,8 +94,8 @@ def profile_step(
 
 
 def blank_profile(model: torch.nn.Module, batch: Any, device: torch.device, precision: str, mode: str) -> StepProfile:
-    """Return what a profile says of itself before anything is recorded: the batch's size is the first of the first
-    tensor that has one, the world that of torch.distributed."""
+    """Return a profile before anything is recorded: the batch's size is the first of the first tensor that has one, the
+    world that of torch.distributed."""
     distributed = torch.distributed
     return StepProfile(
         model=type(model).__name__,

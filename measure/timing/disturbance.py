@@ -48,7 +48,7 @@ def disturbance() -> dict[str, Any]:
 
 
 def since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what came to each total. A thread that ended took its wait along: then it is unknown."""
+    """Return the increase of each total. A thread that ended took its wait along: then it is unknown."""
     pairs = [(name, before[name], now[name]) for name in now]
     return {name: None if None in (was, has) or has < was else has - was for name, was, has in pairs}
 
@@ -154,7 +154,7 @@ class Neighbours:
         self._begun = self._now()
 
     def used(self) -> ProcessorUse:
-        """Return what was used since then."""
+        """Return the processor time that was used since then."""
         (busy, processors, own, wall), (busy_before, _, own_before, wall_before) = self._now(), self._begun
         if busy is None or busy_before is None:
             return ProcessorUse(None, 0.0)
@@ -165,7 +165,7 @@ class Neighbours:
 
 
 def neighbours_warning(used_ratio: float | None) -> str:
-    """Return what to say of a timing beside such neighbours; empty if nothing."""
+    """Return a warning on a timing with such neighbours; empty if none."""
     if used_ratio is None or used_ratio < BUSY_RATIO:
         return ""
     return f"busy: others used {used_ratio:.0%} of the processors while this was timed"
@@ -243,7 +243,7 @@ LEAST_FAULTS = 10_000
 def page_fault_warning(
     before: resource.struct_rusage, after: resource.struct_rusage, steps: int, malloc: str = "default"
 ) -> str:
-    """Return what to say of steps that took a notable share of their processor time for page faults; empty if they did
+    """Return a warning on steps that took a notable share of their processor time for page faults; empty if they did
     not.
 
     before, after: getrusage(2) of this process, all threads. malloc: as the cell has it.

@@ -157,7 +157,7 @@ class CeilingBlocks:
 
 
 def step_time_warning(timing: Timing, protocol: Protocol) -> str:
-    """Return what to say of a cell whose ratio to the kernels is known as well as was asked for, and whose step time is
+    """Return a warning on a cell whose ratio to the kernels is known as well as was asked for, and whose step time is
     not; empty elsewhere."""
     width = timing.summary.half_width_ratio
     if timing.status != "ok" or (width is not None and width <= protocol.target_ci_ratio):

@@ -251,7 +251,7 @@ def _half_width_ratio(
 def _lacking(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> str:
-    """Return what the rules still lack if these of the measured blocks are used; empty if nothing."""
+    """Return the rules that are unmet if these of the measured blocks are used; empty if nothing."""
     if len(used) < protocol.min_blocks:
         return f"{len(used)} of at least {protocol.min_blocks} blocks"
     if total_s(used) < protocol.min_time_s:
@@ -341,7 +341,7 @@ def timing_of(
 
 
 def disturbance_warning(timing: Timing) -> str:
-    """Return what to say of measured blocks that waited for a processor; empty if none did, or of none it is known.
+    """Return a warning on measured blocks that waited for a processor; empty if none did, or of none it is known.
 
     A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The mean of the other
     blocks beside that of all says what the wait did to the step time. Where all waited, the step without their waits is
@@ -366,7 +366,7 @@ def disturbance_warning(timing: Timing) -> str:
 
 
 def placement_warning(timing: Timing) -> str:
-    """Return what to say of blocks of another placement of the processors; empty if there are none."""
+    """Return a warning on blocks of another placement of the processors; empty if there are none."""
     moved = [block for block in timing.aside if block.part == MOVED]
     if not moved:
         return ""
@@ -382,7 +382,7 @@ def placement_warning(timing: Timing) -> str:
 
 
 def steadiness_warning(timing: Timing, paired: PairedCeiling | None) -> str:
-    """Return what to say of blocks whose interval may not hold what longer windows give; empty if they show nothing.
+    """Return a warning on blocks whose interval may not hold what longer windows give; empty if they show nothing.
     paired: what was timed beside them, whose ratio to them is then looked at."""
     name, values = "step time", [step_time_s(block) for block in timing.blocks]
     if paired is not None:

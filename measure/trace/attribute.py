@@ -139,8 +139,7 @@ OWN_STEP = f"{OWN}step"
 
 
 def last_step(recording: Recording) -> Recording:
-    """Return what lies in the last step, as a recording that is not yet attributed. Raises ValueError if no step is
-    marked."""
+    """Return the last step as a recording that is not yet attributed. Raises ValueError if no step is marked."""
     spans = recording.ranges[recording.ranges["name"] == OWN_STEP]
     if not len(spans):
         raise ValueError(f"{recording.path}: expected a range {OWN_STEP} around each step, the recording has none")
@@ -155,8 +154,8 @@ def last_step(recording: Recording) -> Recording:
 
 
 def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> Recording:
-    """Return what was recorded before a last step of this number, which was cut, as a recording that is not yet
-    attributed. lacks: what all steps before it have."""
+    """Return the part before a last step of this number, which was cut, as a recording that is not yet attributed.
+    lacks: what all steps before it have."""
     kernels = recording.kernels
     launched = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     problem = f"step {step} was cut: it has no {lacks}, and is left out"
@@ -164,7 +163,7 @@ def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> R
 
 
 def _cut(recording: Recording, begin: int, end: int, kernels: pd.DataFrame, **more: Any) -> Recording:
-    """Return what lies between two times, with these kernels."""
+    """Return the part between two times, with these kernels."""
     columns = {"calls": "start_ns", "ranges": "start_ns", "flows": "forward_ns", "lost_launches": "start_ns"}
     columns |= {"gaps": "before_ns"} if "gaps" not in more else {}
     tables = {name: getattr(recording, name) for name in columns}
@@ -228,7 +227,7 @@ WITHOUT_END = "the file has no end of its recording (Record Window End), so that
 
 
 def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[Missing, ...]:
-    """Return what says that calls are missing, once for each phase of the recording: numbers of events that are left
+    """Return the signs that calls are missing, once for each phase of the recording: numbers of events that are left
     out; a file without the end that its recorder writes; arrows from forward to backward calls that begin or end where
     no call is. number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is
     whole."""

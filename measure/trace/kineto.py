@@ -274,7 +274,7 @@ class _Rows:
         return self._numbers[value]
 
     def _once(self, read: Callable[[Any], Any], value: Any) -> Any:
-        """Return what `read` makes of a value: one object for all that are written alike."""
+        """Apply `read` to a value: one object for all values that are written alike."""
         known = self._known[read]
         if value is None:
             return None

@@ -329,7 +329,7 @@ def calls_and_ranges(
 
 
 def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
-    """Return what a range is, its name, numbers of node and call, sizes, and what PyProf says of it."""
+    """Read a range: what it is, its name, numbers of node and call, sizes, and PyProf's marker."""
     if text.startswith("{'"):
         marker = _marker_of(text)
         return (NOTHING, "", -1, -1, None, None) if marker is None else (CALL, marker[1], -1, -1, None, marker)
@@ -342,7 +342,7 @@ def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
 
 @cache
 def _kind(name: str) -> tuple[str, str]:
-    """Return what a range of a name is where its text says no more, and one object for all equal names."""
+    """Return a range's kind by its name, where its text says no more, and one object for all equal names."""
     if name.startswith("flopledger."):
         return COPY, name
     if ANNOTATION.match(name):

@@ -206,7 +206,7 @@ class Recording:
 
 
 def of_process(recording: Recording, process: int) -> Recording:
-    """Return what one process did, of a recording of several that is not yet attributed."""
+    """Return one process's part of a recording that is not yet attributed."""
 
     def own(rows: pd.DataFrame, column: str = "process") -> pd.DataFrame:
         return rows[rows[column] == process].reset_index(drop=True)
@@ -275,7 +275,7 @@ def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:
 def lacks(
     calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, no_calls: str, shapes: str, values: str
 ) -> list[str]:
-    """Return what a recording lacks, in words. no_calls: what it is without calls; shapes: the option that records
+    """Return the problems of a recording, in words. no_calls: what it is without calls; shapes: the option that records
     sizes; values: why there are no concrete inputs."""
     problems = []
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())

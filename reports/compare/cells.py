@@ -109,7 +109,7 @@ def compare_runs(
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, RepeatGroup]:
-    """Return what decides a step, but for what may differ → its repeats."""
+    """Group a run's cells: what decides a step, but for what may differ → its repeats."""
     repeats: dict[Key, list[Run]] = {}
     for run in data.runs:
         texts = dict(zip(OF_A_STEP, conditions(run), strict=True))
@@ -317,7 +317,7 @@ def cell_names(rows: Sequence[Comparison]) -> list[str]:
 
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:
-    """Return what became of the matched cells, and what the words mean here."""
+    """Return the lines below the table: the verdicts of matched cells, and what the words mean."""
     count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in (FASTER, SLOWER, SAME, UNKNOWN)}
     counts = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
     margins = sorted({row.margin_ratio for row in rows if row.margin_ratio is not None})

@@ -122,7 +122,8 @@ def _more(row: Comparison, condition: Condition, a: Quantities, b: Quantities) -
 
 
 def _quantities(data: RunData, group: RepeatGroup) -> Quantities:
-    """Return what the traced step of a cell has; of its repeats the first that was traced, as all are equal."""
+    """Return the exact quantities of a cell's traced step; of its repeats the first that was traced, as all are
+    equal."""
     loop = next((run for run in group.runs if run.data == LOOP), None)
     run = next((run for run in group.runs if run.trace_id), None)
     if run is not None:
@@ -140,7 +141,7 @@ def _quantities(data: RunData, group: RepeatGroup) -> Quantities:
 
 
 def counted_step(data: RunData, trace_id: str) -> Quantities:
-    """Return what a traced step has of each condition, where all of its calls have it: one without a formula has no
+    """Return a traced step's amount for each condition, where all of its calls have it: one without a formula has no
     FLOP, and one whose workspace has no known size no bytes. Raises ValueError or Inconsistent for a table that cannot
     be read.
     """

@@ -90,7 +90,7 @@ def page(
 
 
 def sentence(rows: Sequence[Comparison]) -> str:
-    """Return what became of the cells that both runs have, in one sentence."""
+    """Summarise the cells that both runs have in one sentence."""
     matched = [row for row in rows if row.verdict not in ONLY_IN_ONE]
     count = {verdict: sum(row.verdict == verdict for row in matched) for verdict in (SLOWER, FASTER, SAME, UNKNOWN)}
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
@@ -162,7 +162,7 @@ def _reason(row: Comparison) -> str:
 
 
 def _environment(sides: tuple[ComparedRun, ComparedRun]) -> Sequence[Part]:
-    """Return what differs between the machines, then how they were measured."""
+    """Return the differences between the machines, then how they were measured."""
     a, b = map(_facts, sides)
     names = [name for name in {**a, **b} if a.get(name) != b.get(name) and name not in _ALWAYS]
     rows = tuple((name, a.get(name) or DASH, b.get(name) or DASH) for name in names)
@@ -174,7 +174,7 @@ def _environment(sides: tuple[ComparedRun, ComparedRun]) -> Sequence[Part]:
 
 
 def _facts(side: ComparedRun) -> dict[str, str]:
-    """Return what the sessions of a run say of their machine, by name: each text once."""
+    """Return facts of a run's machines, by name: each text once."""
     texts: dict[str, dict[str, None]] = {}
     for session in side.data.sessions:
         own = {"device": session.device_name, "driver": session.driver, "torch": session.torch_version}

@@ -66,7 +66,7 @@ class ModelCounts:
         return list(dict.fromkeys(attribution.counter for attribution in self.attributions))
 
     def attribution(self, counter: str, phase: str) -> Attribution | None:
-        """Return what explains one counter's number of one pass; None if it has none."""
+        """Return the attribution of one counter's number of one pass; None without one."""
         return next((a for a in self.attributions if (a.counter, a.phase) == (counter, phase)), None)
 
     def attention_pass(self, convention: str, phase: str) -> int | None:
@@ -143,7 +143,8 @@ def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
 
 
 def unexplained(attributions: Iterable[Attribution | None]) -> int | float | None:
-    """Return what no cause explains in all the passes that a counter counted; None where one of them is not known."""
+    """Return the FLOP that no cause explains in all the passes that a counter counted; None where one of them is not
+    known."""
     left = [
         attribution.unexplained_flop
         for attribution in attributions

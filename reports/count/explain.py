@@ -269,7 +269,7 @@ def _explained(
 
 
 def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
-    """Return what a person reads of one number: what it is, and every step from it to the exact count."""
+    """Format one number for a person: what it is, and every step from it to the exact count."""
     pasted = explanation.pasted
     if explanation.exact_flop is None or explanation.unexplained is None:
         return [f"{pasted.text}: {explanation.reason}"]
@@ -300,7 +300,7 @@ def _signed(change: Fraction) -> str:
 
 
 def document(explanation: Explanation) -> dict[str, Any]:
-    """Return as JSON: exact_flop + all causes + unexplained_flop = given, exactly where these are whole numbers."""
+    """Return JSON: exact_flop + all causes + unexplained_flop = given, exactly where these are whole numbers."""
     return {
         "counter": explanation.counter or None,
         "text": explanation.pasted.text,

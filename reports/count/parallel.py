@@ -129,7 +129,7 @@ def _groups(ledger: Ledger) -> list[tuple[RankLoad, list[Coordinates]]]:
 
 
 def _name(ledger: Ledger, ranks: Sequence[Coordinates]) -> str:
-    """Return where on each axis they are, if they are not everywhere on it."""
+    """Name ranks by where on each axis they are, if not everywhere on it."""
     parts = []
     for axis, size in ledger.grid.sizes.items():
         values = {getattr(coordinates, axis) for coordinates in ranks}

@@ -147,7 +147,7 @@ def _cause_text(answer: ModelCounts, attribution: Attribution) -> str:
 
 
 def closing(answer: ModelCounts) -> list[str]:
-    """Return what the table means, in a line or two."""
+    """Return the meaning of the table in a line or two."""
     ok = [
         attribution
         for attribution in answer.attributions

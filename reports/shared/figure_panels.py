@@ -178,7 +178,7 @@ def finish(
     spare: Sequence[Axes] = (),
     upwards: str = "",
 ) -> Figure:
-    """Return what each figure ends with: no frame, a legend above, and what its axes are below it and up its side."""
+    """Finish a figure: no frame, a legend above, and what its axes are below and up its side."""
     hide_spines(panels, spare)
     legend(figure, marks)
     if upwards:

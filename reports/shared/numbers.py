@@ -215,7 +215,7 @@ def source_name(source: str) -> str:
 
 
 def _cause(view: View) -> str:
-    """Return what holds a cell without problems back: by its utilization, its batch, and FLOP per byte of its
+    """Return what limits a cell without problems: by its utilization, its batch, and FLOP per byte of its
     operations."""
     headline, intensity = view.headline, view.counted.flop_per_byte if view.counted else None
     if headline is None or headline.peak_flop_per_s is None:

@@ -171,7 +171,7 @@ def _models(views: Sequence[View]) -> RunVerdict | None:
 
 
 def _because(best: View, worst: View, views: Sequence[View]) -> str:
-    """Return what stands beside the difference: a waiting GPU, or fewer FLOP per byte, unless another cell of the model
+    """Return a likely reason of the difference: a waiting GPU, or fewer FLOP per byte, unless another cell of the model
     uses more with as few."""
     name = _model(worst)
     if worst.run.host_bound and not best.run.host_bound:

@@ -235,7 +235,7 @@ def _without_number(built: Built) -> Iterator[CellReason]:
 
 
 def _counters(rows: Iterable[Agreement]) -> Iterator[CellReason]:
-    """Yield what a counter says of itself; where its products are not ours also what it has no rule for, if it names
+    """Yield the reasons that a counter gives; where its products are not ours also what it has no rule for, if it names
     any."""
     for row in rows:
         parts = [row.reason] if row.reason else []

@@ -98,7 +98,7 @@ _MEANS = ("time_s", "achieved_flop_per_s", "peak_flop_per_s", "utilization_ratio
 
 
 def repeat_lines(views: Sequence[View]) -> list[str]:
-    """Return what the intervals of the table are of: of any window, with how much repeats differ, or of one window
+    """Say what the table's intervals cover: those of any window, with how much repeats differ, or of one window
     each."""
     pooled = _pools(views)
     known = {pool: between for pool, between in pooled.items() if between is not None}
@@ -199,8 +199,7 @@ def _scaling(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def pipeline_line(step: ParallelStep) -> str:
-    """Return what a pipeline's stages wait by their schedule, and what they compute; "" for a step without a
-    pipeline."""
+    """Say how long a pipeline's stages wait by their schedule, and compute; "" for a step without a pipeline."""
     if step.bubble_ratio is None:
         return ""
     name, seen = f"{step.model} b{step.batch_size} {step.parallel}", ""

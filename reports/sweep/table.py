@@ -99,8 +99,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
 
 
 def heading(built: Built) -> str:
-    """Return what was measured on: each device name, driver and torch version once; and what all cells have in
-    common."""
+    """Return the heading: each device name, driver and torch version once; and what all cells have in common."""
     sessions = built.sessions
     names = dict.fromkeys(session.device_name or session.device for session in sessions)
     torch = dict.fromkeys(f"torch {session.torch_version}" for session in sessions if session.torch_version)
@@ -138,7 +137,7 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
 
 
 def methods_text(views: Iterable[View]) -> str:
-    """Return what stands above the table of methods."""
+    """Return the text above the table of methods."""
     differs = any(view.headline and view.headline.denominator != view.methods_denominator for view in views)
     of = ", relative to the ceiling measured in the session" if differs else ""
     return f"Used, by method{of}; and an epoch: its images, how long it takes, under the profiler, and run whole."
@@ -203,7 +202,7 @@ def peak_lines(views: Sequence[View]) -> list[str]:
 
 
 def attention_lines(views: Sequence[View]) -> list[str]:
-    """Return what other conventions of attention count of each cell, where they count less."""
+    """Return a line on the other conventions of attention for each cell where they count less."""
     lines, shared = dict[str, None](), shared_variant(views)
     for view in views:
         row = view.headline or view.timed_row
@@ -271,7 +270,7 @@ def warning_lines(built: Built) -> list[str]:
 
 
 def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
-    """Return what a measured cell's works lack, and why; a failed cell's reason is reported once, for all of it."""
+    """Return what a measured cell's passes lack, and why; a failed cell's reason is reported once, for all of it."""
     measured = {key_of(view.run) for view in built.views if view.measured}
     lacks: dict[tuple[str, int], list[str]] = {}
     for row in built.work_times:

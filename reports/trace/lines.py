@@ -26,7 +26,7 @@ OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
 
 
 def completeness(trace: TraceView) -> str:
-    """Return what the totals are of, and whether calls that were taken out of the recording would be noticed."""
+    """Say what the totals cover, and whether calls that were taken out of the recording would be noticed."""
     if trace.cleaned.missing:
         return "of the calls recorded; some are missing"
     if not trace.numbered:
@@ -114,7 +114,7 @@ def names_without_count(trace: TraceView) -> list[str]:
 
 
 def verdict(trace: TraceView, device: Device | None, shown: Timeline | None) -> str:
-    """Return what a step needs, how long the device worked, how fast its products ran, and the step's utilization."""
+    """Say what a step needs, how long the device worked, how fast its products ran, and the step's utilization."""
     parts = []
     if shown is not None:
         what = "operators" if shown.calls else "the device"

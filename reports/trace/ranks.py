@@ -154,7 +154,7 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
 
 
 def notes(report: RanksReport) -> list[str]:
-    """Return what is not known, and the recordings' problems."""
+    """Return notes on what is not known, and the recordings' problems."""
     lines = []
     if moved := [shift for shift in report.shifts if shift.shift_s]:
         most = max(moved, key=lambda shift: abs(shift.shift_s))

@@ -248,7 +248,7 @@ def to_text(trace: TraceView, device: Device | None = None, width: int = WIDTH, 
 
 
 def heading(trace: TraceView) -> list[str]:
-    """Return what was recorded, on what, how long."""
+    """Return the heading: what was recorded, on what, how long."""
     counts = kernel_counts(trace.cleaned.kernels)
     kernels = trace.cleaned.kernels
     calls = bool((kernels["what"] == "call").any())
@@ -327,7 +327,7 @@ def kind_ratios(trace: TraceView) -> Iterator[dict[str, Any]]:
 
 
 def faults_text(trace: TraceView) -> str:
-    """Return what stands above the table of faults."""
+    """Return the text above the table of faults."""
     if has_states(trace):
         return "Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."
     return "What the recording lacks or has twice, in the whole of it."
@@ -352,7 +352,7 @@ def faults_table(trace: TraceView) -> TextTable:
 
 
 def largest_text(trace: TraceView) -> str:
-    """Return what stands above the table of the largest operations."""
+    """Return the text above the table of the largest operations."""
     if has_states(trace):
         return "The largest operations; found: how often each of its products was counted, 1 is right."
     return "The largest operations, equal ones on one line; FLOP of one."
@@ -399,7 +399,7 @@ def largest_table(
 
 
 def time_tables(trace: TraceView, most: int = _LONGEST, letters: int = _KERNEL_LETTERS) -> dict[str, TextTable]:
-    """Return where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest
+    """Return tables of the time by phase, by module (where the recording has modules) and by kernel, the longest
     first."""
     heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
     if trace.cleaned.kernels["what"].isin(("memcpy", "memset")).any():

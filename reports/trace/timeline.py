@@ -235,7 +235,7 @@ def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
 
 
 def sentence(timeline: Timeline) -> str:
-    """Return what is shown, and how much of it something ran."""
+    """Say which window is shown, and in how much of it something ran."""
     what = "operators" if timeline.calls else "kernels"
     where = "The whole recording" if timeline.step is None else f"Step {timeline.step}, one of {timeline.steps} marked"
     where += ", from its first kernel to the end of its last" if timeline.is_last and not timeline.calls else ""

@@ -123,8 +123,8 @@ class _Stream:
 
 
 def _without_steering(text: str) -> str:
-    """Return what a terminal is shown: characters that steer it are written out, but for colours. Tables and JSON have
-    the names in the files of others as they are."""
+    """Write out characters that steer a terminal, but for colours. Tables and JSON have the names in the files of
+    others as they are."""
     parts = _COLOUR.split(text)
     parts[::2] = map(printable, parts[::2])
     return "".join(parts)

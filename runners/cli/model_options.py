@@ -169,7 +169,7 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 
 
 def hyper_of(options: Namespace) -> dict[str, Any]:
-    """Return what the factory takes beside the model."""
+    """Return the factory's arguments but the model."""
     texts = {name: value for name in TEXT_OPTIONS if (value := getattr(options, name))}
     return {**(options.hyper or {}), **texts}
 

@@ -171,7 +171,7 @@ WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
 
 
 def with_install_hint(message: str) -> str:
-    """Return what to install, where a message says that one of our requirements is missing; else the message."""
+    """Say what to install, where a message says that one of our requirements is missing; else the message."""
     name = match[1] if (match := re.search(r"No module named '(\w+)", message)) else ""
     if name in WITHOUT_TORCH:
         also = "; requirements-report.txt is enough for what needs no torch"

@@ -99,7 +99,7 @@ def _terminated(_signal: int, _frame: object) -> None:
 
 
 def _resume_hint(options: argparse.Namespace) -> str:
-    """Return what is left of a sweep that ends early."""
+    """Say how to go on with a sweep that ended early."""
     if not options.begun:
         return "nothing was measured"
     return f"what was measured is kept; next: python -m runners.sweep --resume {options.begun}"
@@ -128,7 +128,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 
 def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
-    """Return where cells are measured. Raises ValueError where a cluster has no device for them."""
+    """Choose the executor of the cells. Raises ValueError where a cluster has no device for them."""
     from runners.sweep.executors import Executor, LocalSlots
     from runners.sweep.findings import SlotSettings
     from runners.sweep.session import Session
@@ -222,7 +222,7 @@ def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
 
 
 def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
-    """Return what a person should know before the numbers come."""
+    """Return cautions for a person before the numbers come."""
     from measure.device.environment import host_state
 
     lines, host = [], host_state()
@@ -261,7 +261,7 @@ def _store(
 
 
 def _notes(probed: ProbeResult) -> tuple[str, ...]:
-    """Return what a reader of the run must know before its numbers."""
+    """Return notes that a reader must know before the run's numbers."""
     from analysis.devices.peaks import stand_in_warning
 
     return (stand_in_warning(probed.name),) if probed.properties.get("stand_in") else ()

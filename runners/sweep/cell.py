@@ -75,7 +75,7 @@ _LEFT: list[passes.MeasuredCell] = []
 def ceilings(
     session: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
-    """Return what single kernels and its memory reach on this device in this precision.
+    """Measure the ceilings of single kernels and memory on this device in this precision.
 
     malloc: as of the cells that this process measures.
     """
@@ -250,7 +250,7 @@ def flags_of(cell: Cell, when: str) -> tuple[Mapping[str, Any], str]:
 
 
 def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
-    """Return what the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes.
+    """Run the first real step of a cell; return its FLOP by kind and dtype, its loss, the sizes.
 
     steps_before: untold steps before it, where one does more than those that follow.
     """

@@ -293,7 +293,7 @@ class RaySlots:
         return len(self._actors)
 
     def next(self, timeout_s: float) -> Event | None:
-        """Return what happened first; None if nothing did in time."""
+        """Return the next event; None if none came in time."""
         if time.monotonic() - self._looked_s > LOOK_S:
             self._look()
         if not self._waiting:
@@ -381,8 +381,8 @@ class Slot(Session):
     """The device of this process. `slot_facts` first, once; then `attempt` for each cell."""
 
     def slot_facts(self) -> SlotFacts:
-        """Return what is here. Raises ValueError where nothing may be measured: another version of this program, a
-        device that is not there or not this slot's alone."""
+        """Return the facts of this slot. Raises ValueError where nothing may be measured: another version of this
+        program, a device that is not there or not this slot's alone."""
         own = harness_version()
         if own != self.settings.version:
             raise ValueError(f"expected version {self.settings.version}, as where the run is kept, got {own}")

@@ -159,7 +159,8 @@ def order_of(store: Store, cell: Cell, session: str, torch_version: str) -> Orde
 
 
 def trace_id(cell: Cell, torch_version: str) -> str:
-    """Return what decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
+    """Return the id of an operation table, by what decides it: the workload, its sizes, the dtype policy, the
+    optimizer, the layout."""
     policy = PRECISIONS[cell.precision]
     table = [
         cell.model,

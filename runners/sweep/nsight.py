@@ -47,7 +47,7 @@ GRACE_S = 15.0
 
 
 def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.which) -> str:
-    """Return what records the cells that ask for it, in words; "" if none does. Raises ValueError where nothing can."""
+    """Return the recorder of cells that ask for one, in words; "" if none does. Raises ValueError where nothing can."""
     asking = [cell for cell in cells if cell.profile == SOURCE]
     if not asking:
         return ""

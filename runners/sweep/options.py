@@ -401,7 +401,7 @@ def grid_of(
 
 
 def _malloc_of_cpu() -> str:
-    """Return what a new run does with the memory that a step on a CPU frees. Raises ValueError."""
+    """Return the allocator's setting of a new run for steps on a CPU. Raises ValueError."""
     retained = RETAIN if platform.libc_ver()[0] == "glibc" else Parameters.malloc
     setting = os.environ.get(MALLOC, "") or retained
     if setting not in MALLOC_SETTINGS:
@@ -444,7 +444,7 @@ def resumed_run(options: argparse.Namespace) -> Path | None:
 
 
 def stored_options(resumed: Path | None) -> dict[str, Any]:
-    """Return what the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
+    """Return the options of the run before; empty for a new one. Raises ValueError if it is no run."""
     if resumed is None:
         return {}
     from results.store.manifest import read_manifest
@@ -463,5 +463,5 @@ def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
 
 
 def as_options(grid: Grid, earlier: Sequence[Grid]) -> dict[str, Any]:
-    """Return what the manifest keeps of a run's options."""
+    """Return a run's options as the manifest keeps them."""
     return {**grid.as_json(), **({EARLIER: [grid_before.as_json() for grid_before in earlier]} if earlier else {})}

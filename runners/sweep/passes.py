@@ -167,5 +167,5 @@ def segments(whole: int, partial: bool) -> list[int]:
 
 
 def name_of(cell: Cell, pass_name: str = "") -> str:
-    """Return what the range around a cell is called, or the one around a pass of it."""
+    """Return the name of the range around a cell, or around a pass of it."""
     return " ".join(filter(None, (cell.model, str(cell.batch_size), cell.precision, cell.cell_id, pass_name)))

@@ -247,7 +247,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
 
 
 def plan_lines(auto: Mapping[str, Any]) -> list[str]:
-    """Return what was planned, a line a model and precision."""
+    """Return the plan, a line a model and precision."""
     from analysis.formula.requests import amount
 
     free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
@@ -261,7 +261,7 @@ def plan_lines(auto: Mapping[str, Any]) -> list[str]:
 
 
 def worker_key(cell: Cell) -> tuple[Any, ...]:
-    """Return what cells must share to be measured by one process."""
+    """Return the key that cells share if one process measures them."""
     return (
         cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.malloc, cell.repeat
     )  # fmt: skip

@@ -57,7 +57,7 @@ class RankSession(Session):
         self._of_ranks: dict[tuple[str, str], Ceilings] = {}
 
     def slot_facts(self) -> SlotFacts:
-        """Return what this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
+        """Return the facts of this rank's device, once all ranks sent theirs. Raises ValueError where they differ."""
         facts = super().slot_facts()
         self._exchange.put("start", facts.probed.device)
         self.peers = RankPeers(self._exchange, facts.probed)

@@ -89,7 +89,7 @@ def measure_rank(order: RankOrder, process: RankProcess, device: str, number: in
 
 
 def rank_ceilings(order: RankOrder, _process: RankProcess, device: str, _number: int) -> list[Ceiling]:
-    """Return what single kernels reach on this rank's device while all ranks run them."""
+    """Measure the ceilings of single kernels on this rank's device while all ranks run them."""
     session, precision, budget_s, malloc = order.arguments
     return sweep_cell.ceilings(session, device, precision, budget_s, malloc)
 
@@ -97,8 +97,7 @@ def rank_ceilings(order: RankOrder, _process: RankProcess, device: str, _number:
 def _stage(
     cell: Cell, workload: Workload, model: torch.nn.Module, few: list[Batch], grid: RankGrid
 ) -> tuple[torch.nn.Module, list[Batch], sweep_cell.Schedule]:
-    """Return what this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not
-    take."""
+    """Build this rank's stage of a pipeline. Raises ValueError for a model or a precision that it does not take."""
     policy = PRECISIONS[cell.precision]
     if policy.scaler:
         raise ValueError(f"pp={grid.pp}: expected a precision without scaled gradients, got {cell.precision}")

@@ -58,7 +58,8 @@ class Session:
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
     def slot_facts(self) -> SlotFacts:
-        """Return what is here, asked of a process of its own. Raises ValueError for a device that is not there."""
+        """Return the facts of this slot, asked of a process of its own. Raises ValueError for a device that is not
+        there."""
         probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
         self.close()
         self.settings, self.watch = replace(self.settings, device=probed.device), TelemetryWatch(probed.device)
@@ -134,7 +135,7 @@ class Session:
             self.measurer.stop()  # the next cell gets a fresh one
 
     def _train(self, cell: Cell, protocol: Protocol) -> CellMeasurement | WorkerFault:
-        """Return what a worker found of the cell's own step."""
+        """Have a worker measure the cell's own step."""
         ceilings = [self._ceilings.get(ceiling_key(cell), [])] if cell.paired_ceiling else []
         measured: CellMeasurement | WorkerFault = self.measurer.call(
             "runners.sweep.cell:measure", cell, protocol, *ceilings, timeout_s=self.settings.cell_timeout_s

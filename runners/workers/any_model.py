@@ -141,9 +141,8 @@ def exact_counter(
 
 
 def hyper_of_cell(cell: Cell) -> dict[str, Any]:
-    """Return what builds the cell's workload beside its name: all sizes of a catalogue workload, of any other model
-    those that were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not
-    have."""
+    """Return the arguments that build a cell's workload: all sizes of a catalogue workload, of any other model those
+    that were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not have."""
     if cell.model in ENTRIES:
         sizes: dict[str, Any] = hyper_of(
             cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
@@ -154,8 +153,7 @@ def hyper_of_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _changes(cell: Cell) -> dict[str, Any]:
-    """Return what was asked for that is no size: inputs, batches, parameters that are frozen, modules calculated
-    again."""
+    """Return the options that are no sizes: inputs, batches, parameters that are frozen, modules calculated again."""
     changes = {
         "input": cell.inputs,
         "batch": cell.batch_maker,
@@ -219,7 +217,7 @@ class Batches:
         return [in_layout(self._cell.layout, batch) for batch in batches]
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """Return what one step after the other takes: batches that lie on the device, one after another."""
+        """Return batches for any number of steps, which lie on the device, one after another."""
         return itertools.cycle(self.some(size))
 
     def epoch(self, count: int, size: int) -> Iterator[Batch]:

@@ -46,7 +46,7 @@ def check_name(device: str) -> None:
 
 
 def probed_device(worker: Any, device: str) -> ProbeResult:
-    """Return what the device is, asked of a `pool.Worker`. Raises Mistake for one that is not there."""
+    """Probe the device by a `pool.Worker`. Raises Mistake for one that is not there."""
     show_transient("looking at the device")
     answer = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, WorkerFault):

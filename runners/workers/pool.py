@@ -125,7 +125,7 @@ def user_location(fault: BaseException | None) -> str:
 
 
 def classify(fault: BaseException) -> WorkerFault:
-    """Return what an exception means for a cell: its status, and one line that says why."""
+    """Turn an exception into a cell's status, and one line that says why."""
     text = plain_message(" ".join(str(fault).split()))
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
@@ -277,7 +277,7 @@ class Worker:
         self._process = process
 
     def _answer(self, timeout_s: float) -> Any:
-        """Return what the process answers within the limit, or the fault that it does not."""
+        """Return the process's answer within the limit, or a fault."""
         watch_s = Stopwatch()
         while True:
             try:

@@ -82,7 +82,7 @@ def traced(options: StepOptions, batch_size: int, mode: FakeMode | None) -> tupl
 
 
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
-    """Return what a device's dispatcher does otherwise than a CPU's."""
+    """Return the context of a device's rules of dispatch, where they differ from a CPU's."""
     from measure.operations.control_flow import cuda_rules
 
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
@@ -189,7 +189,7 @@ def moments(
 
 
 def fitting(options: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> BatchFit:
-    """Return what a sweep needs to know of a model in a precision: its largest batch and smallest.
+    """Find the largest and the smallest batch of a model in a precision, for a sweep.
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
     """

@@ -352,7 +352,7 @@ FACTORIES = {
 
 
 def entry(name: str) -> CatalogueEntry:
-    """Return what is known of a workload. Raises ValueError with the nearest names."""
+    """Return the entry of a workload. Raises ValueError with the nearest names."""
     check_name(name)
     return ENTRIES[name]
 

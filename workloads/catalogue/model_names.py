@@ -165,7 +165,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def read_config(spec: Spec) -> Mapping[str, Any] | None:
-    """Return what the config file of an hf: model says; None for a bare model type.
+    """Read the config file of an hf: model; None for a bare model type.
 
     Raises ValueError for a file that is missing or no config, Unavailable for a name that only the hub knows.
     """

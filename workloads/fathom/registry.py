@@ -182,7 +182,7 @@ class FathomModel:
         self._session = GraphSession(TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type))
 
     def run(self, runstep: Runstep | None = None, n_steps: int = 1) -> list[Any]:
-        """Return what the runstep gave in each of n_steps steps, each on a batch of its own.
+        """Run n_steps steps, each on a batch of its own, and return what the runstep gave.
 
         Raises ValueError before `setup`, or for a batch that the workload cannot take.
         """

@@ -131,7 +131,7 @@ class Seq2Seq(nn.Module):
         return self.written(torch.cat([output, context], dim=1)), context, states
 
     def _fed(self, words: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """Return what the writer puts out for given words: batch × target × hidden."""
+        """Return the writer's outputs for given words: batch × target × hidden."""
         context, outputs = torch.zeros_like(memory[:, 0]), []
         for word in words.unbind(1):
             output, context, states = self._step(word, context, states, keys, memory)
