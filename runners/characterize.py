@@ -280,7 +280,7 @@ def _read(options: Namespace) -> Characterization:
     data = Characterization()
     for directory in options.directories:
         more = read_rows(directory)
-        if twice := set(map(_way, data.recordings)) & set(map(_way, more.recordings)):
+        if twice := set(map(_recording_label, data.recordings)) & set(map(_recording_label, more.recordings)):
             same = min(twice)[0]
             raise Mistake(f"expected recordings that differ, got {same} recorded the same way in {directory}, too")
         data = data.with_rows(more.numbered_from(len(data.recordings)))
@@ -292,7 +292,7 @@ def _read(options: Namespace) -> Characterization:
     return data
 
 
-def _way(recording: WorkloadRecording) -> tuple[str, ...]:
+def _recording_label(recording: WorkloadRecording) -> tuple[str, ...]:
     """Describe a recording as text, its workload first."""
     names = "workload mode batch_size hyper device threads precision layout execution optimizer seed"
     return tuple(str(getattr(recording, name)) for name in names.split())

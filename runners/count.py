@@ -93,7 +93,7 @@ DESCRIPTION = "How many FLOPs does this model need, by every counter, and why do
 parser = partial(parser_of, "count", DESCRIPTION, OPTIONS, EPILOG)
 
 
-def changes(options: Namespace, names: Iterable[str]) -> list[str]:
+def changed_options(options: Namespace, names: Iterable[str]) -> list[str]:
     """Return those of these options that do not have their default, as they are typed."""
     defaults = parser()
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults.get_default(name)]
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
     if options.parallel is not None:
-        if given := changes(options, COUNTER_OPTIONS):
+        if given := changed_options(options, COUNTER_OPTIONS):
             raise Mistake(f"--parallel: goes without {' and '.join(given)}")
         from runners import count_ranks
 
@@ -135,7 +135,7 @@ def _run(options: Namespace) -> int:
 def _checked(options: Namespace) -> tuple[str, ...]:
     """Return the counters that are asked for. Fills in the batch size and the numbers that are to be explained. Raises
     Mistake for options that do not go together, and for a device or a counter that there is none of."""
-    if given := changes(options, PARALLEL):
+    if given := changed_options(options, PARALLEL):
         raise Mistake(f"{given[0]}: goes with --parallel only")
     options.batch_size = options.batch_size or 1
     if options.device is not None:
@@ -173,7 +173,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
 
     Raises Mistake, or Unavailable, with the reason in one line where the model cannot be built or run.
     """
-    from reports.count.answer import counted, exactly
+    from reports.count.answer import counter_counts, exact_counts
 
     sizes, hyper = sizes or (options.batch_size,), hyper_of(options)
     needs_operations = options.detail or options.out or options.explain or options.device
@@ -182,7 +182,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
         exact = {EXACT: CounterEntry(FAST)}
         rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=exact)
         if all(row.status == "ok" and not row.not_understood for row in rows):  # else the model has to be recorded
-            return [exactly(model, size, [row for row in rows if row.batch_size == size]) for size in sizes]
+            return [exact_counts(model, size, [row for row in rows if row.batch_size == size]) for size in sizes]
     show_transient(f"{model}: recording what it calls")
     recordings, failure = record_isolated(
         model,
@@ -201,7 +201,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     for counter in counters:
         show_transient(f"{model}: {counter}")
         every += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
-    return [counted(model, size, recordings[size], every, options.device) for size in sizes]
+    return [counter_counts(model, size, recordings[size], every, options.device) for size in sizes]
 
 
 def show(answers: Sequence[ModelCounts], options: Namespace) -> None:

@@ -77,7 +77,7 @@ class DeviceUnderTest:
 Check = Callable[[DeviceUnderTest], CheckResult]
 
 
-def within(measured: float, low: float, high: float, expected: str, reason: str) -> CheckResult:
+def check_range(measured: float, low: float, high: float, expected: str, reason: str) -> CheckResult:
     """Return ok where low ≤ measured ≤ high; the reason is given where it is not."""
     fits = low <= measured <= high
     return CheckResult("", OK if fits else FAILED, measured, expected, "" if fits else reason)
@@ -100,7 +100,7 @@ def count(tested: DeviceUnderTest) -> CheckResult:
     executed, idle = executed_flop(recorded.operations, tested.is_cuda)
     why = f"{counted} FLOP counted, {executed} by the sizes of the calls that ran"
     idle_too = f"; of {idle} products no kernel was recorded" if idle else ""
-    return within(counted / executed if executed else 0.0, 1, 1, "1, exactly", why + idle_too)
+    return check_range(counted / executed if executed else 0.0, 1, 1, "1, exactly", why + idle_too)
 
 
 def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
@@ -111,7 +111,7 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
         step = training.StepOptions(model, "fp32", "sgd", tested.kind, hyper={"image_size": image_size})
         predicted, seen = training.check(step, batch_size, tested.device)
         text = f"{seen} bytes seen, {predicted} predicted"
-        result = within(seen / predicted, 1 - MEMORY_RATIO, 1 + MEMORY_RATIO, f"1 within {MEMORY_RATIO:.0%}", text)
+        result = check_range(seen / predicted, 1 - MEMORY_RATIO, 1 + MEMORY_RATIO, f"1 within {MEMORY_RATIO:.0%}", text)
         return replace(result, verdict=REPORTED) if result.verdict == FAILED else result
 
     return check
@@ -170,7 +170,7 @@ def ieee(tested: DeviceUnderTest) -> CheckResult:
             (convolve(images, kernels), convolve(images.double(), kernels.double())),
         )
     error = max(float((product - exact).abs().max() / exact.abs().max()) for product, exact in pairs)
-    return within(error, 0.0, FP32_ERROR, f"at most {FP32_ERROR:g}", "fp32 products or convolutions are not IEEE")
+    return check_range(error, 0.0, FP32_ERROR, f"at most {FP32_ERROR:g}", "fp32 products or convolutions are not IEEE")
 
 
 RATE_S = 2.5
@@ -208,7 +208,7 @@ def rate(kind: str, precision: str) -> Check:
         low, high = rate_bounds(known, unit)
         expected = f"{low:.3g} to {high:.3g} FLOP/s, by the datasheet's {peak:.3g} in {unit}"
         why = "more than the unit can do" if best > peak else "no more than other units could do, or held down"
-        return within(best, low, high, expected, f"{best / peak:.3g} × the datasheet's peak: {why}")
+        return check_range(best, low, high, expected, f"{best / peak:.3g} × the datasheet's peak: {why}")
 
     return check
 
@@ -258,7 +258,7 @@ def events(tested: DeviceUnderTest) -> CheckResult:
         if block + 1 >= FEWEST_BLOCKS and most >= 1 - EVENTS_RATIO:
             break
     expected = f"device time ÷ wall time within {EVENTS_RATIO:.0%} of 1, the highest of up to {MOST_BLOCKS} blocks"
-    return within(most, 1 - EVENTS_RATIO, 1 + EVENTS_RATIO, expected, "events do not agree with the host's clock")
+    return check_range(most, 1 - EVENTS_RATIO, 1 + EVENTS_RATIO, expected, "events do not agree with the host's clock")
 
 
 def sleep(tested: DeviceUnderTest) -> CheckResult:
@@ -277,7 +277,9 @@ def sleep(tested: DeviceUnderTest) -> CheckResult:
     seen_s(10)
     short_s, long_s = (min(seen_s(amount) for _ in range(5)) for amount in SLEEPS)
     why = "time is not proportional to what was slept"
-    return within(long_s / short_s, 2 * (1 - SLEEP_RATIO), 2 * (1 + SLEEP_RATIO), f"2 within {SLEEP_RATIO:.0%}", why)
+    return check_range(
+        long_s / short_s, 2 * (1 - SLEEP_RATIO), 2 * (1 + SLEEP_RATIO), f"2 within {SLEEP_RATIO:.0%}", why
+    )
 
 
 def intervals(tested: DeviceUnderTest) -> CheckResult:
@@ -306,7 +308,7 @@ def intervals(tested: DeviceUnderTest) -> CheckResult:
     covered = sum((g.low or g.mean) - slack_s <= whole_s <= (g.high or g.mean) + slack_s for g in groups)
     expected = f"at least {FEWEST_COVERED} of {REPEATS}{', at one clock' if moved else ''}"
     why = "times drift, or others use the device: intervals say too much"
-    return within(covered, FEWEST_COVERED, REPEATS, expected, why)
+    return check_range(covered, FEWEST_COVERED, REPEATS, expected, why)
 
 
 def _time_of(

@@ -128,12 +128,12 @@ def measure_ceilings(session: str, device: str, precision: Precision, clock: Clo
         if bench.device.type == "cuda":
             torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
         busy = neighbours_warning(others_ratio(bench.used)).removeprefix("busy: ")
-        rows = [_noted(row, busy) if row.status == "ok" else row for row in rows]
+        rows = [_with_note(row, busy) if row.status == "ok" else row for row in rows]
         fastest = [best(rows, unit) for unit in dict.fromkeys(row.unit for row in rows)] if device != "cpu" else []
         return rows + [bench.sustained(row) for row in fastest if row is not None]
 
 
-def _noted(row: Ceiling, note: str) -> Ceiling:
+def _with_note(row: Ceiling, note: str) -> Ceiling:
     """Return the row with one more note, if there is one."""
     text = row.reason.removeprefix(NOTE)
     return replace(row, reason=f"{NOTE}{'; '.join(filter(None, (text, note)))}") if note else row
@@ -189,11 +189,11 @@ class Bench:
                 after_s = self._round_trip_s()
                 placed = same_placement(before_s, after_s)
                 row = replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s))
-                row = _noted(with_times(row, times_s), self.unused)
+                row = _with_note(with_times(row, times_s), self.unused)
                 calm = placed and not loaded(row)
                 if calm or self.device.type != "cpu" or self.clock.wall_s() > until_s:
                     break
-            return replace(row, core_round_trip_s=after_s) if placed else _noted(row, MOVED)
+            return replace(row, core_round_trip_s=after_s) if placed else _with_note(row, MOVED)
 
         return self.guarded(blank, trials_left, measure_trial)
 
@@ -235,7 +235,7 @@ class Bench:
             row = measured(self.clock.wall_s() + left_s / trials_left)
             for now in self._under_load[-1:]:
                 watts = f"drew {now.power_w:.0f} W" if now.power_w else ""
-                row = _noted(replace(row, sm_clock_hz=now.sm_clock_hz), watts)
+                row = _with_note(replace(row, sm_clock_hz=now.sm_clock_hz), watts)
             return row
         except torch.OutOfMemoryError as fault:
             return replace(blank, status="out_of_memory", reason=str(fault).splitlines()[0])

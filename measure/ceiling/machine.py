@@ -93,14 +93,16 @@ def launch_row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -
                 x.add_(1.0)
 
         times_s = (
-            bench.call_times_s(calls, until_s, cold=False) if operation == LAUNCH else _host(bench, calls, until_s)
+            bench.call_times_s(calls, until_s, cold=False)
+            if operation == LAUNCH
+            else _host_times_s(bench, calls, until_s)
         )
         return with_times(blank, [time_s / IN_A_ROW for time_s in times_s])
 
     return bench.guarded(blank, trials_left, measure_launches)
 
 
-def _host(bench: Bench, calls: Callable[[], None], until_s: float) -> list[float]:
+def _host_times_s(bench: Bench, calls: Callable[[], None], until_s: float) -> list[float]:
     """Return seconds until the host has handed the calls over, block after block."""
     calls()
     bench.clock.synchronize()

@@ -28,7 +28,7 @@ from torch.profiler import ProfilerActivity, profile
 from measure.model.attention_masks import mask_rules
 from measure.model.module_paths import MODULE as PATH
 from measure.model.module_paths import ModuleRanges
-from measure.model.state_snapshot import evaluating, summed, tensors
+from measure.model.state_snapshot import evaluating, sum_of_outputs, tensors
 from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations.tracer import Recorder
 from results.errors import Unavailable, one_line
@@ -105,7 +105,7 @@ def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | No
                 outputs = model(*inputs)
             results = listener.storages(tensors(outputs))
             recorder.mark("loss")
-            total = summed(outputs)
+            total = sum_of_outputs(outputs)
             if total is not None:
                 recorder.mark("backward")
                 total.backward()
@@ -289,7 +289,7 @@ def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainC
         with _recording() as forward:
             outputs = model(*inputs)
         calls = [*_calls(forward, backward=False)]
-        total = summed(outputs)
+        total = sum_of_outputs(outputs)
         if total is not None:
             with _recording() as backward:
                 total.backward()
@@ -311,19 +311,19 @@ def _calls(recording: profile, backward: bool) -> Iterator[PlainCall]:
     for event in events:
         if event.name not in NAMES | PRODUCTS:
             continue
-        whole = [around for around in _around(event.cpu_parent) if _is_whole(around.name)]
+        whole = [around for around in _with_parents(event.cpu_parent) if _is_whole(around.name)]
         inside = () if event.name in NAMES else tuple((_aten(e.name), numbers[id(e)]) for e in whole)
         if event.name in NAMES or inside or phases[id(event)] == "recompute":
             yield _call(phases[id(event)], event, inside)
 
 
 def _phase(event: Any, backward: bool) -> str:
-    again = backward and any(around.name.startswith(FORWARD_ONLY) for around in _around(event))
+    again = backward and any(around.name.startswith(FORWARD_ONLY) for around in _with_parents(event))
     return "recompute" if again else "backward" if backward else "forward"
 
 
 def _call(phase: str, event: Any, inside: tuple[tuple[str, int], ...]) -> PlainCall:
-    path = next((around.name for around in _around(event) if around.name.startswith(PATH)), PATH)
+    path = next((around.name for around in _with_parents(event) if around.name.startswith(PATH)), PATH)
     shapes = tuple(tuple(shape) for shape in event.input_shapes)
     return PlainCall(phase, _aten(event.name), path.removeprefix(PATH), shapes, inside)
 
@@ -351,7 +351,7 @@ def _aten(name: str) -> str:
     return name.replace("::", ".")
 
 
-def _around(event: Any) -> Iterator[Any]:
+def _with_parents(event: Any) -> Iterator[Any]:
     """Yield it, and the events around it."""
     while event is not None:
         yield event

@@ -41,7 +41,7 @@ def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
     return [dataclasses.replace(blank, native_value=total, flop=flop), *operators]
 
 
-def merged(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
+def sum_counts(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
     """Return the counts of several modules together."""
     sums: dict[tuple[str, str], int | float] = {}
     for counted in parts:
@@ -58,13 +58,13 @@ def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_
         own[f"{name}{ELEMENTS}" if multiply_adds else name, "flop"] += counted - multiply_adds  # type: ignore[assignment]
 
 
-def visited(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[torch.nn.Module]:
+def walk_modules(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[torch.nn.Module]:
     """Yield every module once for each parent that has it, as a walk over `children()` meets them. closed: classes that
     the walk does not look into."""
     yield module
     if type(module) not in closed:
         for child in module.children():
-            yield from visited(child, closed)
+            yield from walk_modules(child, closed)
 
 
 def as_int(value: float) -> int | float:

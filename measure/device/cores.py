@@ -88,8 +88,8 @@ def round_trip_s() -> float:
     ping, pong = (_function(code, address, word) for code in (ping_code(), pong_code()))
     times_s: list[float] = []
     both = threading.Barrier(2, timeout=MOST_WAIT_S)  # neither looks at the word while the other may need its processor
-    second = threading.Thread(target=_on, args=(processors[-1], both, lambda: pong(ROUNDS * TRIES)))
-    first = threading.Thread(target=_on, args=(processors[0], both, lambda: times_s.append(shortest_s(ping))))
+    second = threading.Thread(target=_run_on, args=(processors[-1], both, lambda: pong(ROUNDS * TRIES)))
+    first = threading.Thread(target=_run_on, args=(processors[0], both, lambda: times_s.append(shortest_s(ping))))
     try:
         second.start()
         first.start()
@@ -113,7 +113,7 @@ def shortest_s(ping: Bounce, now_ns: Callable[[], int] = time.perf_counter_ns) -
     return min(times_ns) / ROUNDS / 1e9
 
 
-def _on(processor: int, both: threading.Barrier, task: Callable[[], object]) -> None:
+def _run_on(processor: int, both: threading.Barrier, task: Callable[[], object]) -> None:
     """Work of this thread on one processor; nothing where the system refuses that, or the other thread did not run."""
     try:
         os.sched_setaffinity(0, {processor})

@@ -242,7 +242,7 @@ class CallCosts:
         try:
             trace = traced()
             cost = self._cost(trace, key)
-            if DREW in trace.notes and any(self._cost(repeat, key) != cost for repeat in _by_chance(traced)):
+            if DREW in trace.notes and any(self._cost(repeat, key) != cost for repeat in _with_other_seeds(traced)):
                 return _unknown(CHANCE)
             return cost
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
@@ -285,7 +285,7 @@ def _unknown(reason: str, must_run: bool = False) -> CallCost:
     return CallCost(unknown_calls={"forward": 1}, reason=reason, must_run=must_run)
 
 
-def _by_chance(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
+def _with_other_seeds(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
     """Traces again with other random numbers. The loop's own go on where they were."""
     numpy = sys.modules.get("numpy.random")
     with preserved_random():

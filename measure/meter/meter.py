@@ -43,7 +43,7 @@ from measure.meter.step_times import (
     LoopEnergy,
     MeteredStep,
     Stretch,
-    all_of,
+    merged_block,
 )
 from measure.meter.summary import LoopDevice, MeterSummary, summary
 from measure.timing.clocks import clock_for
@@ -292,7 +292,7 @@ class UtilizationMeter:
 
     def _summary(self, stretch: Stretch, watts: float | None, reason: str) -> MeterSummary:
         keys = {key for block in stretch.blocks for key, _ in (*block.passes, *block.observed_passes)}
-        units = self._costs.flop(all_of(self._run.blocks).passes).by_unit[DENSE]
+        units = self._costs.flop(merged_block(self._run.blocks).passes).by_unit[DENSE]
         may_measure = trials.OWN_PEAK_S and not self.is_open and not torch.distributed.is_initialized()
         if self._own_peak and units and may_measure:
             self._own_peak = False
@@ -331,7 +331,7 @@ class UtilizationMeter:
 
     def _micro_batches(self, stretch: Stretch) -> tuple[str, ...]:
         """Return a note where a step is not one backward pass and one update of the weights."""
-        unchanged, number, whole = self._step.unchanged, self._step.number, all_of(stretch.blocks)
+        unchanged, number, whole = self._step.unchanged, self._step.number, merged_block(stretch.blocks)
         if number > unchanged >= number - unchanged:
             return (f"{unchanged} of {number} {MICRO_BATCHES}",)
         backward = [n for (key, what), n in whole.passes.items() if what == "backward" and not key.module]

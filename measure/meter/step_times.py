@@ -213,7 +213,7 @@ class CompletedSteps:
         return float(end - start) if device_s is None else device_s
 
 
-def all_of(blocks: Iterable[StepBlock]) -> StepBlock:
+def merged_block(blocks: Iterable[StepBlock]) -> StepBlock:
     """Return the blocks added up."""
     whole = StepBlock()
     for block in blocks:

@@ -15,7 +15,7 @@ from analysis.stats.summary import summarise
 from analysis.utilization.denominators import Denominator
 from measure.meter.call_costs import DENSE, CallCosts, PassFlop
 from measure.meter.calls import add_passes
-from measure.meter.step_times import StepBlock, Stretch, all_of
+from measure.meter.step_times import StepBlock, Stretch, merged_block
 from results.errors import Unavailable
 
 CONVENTION: Mapping[str, str] = {
@@ -187,7 +187,10 @@ def summary(
     warnings: Sequence[str] = (),
 ) -> MeterSummary:
     """Sums up steps. power_w: mean power of the device over them."""
-    whole, blocks = all_of(stretch.blocks), [block for block in stretch.blocks if block.steps and block.time_s > 0]
+    whole, blocks = (
+        merged_block(stretch.blocks),
+        [block for block in stretch.blocks if block.steps and block.time_s > 0],
+    )
     row: dict[str, Any] = {"steps": whole.steps + whole.observed, "lost_steps": stretch.lost_steps}
     row |= {"device": loop_device.device, "device_name": loop_device.device_name, "counting_s": costs.counting_s}
     reasons = list(warnings)

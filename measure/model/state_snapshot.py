@@ -5,7 +5,7 @@ PyTorch's (on the CPU) and NumPy's random numbers go on where they were. Not und
 outside of its modules, generators that it keeps of its own, and those of other devices.
 
 Counters run it in eval mode with gradients on (`evaluating`). The backward pass that they count is that of the sum of
-all output tensors (`summed`): its gradients are of parameters, the input needs none.
+all output tensors (`sum_of_outputs`): its gradients are of parameters, the input needs none.
 """
 
 import contextlib
@@ -38,20 +38,20 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, held in attributes:
-            if not _same(module.__dict__, held):
+            if not _holds_same_objects(module.__dict__, held):
                 module.__dict__.clear()
                 module.__dict__.update(held)
         for value, before in contents:
             if isinstance(value, list):
                 value[:] = before
-            elif isinstance(value, set) or not _same(value, before):
+            elif isinstance(value, set) or not _holds_same_objects(value, before):
                 value.clear()
                 value.update(before)
         for parameter, gradient in gradients:
             parameter.grad = gradient
 
 
-def _same(now: Any, before: Any) -> bool:
+def _holds_same_objects(now: Any, before: Any) -> bool:
     """Return whether a dict has the very objects that it had, in their order."""
     return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
 
@@ -125,7 +125,7 @@ def check_outputs(model: torch.nn.Module, outputs: Any) -> None:
         raise ValueError(f"{what}: loss_of= says what the loss is made of")
 
 
-def summed(outputs: Any, dense: bool = False) -> torch.Tensor | None:
+def sum_of_outputs(outputs: Any, dense: bool = False) -> torch.Tensor | None:
     """Return the sum of all output tensors that have a gradient, of complex ones of both parts; None if none has: there
     is no backward pass then. dense: whether each gradient is made whole, for operators that refuse one without
     strides."""

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from measure.model.attention_masks import has_masks
-from measure.model.state_snapshot import check_outputs, preserved_random, summed
+from measure.model.state_snapshot import check_outputs, preserved_random, sum_of_outputs
 from measure.operations.control_flow import MODULE as FLEX
 from measure.operations.fake_mode import fake_copy, fake_mode, quiet_logs, tensors_of
 from measure.operations.tracer import Trace, trace_step
@@ -47,7 +47,7 @@ def trace_model(
     `loss_of` makes of them.
 
     make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too. has_values:
-    whether the copy is one of the data, too, and nothing is fake. dense: as in `summed`.
+    whether the copy is one of the data, too, and nothing is fake. dense: as in `sum_of_outputs`.
     """
     mode = None if has_values else fake_mode()
     copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
@@ -66,7 +66,7 @@ def trace_model(
             loss = outputs if loss_of is None else loss_of(outputs)
             mark("loss")
             check_outputs(copied, loss)
-            total = summed(loss, dense)
+            total = sum_of_outputs(loss, dense)
         if total is not None:
             mark("backward")
             try:

@@ -29,7 +29,7 @@ from measure.parallel.styles import (
     apply_experts,
     apply_plan,
     check_heads,
-    matches,
+    matching_modules,
     own_plan,
     plans_of,
     repeat_split_modules,
@@ -240,7 +240,7 @@ def _local_widths(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -
     dims = {"colwise": 0, "rowwise": 1}
     try:
         for pattern, style in plan.items() if ranks > 1 else ():
-            for path in matches(model, pattern) if style in dims else ():
+            for path in matching_modules(model, pattern) if style in dims else ():
                 layer, dim = model.get_submodule(path), dims[style]
                 if isinstance(layer, torch.nn.Linear):
                     whole.append((layer, layer.weight, layer.bias))

@@ -16,7 +16,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from analysis.parallel.rank_trace import LocalParameter, RankTrace
-from measure.model.state_snapshot import check_outputs, summed
+from measure.model.state_snapshot import check_outputs, sum_of_outputs
 from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_mode, quiet_logs, to_fake
 from measure.operations.tracer import trace_step
 from measure.parallel.real_group import expert_mesh, fake_mesh, group_axes, no_global_shapes
@@ -126,7 +126,7 @@ def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable
         outputs = model(*inputs)
         mark("loss")
         check_outputs(model, outputs)
-        loss = summed(outputs)
+        loss = sum_of_outputs(outputs)
         if loss is not None:
             mark("backward")
             loss.backward()

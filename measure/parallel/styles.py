@@ -98,12 +98,12 @@ def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> 
             raise ValueError(f"expected tp to divide {heads} {name}, got tp={ranks}; nearest {near}")
 
 
-def matches(model: torch.nn.Module, pattern: str) -> Iterator[str]:
+def matching_modules(model: torch.nn.Module, pattern: str) -> Iterator[str]:
     """Return paths of the modules that a pattern means."""
-    return like((path for path, _ in model.named_modules() if path), pattern)
+    return matching_names((path for path, _ in model.named_modules() if path), pattern)
 
 
-def like(names: Iterable[str], pattern: str) -> Iterator[str]:
+def matching_names(names: Iterable[str], pattern: str) -> Iterator[str]:
     """Yield those of these dotted names that a pattern means."""
     parts = pattern.split(".")
     for name in names:
@@ -121,14 +121,14 @@ def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str]
     for pattern, style in plan.items():
         if style not in STYLES:
             raise ValueError(
-                f"style of {pattern}: expected one of {', '.join(STYLES)}, got {style!r}{_near(style, STYLES)}"
+                f"style of {pattern}: expected one of {', '.join(STYLES)}, got {style!r}{_nearest_hint(style, STYLES)}"
             )
     check_heads(model, plan, mesh.size())
     tied = _tied(model)
     for pattern, style in plan.items():
-        paths = list(matches(model, pattern))
+        paths = list(matching_modules(model, pattern))
         if strict and not paths:
-            near = _near(pattern, [path for path, _ in model.named_modules() if path])
+            near = _nearest_hint(pattern, [path for path, _ in model.named_modules() if path])
             raise ValueError(f"plan: expected patterns of modules, got {pattern!r}, which means none{near}")
         for path in paths:
             parallel_style: Any = STYLES[style]()
@@ -141,7 +141,7 @@ def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str]
     _tie(model, tied)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def _nearest_hint(name: str, known: Iterable[str]) -> str:
     """Return the nearest known name, to be added to a message."""
     close = nearest(name, list(known), 1)
     return f"; nearest {close[0]}" if close else ""
@@ -271,8 +271,8 @@ def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dic
     for pattern, style in sorted(plan.items(), key=lambda item: item[1] == DISPATCH):
         if style not in EXPERT_STYLES:
             expected = f"expected {' or '.join(EXPERT_STYLES)} with ep"
-            raise ValueError(f"style of {pattern}: {expected}, got {style!r}{_near(style, EXPERT_STYLES)}")
-        names = list(matches(model, pattern) if style == DISPATCH else like(parameters, pattern))
+            raise ValueError(f"style of {pattern}: {expected}, got {style!r}{_nearest_hint(style, EXPERT_STYLES)}")
+        names = list(matching_modules(model, pattern) if style == DISPATCH else matching_names(parameters, pattern))
         if strict and not names:
             raise ValueError(f"plan: expected a pattern of {style}, got {pattern!r}, which means nothing")
         styles.update(dict.fromkeys(names, style))
@@ -286,7 +286,7 @@ def spread_evenly(
 
     ranks, tensor_ranks: of the expert and the tensor axis. The forward pass raises ValueError where they cannot.
     """
-    paths = {path for pattern, style in plan.items() if style == DISPATCH for path in matches(model, pattern)}
+    paths = {path for pattern, style in plan.items() if style == DISPATCH for path in matching_modules(model, pattern)}
     for path in paths:
         module = model.get_submodule(path)
         module.forward = _even(module.forward, mode, ranks, tensor_ranks)

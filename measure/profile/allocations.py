@@ -37,7 +37,7 @@ def on_cpu(make: Make, names: Collection[str]) -> AllocationPeak:
     """Measure the allocations of the second step on a CPU. names: of the operations that a trace of it has
     ("aten.mm")."""
     with memory_profiler() as recording:
-        built = warm(make)
+        built = run_once(make)
         with record_function(STEP):
             built.step(noop)
     recorded = events(recording)
@@ -58,7 +58,7 @@ def on_cuda(make: Make, device: Any) -> tuple[list[Any], int]:
     cuda.empty_cache()
     cuda.memory._record_memory_history(max_entries=10**7, context="alloc", stacks="all")
     try:
-        built = warm(make)
+        built = run_once(make)
         cuda.synchronize(device)
         before = len(_history(device))
         built.step(noop)
@@ -107,7 +107,7 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
     return AllocationPeak(peak, tensors)
 
 
-def warm(make: Make) -> StepParts:
+def run_once(make: Make) -> StepParts:
     """Return the step, run once."""
     built = make()
     built.step(noop)

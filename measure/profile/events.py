@@ -311,7 +311,7 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict
     spare: list[Frame] = []
     for name, rows in wanted.items():
         # Pass by pass: the backward pass runs on another thread, so that order by start holds within a pass alone.
-        names = [bare(row.name) for row in rows]
+        names = [bare_name(row.name) for row in rows]
         calls = [frame for frame in frames if frame.index is not None and _pass(frame.phase) == name]
         outer, joined = _aligned(calls, names)
         joined |= _inside(calls, names, joined)
@@ -321,13 +321,13 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict
     return calls_of, tuple(spare)
 
 
-def bare(name: str) -> str:
+def bare_name(name: str) -> str:
     """Return one name for both sides: "aten.add" for "aten::add_" and "aten.add"."""
     plain = name.replace("::", ".").rstrip("_")
     return SAME.get(plain, plain)
 
 
-def common(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
+def common_names(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
     """Return places of the same name in both, in order: a longest such list, as long as both differ within a stretch
     only."""
     pairs: list[tuple[int, int]] = []
@@ -375,7 +375,7 @@ def _aligned(calls: Sequence[Frame], names: Sequence[str]) -> tuple[list[Frame],
     best: tuple[list[Frame], dict[int, Frame]] = ([], {})
     while True:
         outer = list(_outermost(calls, frozenset(names), opened))
-        joined = {row: outer[call] for call, row in common([bare(frame.name) for frame in outer], names)}
+        joined = {row: outer[call] for call, row in common_names([bare_name(frame.name) for frame in outer], names)}
         # A spare call may be a composite that the table lacks, with calls inside that it has. Opening it can also let
         # unrelated inner calls match, so it is kept only if more operations are joined than before.
         if opened and len(joined) <= len(best[1]):
@@ -399,7 +399,7 @@ def _outermost(calls: Sequence[Frame], names: frozenset[str], opened: set[int]) 
     for frame in calls:
         # Exactly one call of the same name inside is autocast's: the outer one has the arguments before they were cast,
         # the inner one is what the dispatcher saw. More than one is an operator that is defined by itself.
-        known = bare(frame.name) in names and alike[id(frame)] != 1 and id(frame) not in opened
+        known = bare_name(frame.name) in names and alike[id(frame)] != 1 and id(frame) not in opened
         if known and frame.start_ns >= ends.get(frame.thread, 0):
             ends[frame.thread] = frame.end_ns
             yield frame
@@ -419,7 +419,7 @@ def _inside(calls: Sequence[Frame], names: Sequence[str], joined: dict[int, Fram
         end = len(calls) if last == len(names) else bisect_left(starts, joined[last].end_ns)
         # Only direct children of joined calls: deeper ones are the kernel's own and would match by chance.
         near = [frame for frame in calls[begin:end] if id(frame) not in taken and id(frame.above) in taken]
-        pairs = common([bare(frame.name) for frame in near], names[first:last])
+        pairs = common_names([bare_name(frame.name) for frame in near], names[first:last])
         inside |= {first + row: near[call] for call, row in pairs}
         taken |= {id(near[call]) for call, _ in pairs}
     return inside

@@ -20,7 +20,7 @@ import torch
 
 from analysis.devices.precisions import Precision
 from measure.model.attention_masks import has_masks
-from measure.model.state_snapshot import preserved_random, preserved_state, summed, tensors
+from measure.model.state_snapshot import preserved_random, preserved_state, sum_of_outputs, tensors
 from measure.operations.fake_mode import FakeMode, fake_copy, fake_mode, quiet_logs
 from measure.operations.tracer import Trace, trace_step
 from measure.timing.profiler_ranges import Mark
@@ -170,7 +170,7 @@ class ModelStep:
 
     def _loss(self, output: Any) -> torch.Tensor:
         if self.loss is None:
-            loss: Any = summed(output)
+            loss: Any = sum_of_outputs(output)
         else:
             loss = self.loss(output) if self.target is None else self.loss(output, self.target)
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad or loss.numel() != 1:

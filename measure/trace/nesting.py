@@ -70,7 +70,7 @@ def ints(table: pd.DataFrame, name: str) -> Ints:
     return table[name].to_numpy(np.int64)
 
 
-def one_by_one(values: Ints) -> memoryview[int]:
+def as_python_ints(values: Ints) -> memoryview[int]:
     """Return values that are Python's ints where they are asked for: a list of them takes five times the memory."""
     return memoryview(np.ascontiguousarray(values))  # type: ignore[arg-type]
 
@@ -102,13 +102,13 @@ def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: F
     starts, lengths = (np.concatenate([ints(calls, name), ints(modules, name)]) for name in ("start_ns", "time_ns"))
     row = np.arange(len(starts))
     order = np.lexsort((row, row < count, -lengths, starts, lane_of))  # a range lies around a call of the same time
-    lane, start, end = one_by_one(lane_of), one_by_one(starts), one_by_one(starts + lengths)
+    lane, start, end = as_python_ints(lane_of), as_python_ints(starts), as_python_ints(starts + lengths)
     node_flags, fresh_flags = is_node.tolist(), is_fresh.tolist()
     parent, node = array("q", [-1]) * count, array("q", [-1]) * count
     recomputed, module = [False] * count, [""] * count
     stack: list[tuple[int, int, int, str, int, bool]] = []  # end, start, call, module, node, recomputed
     current = -1
-    for item in one_by_one(order):
+    for item in as_python_ints(order):
         if lane[item] != current:
             current = lane[item]
             stack.clear()
@@ -189,7 +189,7 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
 def forward_calls(maker_of: Ints, calls: pd.DataFrame, nested: CallNesting, operator: Flags) -> Ints:
     """Return for each frame of autograd the forward call that its maker amounts to; -1: none."""
     columns = (nested.parent, nested.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
-    parent, node, number, thread = map(one_by_one, columns)
+    parent, node, number, thread = map(as_python_ints, columns)
     name, module = calls["name"].to_numpy(), nested.module
     frames = np.flatnonzero(maker_of >= 0)
     pairs = list(zip(frames.tolist(), maker_of[frames].tolist(), strict=True))

@@ -75,7 +75,7 @@ class ModelCounts:
         return None if self.attention is None else self.attention.flop(convention, phase, dense)
 
 
-def exactly(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCounts:
+def exact_counts(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCounts:
     """Return the answer where the exact count alone was asked for. rows: its own at this batch, by phase."""
     exact = {row.phase: row.flop for row in rows} | {"optimizer": 0}
     return ModelCounts(
@@ -89,7 +89,7 @@ def exactly(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCoun
     )
 
 
-def counted(
+def counter_counts(
     model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount], device: str | None = None
 ) -> ModelCounts:
     """Return the answer of counters. rows: theirs; device: whose peak is asked for."""

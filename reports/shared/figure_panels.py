@@ -212,7 +212,7 @@ def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
     axes.plot(points[x], points[y], **{"markersize": 3.6, "linestyle": "none", "zorder": 3, "clip_on": False, **look})
 
 
-def why(status: str, otherwise: str = "unknown") -> str:
+def status_text(status: str, otherwise: str = "unknown") -> str:
     """Return a status in the place of a point: why there is none."""
     return STATUS_TEXTS.get(status, otherwise if status in MEASURED else status)
 

@@ -150,7 +150,10 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
         _law(axes, own, colour, scale)
         known = set(own.dropna(subset=["cleaned"])["items"])
         lost = own[~own["items"].isin(known)].drop_duplicates(subset=["items", "status"])
-        gaps += [(float(row["items"]), figure_panels.why(row["status"]), colour) for row in figure_panels.records(lost)]
+        gaps += [
+            (float(row["items"]), figure_panels.status_text(row["status"]), colour)
+            for row in figure_panels.records(lost)
+        ]
     axes.set_ylim(0, highest * 1.12 or 1.0)
     if not highest:
         axes.set_yticks([])
@@ -351,7 +354,7 @@ def _lane(axes: Axes, rows: pd.DataFrame, y: float, end: float, pass_name: str) 
         _marked(axes, known, y, end, color=colour, marker=marker, **look)
     lost = rows[(rows["state"] == "found") & rows["ratio"].isna()]
     if not lost.empty and not (rows["ratio"] < _CLOSE).any():
-        reason = figure_panels.why(str(lost["status"].iloc[0]))
+        reason = figure_panels.status_text(str(lost["status"].iloc[0]))
         if str(lost["status"].iloc[0]) == "unavailable":  # the recorder counted a part of the calls, or none
             counted = figure_panels.floats(lost, _AT_LEAST_FLOP)[[*_AT_LEAST_FLOP]] > 0
             reason = "not all counted" if counted.any(axis=None) else "nothing counted"

@@ -299,7 +299,7 @@ def _ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: fi
         figure_panels.dots(axes, own, "value", "y", color=colour, marker=marker)
     for row, same in figure_panels.groups(points, "row"):
         gaps = same[same["value"].isna()]
-        reasons = [figure_panels.why(status, "no peak") for status in gaps["status"]]
+        reasons = [figure_panels.status_text(status, "no peak") for status in gaps["status"]]
         if len(gaps) == len(same) and len(set(reasons)) == 1:
             figure_panels.write_word(axes, reasons[0], 0, rows.index(row), fontsize=7)
             continue
@@ -318,7 +318,7 @@ def _ratio_lines(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) ->
         look = {"color": colour, "marker": marker, "linestyle": "-", "linewidth": 1}
         figure_panels.dots(axes, _in_percent(own), "batch_size", "value", **look)
         for gap in figure_panels.records(own[own["value"].isna()]):
-            gaps.append((float(gap["batch_size"]), figure_panels.why(gap["status"], "no peak"), colour))
+            gaps.append((float(gap["batch_size"]), figure_panels.status_text(gap["status"], "no peak"), colour))
     figure_panels.write_reasons(axes, gaps, len(looks))
 
 
@@ -402,5 +402,5 @@ def _epoch_panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) ->
             full = {"marker": marker, "linestyle": "-", "linewidth": 1, "color": colour, **look}
             figure_panels.dots(axes, known, "batch_size", "value", **full)
         lost = figure_panels.records(own[own["time_s"].isna()])
-        gaps += [(float(row["batch_size"]), figure_panels.why(row["status"]), colour) for row in lost]
+        gaps += [(float(row["batch_size"]), figure_panels.status_text(row["status"]), colour) for row in lost]
     figure_panels.write_reasons(axes, gaps, len(looks))

@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from analysis.operators.attention_conventions import attention_flop
 from analysis.operators.registry import PRODUCTS, bucket_of, kind_of, model_flop, unsupported
 from measure.counters.rows import UncountedCalls, rows, uncounted
-from measure.model.state_snapshot import evaluating, summed
+from measure.model.state_snapshot import evaluating, sum_of_outputs
 from measure.operations.model_trace import ON_VALUES, trace_any
 from results.records.counts import FlopCount
 
@@ -83,7 +83,7 @@ def flop_counter_mode(
         outputs = model(*inputs)
         forward = dict(counter.get_flop_counts().get("Global", {}))
         passes["forward"] = forward, Counter(seen.calls)
-        total = summed(outputs)
+        total = sum_of_outputs(outputs)
         seen.calls.clear()
         if total is not None:
             total.backward()
@@ -116,7 +116,7 @@ def torch_profiler(
         with _profiler() as forward:
             outputs = model(*inputs)
         counted = _rows(forward.events(), "forward", workload, batch_size)
-        if (total := summed(outputs)) is None:
+        if (total := sum_of_outputs(outputs)) is None:
             return counted
         with _profiler() as backward:
             total.backward()

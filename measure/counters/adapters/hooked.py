@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from measure.counters.rows import UncountedCalls, add_call, merged, rows, uncounted, uncounted_leaves, visited
+from measure.counters.rows import UncountedCalls, add_call, rows, sum_counts, uncounted, uncounted_leaves, walk_modules
 from measure.model.module_paths import ModulePaths
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
@@ -65,7 +65,7 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
         with UncountedCalls(lambda: paths.current in leaves) as unseen:
             reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
     closed = {*register_hooks} - {nn.Sequential}  # thop does not look inside of what has a rule
-    own = merged(counts[id(module)] for module in visited(model, closed))
+    own = sum_counts(counts[id(module)] for module in walk_modules(model, closed))
     if reported != (heard := sum(own.values())):
         raise Inconsistent(f"thop gave {reported}, its rules {heard}")
     _, products = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored

@@ -38,11 +38,11 @@ from analysis.operators.registry import bucket_of
 from measure.counters.rows import (
     UncountedCalls,
     add_call,
-    merged,
     recurrent_multiply_adds,
     rows,
+    sum_counts,
     uncounted_leaves,
-    visited,
+    walk_modules,
 )
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent, one_line
@@ -66,11 +66,11 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
         ignored, unsupported = uncounted_leaves(model, MODULES_MAPPING)
         hooks = {kind: _hook(rule, modules) for kind, rule in MODULES_MAPPING.items()}
         with (
-            patch.dict(FUNCTIONAL_MAPPING, _listened(FUNCTIONAL_MAPPING, functions, "F")),
-            patch.dict(TENSOR_OPS_MAPPING, _listened(TENSOR_OPS_MAPPING, functions, "torch")),
+            patch.dict(FUNCTIONAL_MAPPING, _listening_rules(FUNCTIONAL_MAPPING, functions, "F")),
+            patch.dict(TENSOR_OPS_MAPPING, _listening_rules(TENSOR_OPS_MAPPING, functions, "torch")),
         ):
-            printed, parameters = ask(model, inputs, "pytorch", hooks)
-    of_modules = merged(modules[id(module)] for module in visited(model, MODULES_MAPPING))
+            printed, parameters = run_ptflops(model, inputs, "pytorch", hooks)
+    of_modules = sum_counts(modules[id(module)] for module in walk_modules(model, MODULES_MAPPING))
     summed, divisor = sum(of_modules.values()), batch_size if len(inputs) == 1 else 1
     if printed != int(summed / divisor + functions.total()):
         raise Inconsistent(f"ptflops printed {printed}, its hooks gave {summed} / {divisor} + {functions.total()}")
@@ -87,12 +87,14 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
         parameters=parameters,
         printed=None if is_printed else printed,
     )
-    own = merged((of_modules, functions))
+    own = sum_counts((of_modules, functions))
     ordered = sorted((item for item in own.items() if item[1]), key=lambda item: (item[0][1] != "mac", item[0][0]))
     return rows(blank, dict(ordered))
 
 
-def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any]) -> tuple[int, int]:
+def run_ptflops(
+    model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any]
+) -> tuple[int, int]:
     """Return ptflops' own numbers of multiply-adds and of parameters that want a gradient. hooks: its rules, listened
     to.
 
@@ -105,7 +107,7 @@ def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Ma
             (1,),  # not used: the constructor gives the input
             print_per_layer_stat=False,
             as_strings=False,
-            input_constructor=lambda _: _single(model, inputs),
+            input_constructor=lambda _: _input_of(model, inputs),
             custom_modules_hooks=hooks,
             backend=backend,
         )
@@ -115,7 +117,7 @@ def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Ma
     return int(printed), int(parameters)
 
 
-def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
+def _input_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
     """Return the model's inputs: ptflops calls model(x), or model(**x) for a dictionary."""
     if len(inputs) == 1:
         return inputs[0]
@@ -135,7 +137,9 @@ def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[...
     return listen
 
 
-def _listened(rules: Mapping[Any, Callable[..., Any]], functions: Own, library: str) -> dict[Any, Callable[..., int]]:
+def _listening_rules(
+    rules: Mapping[Any, Callable[..., Any]], functions: Own, library: str
+) -> dict[Any, Callable[..., int]]:
     """Return ptflops' rules for functions, listened to."""
 
     def listener(name: str, rule: Callable[..., Any]) -> Callable[..., int]:
@@ -212,7 +216,7 @@ def ptflops_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: s
     seen = UncountedCalls(lambda: False)
     hooks = {operator: _aten_rule(operator, rule, own) for operator, rule in ATEN_OPS_MAPPING.items()}
     with evaluating(model), seen:
-        printed, parameters = ask(model, inputs, "aten", hooks)
+        printed, parameters = run_ptflops(model, inputs, "aten", hooks)
     if printed != (heard := own.total()):
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
     others = {name: calls for name, calls in seen.calls.items() if name not in {str(operator) for operator in hooks}}

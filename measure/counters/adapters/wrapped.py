@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 
 from analysis.counters import ELEMENTS
-from measure.counters.rows import UncountedCalls, merged, recurrent_multiply_adds, rows, uncounted, visited
+from measure.counters.rows import UncountedCalls, recurrent_multiply_adds, rows, sum_counts, uncounted, walk_modules
 from measure.model.module_paths import ModulePaths
 from measure.model.state_snapshot import evaluating
 from results.errors import Inconsistent
@@ -63,7 +63,7 @@ def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str,
         model(*inputs)
         flop, parameters = profile.get_total_flops(), profile.get_total_params()
         profile.end_profile()
-    counted = merged(heard.own.values())
+    counted = sum_counts(heard.own.values())
     if (total := sum(counted.values())) != flop:
         raise Inconsistent(f"DeepSpeed gave {flop} FLOP, its rules {total}")
     return rows(
@@ -105,7 +105,9 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
     own: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
     for path, counted in heard.own.items():
         own[id(modules[path])].update(counted)
-    forward = merged(own[id(module)] for module in visited(model) if id(module) in own)  # as often as it adds them up
+    forward = sum_counts(
+        own[id(module)] for module in walk_modules(model) if id(module) in own
+    )  # as often as it adds them up
     total = sum(forward.values())
     if (1 + BACKWARD_PER_FORWARD) * total != flop:
         raise Inconsistent(f"calflops gave {flop} FLOP, its rules {1 + BACKWARD_PER_FORWARD} × {total}")

@@ -21,7 +21,7 @@ from torch._C._profiler import _RecordFunctionFast
 from analysis.footprint.live_bytes import Footprint, footprint, live_bytes
 from measure.operations.tracer import Recorder, Trace
 from measure.profile import allocations
-from measure.profile.allocations import events, memory_profiler, warm
+from measure.profile.allocations import events, memory_profiler, run_once
 from tests.support.nets.memory_steps import NETS, accumulated
 from tests.support.nets.small_steps import Build, fake_trace, parts, real_trace
 
@@ -59,7 +59,7 @@ def peak_allocated(build: Build) -> int:
 def moments(build: Build) -> tuple[Trace, list[Moment]]:
     """The trace of the second step of a net on real tensors, and what was allocated at each of its operations."""
     with memory_profiler() as recording:
-        built = warm(lambda: build(None))
+        built = run_once(lambda: build(None))
         recorder = _Ranges(built.model, built.optimizer, built.inputs)
         with recorder.recording(None):
             built.step(recorder.mark)

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from measure.model.module_paths import ModuleRanges
-from measure.model.state_snapshot import summed
+from measure.model.state_snapshot import sum_of_outputs
 from measure.operations.fake_mode import fake_copy, fake_mode
 from measure.operations.tracer import trace_step
 from measure.profile import events, step_profile
-from measure.profile.events import Frame, bare, common, join, step_frames
+from measure.profile.events import Frame, bare_name, common_names, join, step_frames
 from measure.profile.operation_times import shares
 from measure.profile.step_profile import OperationStepTimes
 from measure.timing.profiler_ranges import Ranges
@@ -48,7 +48,7 @@ def check_order(left: Any, right: Any, pairs: list[tuple[int, int]]) -> None:
 def test_names_in_common_are_as_many_as_can_be(seed: int):
     draw = random.Random(seed)
     left, right = ("".join(draw.choices("abcd", k=draw.randrange(14))) for _ in range(2))
-    pairs = common(left, right)
+    pairs = common_names(left, right)
     check_order(left, right, pairs)
     assert len(pairs) == longest(left, right)
 
@@ -60,7 +60,7 @@ def test_many_differences_are_taken_a_stretch_at_a_time(seed: int, monkeypatch: 
     draw = random.Random(seed)
     left = "".join(draw.choices("abcdef", k=60))
     right = "".join(each for each in left if draw.random() > 0.3) + "".join(draw.choices("abcdef", k=9))
-    pairs = common(left, right)
+    pairs = common_names(left, right)
     check_order(left, right, pairs)
     assert len(pairs) >= 0.7 * longest(left, right)
 
@@ -80,7 +80,7 @@ def recorded(net: Net) -> tuple[list[Frame], tuple[Operation, ...]]:
             mark("forward")
             output = model(*inputs)
             mark("loss")
-            total = summed(output)
+            total = sum_of_outputs(output)
             mark("backward")
             total.backward()
             mark("end")
@@ -115,7 +115,7 @@ def test_each_operation_finds_its_call(name: str):
         frame = found.get(operation.index)
         if frame is None or operation.kind == "view":
             continue
-        assert bare(frame.name) == bare(operation.name)
+        assert bare_name(frame.name) == bare_name(operation.name)
         assert frame.phase in (operation.phase, "backward")
         if operation.phase == "forward":
             assert frame.module == operation.module
@@ -183,5 +183,5 @@ def test_times_are_means_of_the_operations_that_have_a_call():
 def test_one_call_that_is_missing_shifts_nothing():
     names = [f"{letter}{number % 3}" for number in range(500) for letter in "abc"]
     without = names[:700] + names[701:]
-    assert common(without, names) == [(at, at if at < 700 else at + 1) for at in range(len(without))]
-    assert len(common(names[:400], names)) == 400
+    assert common_names(without, names) == [(at, at if at < 700 else at + 1) for at in range(len(without))]
+    assert len(common_names(names[:400], names)) == 400

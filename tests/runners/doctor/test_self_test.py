@@ -17,7 +17,7 @@ from runners import doctor as command
 from runners import self_test
 from runners import self_test as known_work
 from runners.report import self_test_of
-from runners.self_test import CheckResult, DeviceUnderTest, rate_bounds, within
+from runners.self_test import CheckResult, DeviceUnderTest, check_range, rate_bounds
 from tests.support.fakes.commands import refused, running
 
 CPU = DeviceUnderTest("cpu", "a processor")
@@ -32,7 +32,7 @@ def broken(asked: DeviceUnderTest) -> CheckResult:
 
 
 def good(asked: DeviceUnderTest) -> CheckResult:
-    return within(1.0, 0.9, 1.1, "1 within 10%", "not said")
+    return check_range(1.0, 0.9, 1.1, "1 within 10%", "not said")
 
 
 def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsys) -> None:

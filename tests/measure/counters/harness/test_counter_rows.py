@@ -8,7 +8,7 @@ from torch import nn
 
 from analysis.counters import COUNTERS
 from measure.counters.rows import UncountedCalls, rows, uncounted
-from measure.model.state_snapshot import summed, tensors
+from measure.model.state_snapshot import sum_of_outputs, tensors
 from results.records.counts import FlopCount
 
 BLANK = FlopCount(
@@ -64,12 +64,12 @@ def test_all_tensors_of_an_output_are_summed_those_without_gradient_left_out():
     weight = torch.ones(2, requires_grad=True)
     output = {"a": weight * 3, "more": [weight * 4, (torch.tensor([1, 2]), "text", None)]}
     assert len(list(tensors(output))) == 3
-    total = summed(output)
+    total = sum_of_outputs(output)
     assert total.item() == 2 * 3 + 2 * 4
     total.backward()
     assert weight.grad.tolist() == [7, 7]
-    assert summed([torch.ones(2)]) is None
-    assert summed(weight * 5).item() == 10
+    assert sum_of_outputs([torch.ones(2)]) is None
+    assert sum_of_outputs(weight * 5).item() == 10
 
 
 # --- what a counter passed over ---
