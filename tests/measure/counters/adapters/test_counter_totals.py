@@ -313,7 +313,7 @@ WRONG_TOTALS = [
     (deepspeed, profiler, "get_module_flops", 123, "gave 123 FLOP, its rules 64"),
     (thop, upstream_thop, "profile", (123.0, 0.0), r"gave 123\.0, its rules 0"),
     (ptflops, of_ptflops, "get_model_complexity_info", (123, 0), "printed 123"),
-    (ptflops_aten, of_ptflops, "ask", (123, 0), "printed 123, its rules gave 0"),
+    (ptflops_aten, of_ptflops, "run_ptflops", (123, 0), "printed 123, its rules gave 0"),
     (pthflops, upstream_pthflops, "count_ops", (123, []), "said 123, its rules gave 0"),
     (
         torchinfo, upstream_torchinfo, "summary", SimpleNamespace(summary_list=[], total_mult_adds=123, total_params=0),
