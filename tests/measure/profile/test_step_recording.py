@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from measure.profile.operation_times import OperationTimings, read
+from measure.profile.recording import time_operations
 from measure.profile.step_profile import between, operation_rows, profile_step
 from results.records.counts import Operation
 from tests.measure.profile.made_up_events import ENGINE, Recording, a_step_on_cuda
@@ -148,3 +149,11 @@ def test_two_steps_are_two_times():
 def test_ignored_operations_are_no_part_of_the_step():
     (step,) = recorded(with_kernels()[0], ignored=[2]).steps
     assert (step.left_out_s, step.step_s) == pytest.approx((420e-9, (1103 - 420) * 1e-9))
+
+
+def test_an_operation_that_is_timed_by_itself_keeps_its_keywords() -> None:
+    """1 + 2 · 1."""
+    results = []
+    rows = time_operations(lambda enter: results.append(torch.add(torch.ones(2), torch.ones(2), alpha=2)), "cpu")
+    assert results[0].tolist() == [3.0, 3.0]
+    assert [row.name for row in rows if row.name == "aten.add"] == ["aten.add"]

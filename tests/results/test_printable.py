@@ -1,0 +1,32 @@
+"""Text of others on a terminal, and messages on one line: known answers by hand."""
+
+import pytest
+
+from results.errors import one_line
+from results.printable import printable, shortened
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("conv1 – 3 × 3", "conv1 – 3 × 3"),
+        ("\x1b[31mred\x7f", "\\x1b[31mred\\x7f"),
+        ("left\u202eright", "left\\u202eright"),
+        ("two\n\tlines", "two\n\tlines"),
+    ],
+)
+def test_what_steers_a_terminal_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_a_long_text_keeps_its_two_ends() -> None:
+    assert shortened("a" * 6 + "b" * 6, 4) == "aa … 8 characters … bb"
+    assert shortened("abcd", 4) == "abcd"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("one\n two  three", "one two three"), ("one two three four", "one two three …"), ("x" * 20, "x" * 14 + "…")],
+)
+def test_a_message_of_at_most_15_characters_is_cut_between_words(text: str, line: str) -> None:
+    assert one_line(text, 15) == line
