@@ -1,13 +1,10 @@
-"""Which of a counter's operators are model FLOP, and what its numbers at small batches say of a large one.
+"""Selects the model FLOP among a counter's operators, and extrapolates counts at small batches to a large one.
 
-fvcore's total adds 2 to 5 per element of a normalisation to the multiply-adds of convolutions; model FLOP is the
-latter alone, those inside attention and recurrent layers too, of forward and backward. A counter's own number and unit
-stay beside the FLOP that its adapter made of them (2 a multiply-add). What is left out is logged. It does not judge
-which counter is right.
-
-Counts at a large batch follow from those at small ones by the affine law a·b + c, checked wherever it can be: counts
-are whole numbers, and a law that misses one of them by a single unit is no law. A count that follows none says so;
-nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2).
+`model_operators` keeps convolutions, matrix products, attention and recurrent layers of both passes, and logs what it
+leaves out (fvcore adds 2 to 5 per element of a normalisation). The counter's own number and unit stay next to the FLOP.
+`extrapolate` uses the exact law a·b + c, checked at a third batch: a law that misses one count by a single unit is
+none, and the row says so. c is not 0 where a part does not see the batch (swin_v2). Which counter is right is not
+judged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +19,9 @@ from results.store.layout import FLOP_COUNTS
 
 
 def model_operators(counts: Iterable[FlopCount]) -> tuple[list[FlopCount], list[CleaningLog]]:
-    """Totals and the rows of operators that are model FLOP; and a log entry for each row that is left out.
+    """Return totals and the rows of operators that are model FLOP, and a log entry for each row that is left out.
 
-    Counters that give no operators pass through untouched. A second time it leaves out nothing.
+    Counters that report no operators pass through unchanged. A second application leaves out nothing.
     """
     products, log = [], []
     for count in counts:
@@ -59,23 +56,24 @@ def _why_left_out(count: FlopCount) -> str | None:
 
 
 def known_sum(values: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None if nothing is. What a recorder that leaves numbers out gives as its total."""
+    """Sum the known values; None if there are none. This is how a recorder with missing numbers totals them."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def whole_sum(values: Iterable[int | None]) -> int | None:
-    """The sum; None if one of the values is unknown."""
+    """Sum the values; None if one of them is unknown."""
     every = list(values)
     return None if None in every else known_sum(every) or 0
 
 
 COUNTED_BATCHES = (1, 2, 16)
-"""Two decide an affine law and the third checks it; a counter on real tensors is slow and large beyond that."""
+"""Two batch sizes decide an affine law and the third checks it; a counter on real tensors is slow and large beyond
+that."""
 
 
 def batches_to_count(batch_size: int) -> tuple[int, ...]:
-    """The batches a counter is run at, so that a law of the batch follows: 1, 2 and min(batch_size, 16)."""
+    """Return the batch sizes at which to run a counter so that a law follows: 1, 2 and min(batch_size, 16)."""
     first, second, largest = COUNTED_BATCHES
     return tuple(sorted({first, second, min(batch_size, largest)}))
 
@@ -85,11 +83,11 @@ Series = dict[int, FlopCount]
 
 
 def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
-    """One counter's rows at `batch_size`: as counted where it was, else by the law, marked `extrapolated`.
+    """Return one counter's rows at `batch_size`: as counted where it was, else by the law, marked `extrapolated`.
 
     rows: of one counter and workload at several batch sizes, forward and backward. An operator that breaks the law, or
-    was not counted at every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give
-    the failure's row, or one of status `unavailable` for each phase.
+    was not counted at every size of the total, gives a row of status `invalid`; fewer than two counted sizes give the
+    failure's row, or one of status `unavailable` for each phase.
     """
     counted = [row for row in rows if row.status == "ok"]
     here = [row for row in counted if row.batch_size == batch_size]
@@ -105,7 +103,7 @@ def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
 
 
 def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> FlopCount:
-    """One operator's row at a batch that was not counted."""
+    """Return one operator's row at a batch that was not counted."""
     largest = series[max(series)]
     reasons = {row.reason for row in series.values()}
     row = replace(
@@ -128,13 +126,13 @@ def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> Flop
 
 
 def _law(series: Series, column: str, batch_size: int) -> int | None:
-    """The value at a batch by the line through all counted ones; None where there is none."""
+    """Return the value at a batch by the line through all counted ones; None where there is none."""
     values = [(size, getattr(series[size], column)) for size in sorted(series)]
     return None if any(value is None for _, value in values) else affine(values, batch_size)
 
 
 def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
-    """The rows where too few batches were counted: the failure that kept the others from being, or each total."""
+    """Return the rows where too few batches were counted: the failure that prevented the others, or each total."""
     failed = next((row for row in rows if row.status != "ok"), None)
     if failed is not None:
         return [replace(failed, batch_size=batch_size, extrapolated=False)]

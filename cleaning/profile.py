@@ -1,16 +1,11 @@
-"""Recorded profiles cleaned: what a recorder counted of each product, once, with its gaps filled from recorded shapes.
+"""Cleans recorded profiles: takes recorded calls, returns each product once with its FLOP, and a log of every change.
 
-From recorded calls to rows, with a log row for every change, and from rows to the model FLOP of one sample, one batch
-and an epoch. Any recorder whose calls come as ProfiledOperations will do. A convolution is recorded five times over
-(aten::conv2d → aten::convolution → …): the outermost of the nest is the product that the model asked for.
-
-* Multiply-adds that were counted at two levels of one nest count once: at the outermost level that has a number.
-  Autocast records a convolution inside a convolution, both with the whole count. A number of 0 is none: it is what
-  recorders write for what they could not work out.
-* Gaps are filled and wrong numbers put right from recorded shapes, by the formulas of `analysis/`. Where the outer call
-  does not say enough (a padding by name, weights in a list), the products inside it do, if all of them can be counted.
-
-No product is left out in silence: one without a count makes its phase unknown, with the reason. Not claimed: times.
+A convolution is recorded up to five times (aten::conv2d → aten::convolution → …); the outermost call is the product.
+Multiply-adds counted at several levels (autocast nests convolutions) count once, at the outermost level with a number;
+0 means that the recorder had none. Gaps and wrong numbers are filled from recorded shapes by the formulas of
+`analysis/`, or from the products inside where the outer call lacks a value. A product without a count makes its phase
+unknown, with the reason. `profile_counts` sums rows to the model FLOP of one sample, one batch and an epoch. Not
+claimed: times.
 """
 
 from __future__ import annotations
@@ -31,20 +26,20 @@ from results.records.rows import PASSES, to_text
 from results.store.layout import profile_file
 
 FORWARD = ("forward", "loss")
-"""The phases of the forward pass."""
+"""Phases of the forward pass."""
 
 STEP = (*FORWARD, "backward")
-"""The phases whose products are model FLOP of a training step."""
+"""Phases whose products are model FLOP of a training step."""
 
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (("forward", FORWARD), ("backward", ("backward",)))
-"""Phases of a count, and the recorded phases that each is the sum of."""
+"""Phases of a count, and the recorded phases that they sum."""
 
 AT_LEAST = {
     "found": "found_at_least_flop",
     "deduplicated": "deduplicated_at_least_flop",
     "cleaned": "at_least_flop",
 }
-"""State → the field that has what is known of its total, at least."""
+"""State → the field with the lower bound of its total."""
 
 Traced = Callable[[Sequence[str]], int]
 """Phases → model FLOP of a trace's operations in them together."""
@@ -52,10 +47,10 @@ Traced = Callable[[Sequence[str]], int]
 
 @dataclass(frozen=True)
 class CleanedProfile:
-    """One row a product, and what cleaning changed.
+    """One row per product, and what cleaning changed.
 
-    outside_time_ratio: of the time of kernels that make products, the share of those in no recorded call. kernels,
-    busy_s: how many kernels, copies and fills the step has, and how long at least one of them ran. None: it has none.
+    outside_time_ratio: share of the time of product kernels outside recorded calls. kernels, busy_s: number of kernels,
+    copies and fills in the step, and how long at least one of them ran; None: there are none.
     """
 
     operations: tuple[CleanedOperation, ...]
@@ -66,7 +61,7 @@ class CleanedProfile:
 
 
 def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PROFILER) -> CleanedProfile:
-    """What a recorder wrote of a run, cleaned; the order of `calls` does not matter.
+    """Clean a recorder's calls of a run; the order of `calls` does not matter.
 
     Raises Inconsistent for calls that form no forest.
     """
@@ -142,7 +137,7 @@ def _entry(run: Run, step: str, subject: str, column: str, before: object, after
 
 
 def mark_outside_step(row: CleanedOperation) -> CleanedOperation:
-    """The row; of a product that is no model FLOP of a step, with words that say so."""
+    """Return the row; for a product that is no model FLOP of a step, with a note that says so."""
     where = f"in {row.phase}" if row.phase else "in no phase"
     reason = f"{where}: no model FLOP of the step"
     if row.phase in STEP or reason in row.reason:
@@ -151,7 +146,7 @@ def mark_outside_step(row: CleanedOperation) -> CleanedOperation:
 
 
 def why_unprofiled(run: Run, pass_name: str) -> str:
-    """Why a work has no profile; "" if it has one."""
+    """Explain why a pass has no profile; "" if it has one."""
     if pass_name in run.profiled:
         return ""
     return str(run.unprofiled.get(pass_name) or run.reason or "no profile of it was recorded")
@@ -164,10 +159,10 @@ def profile_counts(
     source: str = PROFILER,
     outside: Mapping[str, float | None] | None = None,
 ) -> tuple[ProfileCount, ...]:
-    """Model FLOP of forward and backward of each work that has a profile or should have one, and of an epoch.
+    """Return model FLOP of forward and backward of each pass that has a profile or should have one, and of an epoch.
 
-    operations: those of this run's profile, all of one source. traced: its own trace, of one batch. An epoch is counted
-    if the method was asked for: its full batches and the last one. outside: work → CleanedProfile.outside_time_ratio.
+    operations: of one source of this run. traced: its own trace, of one batch. An epoch is counted if the method was
+    requested: its full batches and the last one. outside: pass → CleanedProfile.outside_time_ratio.
     """
     wanted = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
     wanted["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
@@ -200,10 +195,10 @@ def profile_counts(
 
 
 def _columns(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperation], phase: str) -> dict[str, Any]:
-    """The count of one work's products in a phase. A total of a state is unknown if one product has no number in it;
-    beside it stands the sum of those that have. recorded: the products of all phases.
+    """Count one pass's products in a phase. A state's total is unknown if one product has no number in it; the sum of
+    the others is a lower bound. recorded: the products of all phases.
 
-    unknown_time_ratio is None where one of the products without a count has no time.
+    unknown_time_ratio is None where a product without a count has no time.
     """
     columns: dict[str, Any] = {}
     for state, at_least in AT_LEAST.items():
@@ -234,8 +229,8 @@ def _columns(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperati
 
 
 def _epoch(parts: Sequence[tuple[ProfileCount, int]]) -> dict[str, Any]:
-    """The count of an epoch by those of its works, each with how often it is in it. A share of time is known where all
-    works have the same: their times are not in a count."""
+    """Count an epoch from its passes and how often it has each. A share of time is known where all passes have the
+    same: times are not in a count."""
 
     def multiplied(name: str) -> list[int | None]:
         values = [(getattr(part, name), times) for part, times in parts]
@@ -260,26 +255,26 @@ def _epoch(parts: Sequence[tuple[ProfileCount, int]]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class CallNode:
-    """One recorded call and the calls that it made itself, in order of start.
+    """One recorded call and its direct children, in order of start.
 
-    Its phase, module and forward_index are its own, or where it names none those of the call around it.
+    Its phase, module and forward_index are its own, or else those of the call around it.
     """
 
     call: ProfiledOperation
     children: list[CallNode] = field(default_factory=list)
 
     def walk(self) -> Iterator[CallNode]:
-        """This node and all inside it, outer before inner."""
+        """Yield this node and all inside it, outer before inner."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def forest(calls: Sequence[ProfiledOperation]) -> list[CallNode]:
-    """The outermost calls of a recording with all inside them, by work and order of start.
+    """Return a recording's outermost calls with all inside them, by pass and order of start.
 
-    The order of `calls` does not matter. Raises Inconsistent for an index twice, a parent that is not there, or calls
-    that are inside themselves.
+    The order of `calls` does not matter. Raises Inconsistent for a repeated index, a missing parent, or calls that are
+    inside themselves.
     """
     ordered = sorted(calls, key=lambda call: ((*PASSES, call.work).index(call.work), call.work, call.index))
     nodes = {(call.work, call.index): CallNode(call) for call in ordered}
@@ -303,18 +298,17 @@ def forest(calls: Sequence[ProfiledOperation]) -> list[CallNode]:
 
 
 def outermost(node: CallNode) -> list[CallNode]:
-    """The outermost products of a nest."""
+    """Return the outermost products of a nest."""
     return [node] if is_product(node.call.name) else [top for child in node.children for top in outermost(child)]
 
 
 def number_of(node: CallNode) -> int | None:
-    """What the recorder counted of a call that is a product; None for any other, whose number is of no product."""
+    """Return the recorder's count of a call that is a product; None for any other, whose number is of no product."""
     return node.call.found_flop if is_product(node.call.name) else None
 
 
 def _dtype(node: CallNode, depth: int = 0) -> tuple[int, str]:
-    """What the product computes in, with its depth: the dtype of the innermost product that names one, for autocast
-    casts inside."""
+    """Return the depth and dtype of the innermost product that names a dtype, since autocast casts inside."""
     call = node.call
     word = floating_dtype(call.input_shapes, call.input_dtypes) if is_product(call.name) else ""
     levels = [(depth if word else -1, word), *(_dtype(child, depth + 1) for child in node.children)]
@@ -325,7 +319,7 @@ def _dtype(node: CallNode, depth: int = 0) -> tuple[int, str]:
 
 
 def outermost_count(node: CallNode) -> int:
-    """What a nest counts if each multiply-add counts at the outermost level that has a number; 0 if none has."""
+    """Sum a nest's counts at the outermost level that has a number; 0 if none has."""
     return number_of(node) or sum(outermost_count(child) for child in node.children)
 
 
@@ -341,9 +335,9 @@ def _why_twice(node: CallNode, found_flop: int | None, flop: int | None) -> str:
 
 
 def shapes_flop(node: CallNode) -> int:
-    """Model FLOP of a product by its recorded shapes, else of the products inside it together.
+    """Return the model FLOP of a product by its recorded shapes, else of the products inside it together.
 
-    Raises Unavailable, with why, where neither is known.
+    Raises Unavailable, with the reason, where neither is known.
     """
     try:
         return product_flop(node.call)
@@ -358,8 +352,8 @@ def shapes_flop(node: CallNode) -> int:
 
 
 def _judged(node: CallNode, found_flop: int | None, once: int | None) -> tuple[int | None, str, str]:
-    """The count of a product's shapes, what that says of the recorder's own number, and why: none at all is right only
-    where there was nothing to count."""
+    """Return the count by the product's shapes, what that says of the recorder's number, and why. A missing number is
+    right only where there was nothing to count."""
     try:
         flop = shapes_flop(node)
     except Unavailable as fault:

@@ -1,4 +1,4 @@
-"""Why is a counter's number not the exact count?
+"""Explains why a counter's number is not the exact count.
 
 Explains counters by their rules. A difference that no rule explains is shown as unexplained.
 """

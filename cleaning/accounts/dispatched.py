@@ -1,18 +1,11 @@
-"""Counters that see operators as torch runs them: our own, FlopCounterMode, torch.profiler, ptflops' aten backend.
+"""Rules of counters that listen to torch's operators: take a `CallRecording`, return what each counts, item by item.
 
-flopledger: every product, 2 FLOP a multiply-add, nothing else. An account of it with causes is a fault.
-
-flop_counter_mode (torch/utils/flop_counter.py of 2.11 to 2.15): a formula for each operator of a registry, nothing for
-any other, forward and backward.
-
-ptflops_aten (ptflops/aten_ops.py of 0.7.4 and 0.7.5): products and convolutions, 1 a multiply-add, biases 1 an element
-of the output. Forward only.
-
-torch_profiler (`computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15): conv2d, mm, addmm, bmm,
-baddbmm at 2 a multiply-add, and each element of the first argument of add and mul. It counts recorded calls by their
-name, those inside of operators and of the engine, too. Products are the dispatcher's operations, but that a
-two-dimensional convolution is counted where `conv2d` was called, with numbers for its padding; sums and products of
-elements are those of a plain step (`measure/counters/model_calls.py`).
+flopledger: every product, 2 FLOP a multiply-add; a cause here is a bug. flop_counter_mode (torch/utils/flop_counter.py
+of 2.11 to 2.15): a formula per registered operator, both passes. ptflops_aten (ptflops/aten_ops.py of 0.7.4 and 0.7.5):
+products at 1 a multiply-add, biases 1 per output element, forward only. torch_profiler (`computeFlops` in
+torch/csrc/profiler/util.cpp, 2.11 to 2.15): recorded calls by name: conv2d with a numeric padding, mm, addmm, bmm,
+baddbmm at 2 a multiply-add, and each element of the first argument of add and mul, taken from a plain step
+(`measure/counters/model_calls.py`).
 """
 
 from collections import Counter, defaultdict
@@ -39,7 +32,7 @@ from results.records.counts import FUNCTION, CallRecording, Operation
 
 
 def flopledger(recording: CallRecording, phase: str) -> Counted:
-    """Our own items of one pass."""
+    """Return our own items of one pass."""
     products = ((operation, model_flop(operation)) for operation in in_phase(recording, phase))
     items = [of_operation(operation, flop) for operation, flop in products if flop]
     return items, missed_by({}, "operator_without_rule")
@@ -54,7 +47,7 @@ FLOP_COUNTER_MODE = frozenset(
         *("_scaled_dot_product_flash_attention_for_cpu", "_flash_attention_forward", "_efficient_attention_forward"),
     ]
 )
-"""Operators whose formula is ours."""
+"""Operators whose formula agrees with ours."""
 
 ATTENTION_BACKWARD = frozenset(
     f"aten._scaled_dot_product_{name}_backward"
@@ -63,7 +56,7 @@ ATTENTION_BACKWARD = frozenset(
 
 
 def flop_counter_mode(recording: CallRecording, phase: str) -> Counted:
-    """FlopCounterMode's items of one pass. What is calculated again runs in the backward pass, and is counted there."""
+    """Return FlopCounterMode's items of one pass. Recomputation runs in the backward pass, and is counted there."""
     items = [item for operation in in_phase(recording, phase) for item in _by_formula(operation)]
     if phase == "backward":
         again = [item for operation in in_phase(recording, "recompute") for item in _by_formula(operation)]
@@ -89,11 +82,11 @@ def _by_formula(operation: Operation) -> Iterator[Item]:
 
 PTFLOPS = frozenset(f"aten.{name}" for name in ("mm", "addmm", "bmm", "matmul", "convolution", "_convolution"))
 WITH_BIAS = {"aten.addmm": "self", "aten.convolution": "bias", "aten._convolution": "bias"}
-"""Operator → the argument that is its bias."""
+"""Operator → its bias argument."""
 
 
 def ptflops_aten(recording: CallRecording, phase: str) -> Counted:
-    """The aten backend's items of one pass."""
+    """Return the aten backend's items of one pass."""
     items = []
     for operation in in_phase(recording, phase):
         if operation.name in PTFLOPS:
@@ -111,7 +104,7 @@ ELEMENTWISE = {"aten.add": "addition_counted", "aten.mul": "multiplication_count
 
 
 def torch_profiler(recording: CallRecording, phase: str) -> Counted:
-    """torch.profiler's items of one pass. What is calculated again runs in the backward pass, and is counted there."""
+    """Return torch.profiler's items of one pass. Recomputation runs in the backward pass, and is counted there."""
     if phase == "forward":
         return [*_operations(recording, phase), *_convolutions(recording)], _forward_missed(recording)
     return [*_operations(recording, phase), *_recomputed_items(recording)], missed_by({}, "backward_not_counted")
@@ -128,7 +121,7 @@ def _operations(recording: CallRecording, phase: str) -> Iterator[Item]:
 
 
 def _inner(recording: CallRecording, phase: str) -> Iterator[Item]:
-    """Products that an operator without a rule calls inside itself: together they stand for that operator, if it is a
+    """Yield products that an operator without a rule calls: together they stand for that operator, if it is a
     product."""
     without: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in in_phase(recording, phase):
@@ -159,7 +152,7 @@ def _convolutions(recording: CallRecording) -> Iterator[Item]:
 
 
 def _recomputed_items(recording: CallRecording) -> Iterator[Item]:
-    """What is calculated again: a product counts as the same one did forward."""
+    """Yield what is recomputed: a product counts as it did in the forward pass."""
     known: dict[tuple[str, str, tuple[tuple[int, ...], ...]], int] = {}
     for operation in in_phase(recording, "forward"):
         name = "aten.conv2d" if operation.kind == "convolution" else operation.name

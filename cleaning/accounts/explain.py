@@ -1,14 +1,11 @@
-"""The account: from a counter's items to causes that lead from the exact count to its number.
+"""Attributes each counter's difference from the exact count to causes: `reconcile` takes a `CallRecording` and the
+counters' rows, and returns an `Attribution` per total with its causes.
 
-Items come from the counter's documented rule applied to our recording; its total is seen by nobody here. Each product
-of the recording belongs to the narrowest item around it. What an item counts beyond its products needs a cause of its
-own; where the rule gives none, nothing is said, and the difference stays unexplained. One is known to all: rules go by
-sizes, which do not tell that numbers are complex.
-
-From what counters gave and what the model called to accounts: each number, and why it is not the exact one.
-
-Exact is the training step: products of forward and loss, and of backward. Counters see the model in evaluation; what
-that changes is a cause as well. A counter's total is looked at once, at the end, to say what stays unexplained.
+Items come from the counter's documented rule applied to our recording; its total is only used at the end, to say what
+stays unexplained. Each product belongs to the narrowest item around it. What an item counts beyond its products needs a
+cause; without one the difference stays unexplained. All rules ignore that numbers are complex. Exact is the training
+step: products of forward and loss, and of backward; counters see the model in evaluation, and what that changes is a
+cause, too.
 """
 
 import importlib
@@ -30,15 +27,15 @@ Key = tuple[str, str, str]
 """Cause, kind of operation, path of the module."""
 
 Causes = dict[Key, Native]
-"""What each cause adds to the exact count, in native units: exact FLOP + all of it = the counter's number."""
+"""What each cause adds to the exact count, in native units: exact FLOP + all causes = the counter's number."""
 
 
 def explain(
     recording: CallRecording, phase: str, unit: str, items: Sequence[Item], missed: Callable[[Operation], str]
 ) -> Causes:
-    """The causes between the exact FLOP of one pass and a counter's native number.
+    """Return the causes between the exact FLOP of one pass and a counter's native number.
 
-    unit: "mac" or "flop", of the native number. missed: the cause for a product that no item stands for.
+    unit: "mac" or "flop", of the native number. missed: gives the cause for a product without an item.
     """
     causes: defaultdict[Key, Native] = defaultdict(int)
     covered, uncovered = _shared_out(recording, phase, [item for item in items if item.cause == PRODUCT])
@@ -56,8 +53,8 @@ def explain(
 
 
 def _own(item: Item, operations: Sequence[Operation], per_unit: int) -> Sequence[Operation]:
-    """The products that an item counts: its last one alone, where that is its number to the last FLOP and more ran
-    before. So a layer looks whose weight is calculated each time (a parametrization, spectral norm)."""
+    """Return the products that an item counts. It is only the last one where that equals its number exactly and others
+    ran before: a layer whose weight is recomputed each time (a parametrization, spectral norm)."""
     last = operations[-1:]
     return last if len(operations) > 1 and item.native * per_unit == model_flop(last[0]) else operations
 
@@ -80,7 +77,7 @@ def _product(causes: defaultdict[Key, Native], item: Item, operations: Sequence[
 def _shared_out(
     recording: CallRecording, phase: str, products: Sequence[Item]
 ) -> tuple[list[tuple[Item, list[Operation]]], list[Operation]]:
-    """(each item with the operations that are its, the operations that are nobody's)."""
+    """Return (each item with its operations, operations without an item)."""
     owner: dict[int, int] = {}
     for number in sorted(range(len(products)), key=lambda number: products[number].last - products[number].first):
         for index in range(products[number].first, products[number].last):
@@ -98,8 +95,8 @@ def _shared_out(
 
 
 def _first_time(recording: CallRecording) -> dict[int, int]:
-    """Index of a product that checkpointing calculates again → that of the same one in the forward pass: where torch
-    enters the engine a second time, the backward pass belongs to the former."""
+    """Map the index of a recomputed product to that of its first run in the forward pass: where torch enters the engine
+    a second time, the backward pass belongs to the former."""
     first: defaultdict[tuple[str, str, tuple[tuple[int, ...], ...]], list[int]] = defaultdict(list)
     again: dict[int, int] = {}
     for operation in recording.operations:
@@ -112,14 +109,14 @@ def _first_time(recording: CallRecording) -> dict[int, int]:
 
 
 def counted_by(counter: str, recording: CallRecording, phase: str) -> Counted:
-    """What a counter counts by its rule."""
+    """Return what a counter counts by its rule."""
     module, _, function = COUNTERS[counter].attribution.partition(":")
     counted: Counted = getattr(importlib.import_module(module), function)(recording, phase)
     return counted
 
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
-"""Pass → phases of a training step that belong to it."""
+"""Pass → its phases of a training step."""
 
 OWN = "flopledger"
 
@@ -127,7 +124,7 @@ Attributions = tuple[list[Attribution], list[AttributionCause]]
 
 
 def reconcile(model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount]) -> Attributions:
-    """The account of every total among the rows. Counters that failed have a row with the reason and no causes."""
+    """Attribute every total among the rows. Counters that failed have a row with the reason and no causes."""
     attributions: list[Attribution] = []
     causes: list[AttributionCause] = []
     for row in rows:
@@ -139,14 +136,14 @@ def reconcile(model: str, batch_size: int, recording: CallRecording, rows: Itera
 
 
 def at_least(recording: CallRecording, phases: Sequence[str]) -> int:
-    """Model FLOP of the calls that have a rule, of some phases of a step, or of the recorded evaluation where no step
+    """Return the model FLOP of calls with a rule, in some phases of a step, or in the recorded evaluation where no step
     could be trained."""
     table = recording.training or recording.operations
     return sum(model_flop(operation) for operation in table if operation.phase in phases)
 
 
 def unknown_calls(recording: CallRecording, phases: Sequence[str]) -> int:
-    """How many calls of these phases have no rule, so that nobody knows what products they hold."""
+    """Count the calls of these phases without a rule, whose products are unknown."""
     table = recording.training or recording.operations
     return sum(bucket_of(operation.name) == "not_understood" for operation in table if operation.phase in phases)
 
@@ -199,8 +196,8 @@ def _attribution(model: str, recording: CallRecording, row: FlopCount) -> tuple[
 
 
 def _causes(recording: CallRecording, row: FlopCount) -> Causes:
-    """Those of the counter's rule, and what the products of the evaluated graph are more, or less, than those of a
-    training step."""
+    """Return the causes by the counter's rule, and those by which products in evaluation differ from a training
+    step's."""
     items, missed = counted_by(row.counter, recording, row.phase)
     causes = Counter(explain(recording, row.phase, COUNTERS[row.counter].unit, items, missed))
     tables = ((recording.operations, 1), (recording.training, -1)) if recording.training else ()
@@ -212,6 +209,6 @@ def _causes(recording: CallRecording, row: FlopCount) -> Causes:
 
 
 def _number(native: Native) -> int | float:
-    """Whole numbers as such; a fraction, which only a division by the batch leaves, as the nearest float."""
+    """Convert to an int, or for a fraction, which only division by the batch leaves, to the nearest float."""
     number = Fraction(native)
     return int(number) if number.denominator == 1 else float(number)

@@ -1,12 +1,11 @@
-"""What hooks on modules see: which modules a walk over children visits, how often, and why a product had no hook.
+"""Rules of counters that hook modules (thop, torchinfo): which modules a walk over children visits, and what each
+counts.
 
-Recurrent modules are read as counters do: from the module's own attributes and the sizes of its first input.
-
-thop (thop/profile.py, vision/calc_func.py, rnn_hooks.py of 0.1.1): modules of these very classes, 1 a multiply-add
-without bias, normalisation 4 an element with weights, pooling and resizing by constants. torchinfo
-(torchinfo/layer_info.py of 1.8.0): each leaf module's parameters times what it takes for the positions of its output; a
-class with "Conv" in its name is a convolution; every other module counts its parameters once a sample. Both are of the
-forward pass only.
+Recurrent modules are read from the module's attributes and the sizes of its first input. thop (thop/profile.py,
+vision/calc_func.py, rnn_hooks.py of 0.1.1): modules of exact classes, 1 a multiply-add without bias, normalisation 4 an
+element with weights, pooling and resizing by constants. torchinfo (torchinfo/layer_info.py of 1.8.0): each leaf's
+parameters times what it takes for its output's positions (a class with "Conv" in its name is a convolution, others
+count parameters once a sample). Both forward only. `missed` names the cause for a product without a hook.
 """
 
 from bisect import bisect_right
@@ -26,12 +25,12 @@ Rule = Callable[[ModuleInfo, Call], Iterator[Item]]
 
 
 def nn(where: str, names: str) -> list[str]:
-    """The full names of torch.nn's classes in one of its modules: nn("conv", "Conv1d Conv2d")."""
+    """Return the full names of torch.nn classes in one of its modules: nn("conv", "Conv1d Conv2d")."""
     return [f"{NN}{where}.{name}" for name in names.split()]
 
 
 def elements(cause: str, kind: str, output: bool = True) -> Rule:
-    """1 an element of the module's output, or of its input."""
+    """Make a rule that counts 1 per element of the module's output, or of its input."""
 
     def rule(_module: ModuleInfo, call: Call) -> Iterator[Item]:
         yield other(call, cause, in_and_out(call)[output].numel, kind)
@@ -40,7 +39,7 @@ def elements(cause: str, kind: str, output: bool = True) -> Rule:
 
 
 def items(recording: CallRecording, rules: Mapping[str, Rule]) -> Iterator[tuple[int, Item]]:
-    """(serial of the module, item) of every call of a module whose very class has a rule."""
+    """Yield (serial of the module, item) of every call of a module whose exact class has a rule."""
     for call in recording.calls:
         if call.what == MODULE and call.name in rules and call.serial >= 0:
             for item in rules[call.name](recording.modules[call.serial], call):
@@ -48,8 +47,8 @@ def items(recording: CallRecording, rules: Mapping[str, Rule]) -> Iterator[tuple
 
 
 def visits(recording: CallRecording, closed: Collection[str] = ()) -> Counter[int]:
-    """Serial → how often a walk from the root comes by: once for each of its parents. closed: classes whose children
-    it leaves out."""
+    """Count how often a walk from the root reaches each serial: once per parent. closed: classes whose children it
+    skips."""
     seen: Counter[int] = Counter()
 
     def walk(serial: int) -> None:
@@ -64,7 +63,7 @@ def visits(recording: CallRecording, closed: Collection[str] = ()) -> Counter[in
 
 
 def multiplied(counted: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> Iterator[Item]:
-    """The items, and for what a walk meets several times the rest under a cause of its own."""
+    """Yield the items, and for modules that a walk visits repeatedly the rest under a separate cause."""
     for serial, item in counted:
         yield item
         more = times.get(serial, 0) - 1
@@ -73,20 +72,20 @@ def multiplied(counted: Iterator[tuple[int, Item]], times: Mapping[int, int]) ->
 
 
 def taps(module: ModuleInfo) -> int:
-    """Multiply-adds of a convolution at each position."""
+    """Return a convolution's multiply-adds per position."""
     given = module.settings
     return int(prod(given["kernel_size"]) * given["in_channels"] * (given["out_channels"] // given["groups"]))
 
 
 def fault_of_convolution(module: ModuleInfo, call: Call, otherwise: str = "") -> str:
-    """Why a convolution module's number is not that of its product: its input has no batch, or else `otherwise`."""
+    """Explain why a convolution module's number is not its product's: its input has no batch, or else `otherwise`."""
     given, kernel = first_tensor(call.arguments), module.settings.get("kernel_size")
     bare = given is not None and isinstance(kernel, tuple) and len(given.shape) == len(kernel) + 1
     return "without_batch" if bare else otherwise
 
 
 def missed(recording: CallRecording, known: Collection[str]) -> Callable[[Operation], str]:
-    """The cause for a product that no hook saw. known: the classes with a rule."""
+    """Return a function that gives the cause for a product without a hook. known: the classes with a rule."""
 
     def why(operation: Operation) -> str:
         module = module_around(recording, operation)
@@ -102,7 +101,8 @@ def missed(recording: CallRecording, known: Collection[str]) -> Callable[[Operat
 
 
 def missed_recurrent(recording: CallRecording, otherwise: Callable[[Operation], str]) -> Callable[[Operation], str]:
-    """The cause for a product in a recurrent layer, which may run as products one by one; `otherwise` for any other."""
+    """Return a function that gives the cause for a product in a recurrent layer, which may run as single products, and
+    `otherwise` for any other."""
 
     def why(operation: Operation) -> str:
         module = module_around(recording, operation)
@@ -113,7 +113,7 @@ def missed_recurrent(recording: CallRecording, otherwise: Callable[[Operation], 
 
 
 def module_around(recording: CallRecording, operation: Operation) -> ModuleInfo | None:
-    """The innermost module of the model that an operation of the forward pass ran in; None: in none."""
+    """Return the innermost module in which a forward operation ran; None: in none."""
     after = bisect_right(recording.calls, operation.index, key=lambda call: call.first)
     for call in reversed(recording.calls[:after]):
         if call.what == MODULE and call.last > operation.index:
@@ -122,14 +122,14 @@ def module_around(recording: CallRecording, operation: Operation) -> ModuleInfo 
 
 
 GATES = {"RNN": 1, "RNNCell": 1, "GRU": 3, "GRUCell": 3, "LSTM": 4, "LSTMCell": 4}
-"""Class → rows of its weights in units of the hidden size."""
+"""Class → rows of its weights in multiples of the hidden size."""
 
 
 @dataclass(frozen=True)
 class Recurrent:
-    """What counters know of one call. state: width of what a step hands to the next. widths: the inputs' width of each
-    layer, first to last, one direction. rows: what each matrix is multiplied by: steps × batch, as the input's first
-    sizes tell them, even of packed sequences."""
+    """One call as counters know it. state: width of what a step hands to the next. widths: input width of each layer,
+    first to last, one direction. rows: what each matrix is multiplied by: steps × batch, from the input's first sizes,
+    even of packed sequences."""
 
     gates: int
     hidden: int
@@ -141,19 +141,20 @@ class Recurrent:
 
     @property
     def weights(self) -> Iterator[tuple[int, int]]:
-        """(multiply-adds with the input, with the state) of one step, of each layer of one direction."""
+        """Yield (multiply-adds with the input, with the state) of one step, for each layer of one direction."""
         for width in self.widths:
             yield self.gates * self.hidden * width, self.gates * self.hidden * self.state
 
     @property
     def scalars(self) -> int:
-        """Scalar arithmetic of one step that DeepSpeed and ptflops count for a recurrent module, biases included."""
+        """Return the scalar arithmetic of one step that DeepSpeed and ptflops count for a recurrent module, biases
+        included."""
         per_unit = {1: 1, 3: 7, 4: 10}[self.gates] + (2 * self.gates if self.bias else 0)
         return len(self.widths) * self.hidden * per_unit
 
 
 def read(module: ModuleInfo, call: Call) -> Recurrent:
-    """A module of torch.nn.RNN, GRU, LSTM or one of their cells."""
+    """Read a call of torch.nn.RNN, GRU, LSTM or one of their cells."""
     settings = module.settings
     hidden, directions = int(settings["hidden_size"]), 2 if settings.get("bidirectional") else 1
     layers = int(settings.get("num_layers", 1))
@@ -175,8 +176,8 @@ RECURRENT = nn("rnn", "RNN GRU LSTM RNNCell GRUCell LSTMCell")
 
 
 def recurrent(flop_per_multiply_add: int) -> Rule:
-    """Weights as often as there are steps, both directions as twice the forward one, and the gates' scalars: at 2 FLOP
-    a multiply-add (DeepSpeed, calflops) less one a gate for each matrix."""
+    """Make the rule that counts weights once a step, both directions as twice the forward one, and the gates' scalars;
+    at 2 FLOP a multiply-add (DeepSpeed, calflops), less one per gate for each matrix."""
 
     def rule(module: ModuleInfo, call: Call) -> Iterator[Item]:
         layers = read(module, call)
@@ -256,15 +257,15 @@ THOP: dict[str, Rule] = {
 
 
 def thop(recording: CallRecording, phase: str) -> Counted:
-    """thop's items of one pass. A module is hooked once for each parent, and what its hooks counted is added up as
-    often; but the latter walk does not look into modules that have a rule."""
+    """Return thop's items of one pass. A module is hooked once per parent, and its count is added as often; but the
+    second walk skips modules that have a rule."""
     hooked, added = visits(recording), visits(recording, THOP)
     times = {serial: hooked[serial] * added[serial] for serial in hooked}
     return list(multiplied(items(recording, THOP), times)), missed(recording, THOP)
 
 
 def torchinfo(recording: CallRecording, phase: str) -> Counted:
-    """torchinfo's items of one pass: of every call of a module without children."""
+    """Return torchinfo's items of one pass: of every call of a module without children."""
     counted: list[Item] = []
     for call in recording.calls:
         if call.what == MODULE and call.serial >= 0 and not recording.modules[call.serial].children:

@@ -1,6 +1,6 @@
-"""What a rule says that a counter counted: one item a call or operation, in the counter's own unit. No totals here.
+"""Defines an `Item`, what a rule says that a counter counted for one call or operation, and the vocabulary of causes.
 
-Why a counter's number is not the exact count is a small vocabulary, shared by all counters. None is called other.
+Native numbers are in the counter's own unit. All counters share the causes; none of them means "other". No totals here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +12,10 @@ from analysis.operators.registry import kind_of, model_flop
 from results.records.counts import Call, CallRecording, Operation, Sized, tensors
 
 PRODUCT = ""
-"""No cause: what the counter counts is a convolution, matrix product, attention or recurrent layer, as we do."""
+"""No cause: the counter counts a convolution, matrix product, attention or recurrent layer, as we do."""
 
 CONVENTION = "multiply_add_as_1"
-"""The cause that is no fault: the counter's unit."""
+"""The cause that is no error: the counter's unit."""
 
 CAUSES = {
     CONVENTION: "a multiply-add is counted as 1, not as 2 FLOP",
@@ -73,7 +73,7 @@ CAUSES = {
     "rounded": "the total is cut to a whole number",
     "eval_graph": "what runs in evaluation and not in training, or the other way round",
 }
-"""Cause → what it says, for people. Those of the counters' rules and no other: a test holds the two together."""
+"""Cause → its text. Exactly those that the counters' rules use: a test checks it."""
 
 Native = int | Fraction
 
@@ -86,8 +86,8 @@ class Item:
     """One part of a counter's number.
 
     native: in the counter's own unit. cause: PRODUCT, or why it is counted though it is no product. first, last: of a
-    product, the operations that it stands for (first <= index < last; of a backward pass the forward operations that
-    those belong to, or they themselves). fault: of a product, why its number is not that of those operations.
+    product, the operations that it stands for (first <= index < last; in a backward pass, they or their forward
+    operations). fault: of a product, why its number is not that of those operations.
     """
 
     native: Native
@@ -100,52 +100,53 @@ class Item:
 
 
 Counted = tuple[list[Item], Callable[[Operation], str]]
-"""A counter's items of one pass, and the cause for a product that none of them stands for."""
+"""A counter's items of one pass, and the cause for a product without an item."""
 
 
 def product(call: Call, native: Native, fault: str = "", kind: str = "matmul") -> Item:
-    """The products under a call."""
+    """Make the item of the products under a call."""
     return Item(native, PRODUCT, kind, call.path, call.first, call.last, fault)
 
 
 def other(call: Call, cause: str, native: Native, kind: str) -> Item:
-    """Something under a call that is no product."""
+    """Make the item of something under a call that is no product."""
     return Item(native, cause, kind, call.path)
 
 
 def of_operation(operation: Operation, native: Native, cause: str = PRODUCT, fault: str = "") -> Item:
-    """One operation by itself."""
+    """Make the item of a single operation."""
     here = operation.index
     return Item(native, cause, operation.kind, operation.module, here, here + 1, fault)
 
 
 def real_flop(operation: Operation) -> int:
-    """Model FLOP by sizes alone: a multiply-add of complex numbers, which is four of real ones, is taken for one."""
+    """Return model FLOP by sizes only, where a complex multiply-add, which is four real ones, counts as one."""
     return model_flop(operation) // (4 if is_complex(operation) else 1)
 
 
 def is_complex(operation: Operation) -> bool:
-    """Whether it works on complex numbers."""
+    """Return whether an operation works on complex numbers."""
     return any(dtype.startswith("complex") for dtype in operation.input_dtypes)
 
 
 def in_phase(recording: CallRecording, phase: str) -> Iterator[Operation]:
-    """The operations of one pass."""
+    """Yield the operations of one pass."""
     return (operation for operation in recording.operations if operation.phase == phase)
 
 
 def bound(call: Call, names: str) -> dict[str, Any]:
-    """Arguments by name, for a function whose positional arguments have these names; what was not given is left out."""
+    """Return arguments by name, for a function whose positional arguments have these names; missing ones are left
+    out."""
     return {**dict(zip(names.split(), call.arguments, strict=False)), **call.keywords}
 
 
 def first_tensor(value: Any) -> Sized | None:
-    """The first tensor in arguments or an output."""
+    """Return the first tensor in arguments or an output."""
     return next(tensors(value), None)
 
 
 def in_and_out(call: Call) -> tuple[Sized, Sized]:
-    """The first tensor that a module was given, and the first that it gave. Raises ValueError where there is none."""
+    """Return a module's first input and first output tensor. Raises ValueError where there is none."""
     given, output = first_tensor(call.arguments), first_tensor(call.output)
     if given is None or output is None:
         raise ValueError(f"{call.path}: expected a module with a tensor in and a tensor out")
@@ -153,5 +154,5 @@ def in_and_out(call: Call) -> tuple[Sized, Sized]:
 
 
 def missed_by(cause_of_kind: Mapping[str, str], default: str) -> Callable[[Operation], str]:
-    """A cause by the kind of the operation that was missed."""
+    """Return a function that gives the cause by the missed operation's kind."""
     return lambda operation: cause_of_kind.get(kind_of(operation.name), default)

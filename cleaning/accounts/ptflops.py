@@ -1,8 +1,8 @@
-"""ptflops' default backend by its hooks and patches: modules of these very classes at 1 a multiply-add with bias,
-divided by the batch; functions at 1 an element, not divided.
+"""Rules of ptflops' default backend, which hooks modules and patches functions (pytorch_ops.py, pytorch_engine.py of
+0.7.4 and 0.7.5).
 
-From ptflops/pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5. A module whose forward calls a patched function is
-counted twice. Forward only.
+Modules of exact classes count 1 a multiply-add with bias, divided by the batch; functions 1 an element, not divided. A
+module whose forward calls a patched function is counted twice. Forward only.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from cleaning.accounts.items import Counted, Item, bound, in_and_out, other, pro
 from results.records.counts import MODULE, Call, CallRecording, ModuleInfo, tensors
 
 TWICE = ("activation_counted", "pooling_counted", "resizing_counted")
-"""Causes of functions that a module or function with a rule of its own may call."""
+"""Causes of functions that may be called by a module or function with its own rule."""
 
 
 def ptflops(recording: CallRecording, phase: str) -> Counted:
-    """Its items of one pass, as its print adds them up."""
+    """Return its items of one pass, as its output sums them."""
     items = list(hooked.multiplied(hooked.items(recording, RULES), hooked.visits(recording, RULES)))
     divisor = recording.batch if len(recording.calls[0].arguments) == 1 else 1
     divided = [
@@ -35,7 +35,8 @@ def ptflops(recording: CallRecording, phase: str) -> Counted:
 
 
 def _function(recording: CallRecording, call: Call, item: Item) -> Item:
-    """A function's item, halved to multiply-adds; under a module or function that was counted for it, a second one."""
+    """Return a function's item, halved to multiply-adds; below a module or function that was counted for it, a second
+    one."""
     native = item.native // 2 if not item.cause else item.native
     above = next(recording.around(call), None)
     counted = above is not None and (above.name in FUNCTIONS or (above.what == MODULE and above.name in RULES))
@@ -69,12 +70,13 @@ def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _upsample(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    """Counts the first sample alone: it takes the first element of the output for its tensor."""
+    """Count the first sample only: ptflops takes the first element of the output for its tensor."""
     yield other(call, "resizing_counted", prod(in_and_out(call)[1].shape[1:]), "pooling")
 
 
 def _attention(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    """Four projections and two products; where scores are asked for, its inner products are functions counted again."""
+    """Count four projections and two products; where scores are returned, the inner products are functions counted
+    again."""
     query, key, value = (sized.shape for sized in list(tensors(call.arguments))[:3])
     sample, length = (0, 1) if module.settings.get("batch_first") else (1, 0)
     q, k, v = query[length], key[length], value[length]
@@ -89,7 +91,7 @@ def _attention(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _timm_attention(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    """The two products of timm's attention module, whose linear layers are modules of their own."""
+    """Count the two products of timm's attention module, whose linear layers are separate modules."""
     batch, length, _ = in_and_out(call)[0].shape
     heads, head = int(module.settings["num_heads"]), int(module.settings["head_dim"])
     yield product(call, 2 * batch * heads * length**2 * head, "attention_shapes", "attention")

@@ -1,16 +1,10 @@
-"""Counters that read a graph of the forward pass: fvcore (torch.jit's) and pthflops (torch.fx's).
+"""Rules of counters that read a graph of the forward pass: fvcore (torch.jit's) and pthflops (torch.fx's).
 
-They see neither what is calculated from constants alone (torch.fx does that at once) nor what nothing uses (torch.jit
-leaves it out). Both are recognised by storages: a view belongs to what it is a view of.
-
-fvcore (fvcore/nn/flop_count.py and jit_handles.py of 0.1.5): the traced graph's outermost operators, 1 a multiply-add,
-and elements for normalisation, adaptive pooling, resizing and grid sampling. A node of its graph is a function called
-from Python, so that the recorded functions are its nodes.
-
-pthflops (pthflops/ops_fx.py of 0.4.2): leaf modules by class and functions named add, mul and matmul, 1 a multiply-add.
-Modules of torch.nn but Sequential are leaves; a function is a node where it is called from the code of any other
-module, and nothing is seen inside of it. What has no traced tensor among its arguments is calculated at once and is no
-node.
+Neither sees what is computed from constants only, or what nothing uses; storages show both. fvcore
+(fvcore/nn/flop_count.py, jit_handles.py of 0.1.5): the graph's outermost operators, which are the recorded Python
+functions, at 1 a multiply-add, and elements for normalisation, adaptive pooling, resizing and grid sampling. pthflops
+(pthflops/ops_fx.py of 0.4.2): leaf modules by class (those of torch.nn except Sequential) and functions named add, mul
+and matmul called from other modules' code, 1 a multiply-add; a call without a traced tensor is no node.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +19,7 @@ from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecordin
 
 
 def fvcore(recording: CallRecording, phase: str) -> Counted:
-    """fvcore's items of one pass."""
+    """Return fvcore's items of one pass."""
     alive = used(recording)
     calls = tuple(call for call in recording.calls if _is_seen(recording, call, alive))
     counted = [item for call in calls if _is_node(recording, call) for item in FVCORE[call.name](call)]
@@ -34,7 +28,8 @@ def fvcore(recording: CallRecording, phase: str) -> Counted:
 
 
 def used(recording: CallRecording) -> set[int]:
-    """The indices of the forward operations whose results reach an output; views, which calculate nothing, apart."""
+    """Return the indices of the forward operations whose results reach an output, except views, which compute
+    nothing."""
     wanted, indices = set(recording.results), set()
     for operation in reversed(recording.operations):
         if operation.phase == "forward" and operation.kind != "view" and not wanted.isdisjoint(operation.writes):
@@ -44,7 +39,7 @@ def used(recording: CallRecording) -> set[int]:
 
 
 def _is_seen(recording: CallRecording, call: Call, alive: set[int]) -> bool:
-    """Whether it is in the graph: what nothing uses is left out, and a function with a backward pass of its own is one
+    """Return whether a call is in the graph: unused ones are left out, and a function with its own backward pass is one
     node, whatever it calls."""
     operations = recording.operations[call.first : call.last]
     if alive.isdisjoint(range(call.first, call.last)) and any(operation.kind != "view" for operation in operations):
@@ -66,7 +61,8 @@ def _missed(recording: CallRecording, alive: set[int]) -> Callable[[Operation], 
 
 
 def _is_node(recording: CallRecording, call: Call) -> bool:
-    """Whether it is a function with a handle, and not the same function one level below (F.batch_norm, torch's)."""
+    """Return whether a call is a function with a handle, and not the same function one level below (F.batch_norm,
+    torch's)."""
     if call.what != FUNCTION or call.name not in FVCORE:
         return False
     bare = call.name.rpartition(".")[2]
@@ -75,7 +71,7 @@ def _is_node(recording: CallRecording, call: Call) -> bool:
 
 
 def _halved(rule: wrapped.Rule) -> wrapped.Rule:
-    """The products of a rule in multiply-adds, without the biases that it adds."""
+    """Convert a rule's products to multiply-adds, without the biases that it adds."""
 
     def reader(call: Call) -> Iterator[Item]:
         yield from (replace(item, native=item.native // 2) for item in rule(call) if not item.cause)
@@ -103,7 +99,7 @@ def _einsum(call: Call) -> Iterator[Item]:
 
 
 def _contraction(equation: str, operands: list[Sized]) -> int:
-    """Multiply-adds of a contraction as numpy prints them: half of an "optimized FLOP count" of four digits."""
+    """Return a contraction's multiply-adds as numpy prints them: half of an "optimized FLOP count" of four digits."""
     bare = "".join(equation.split())
     letters = {letter: chr(97 + index) for index, letter in enumerate(dict.fromkeys(filter(str.isalpha, bare)))}
     bare = "".join(letters.get(letter, letter) for letter in bare)
@@ -128,7 +124,7 @@ def _sampling(call: Call) -> Iterator[Item]:
 
 
 def _cell(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    """A cell is traced as its two linear layers."""
+    """Count a cell as the two linear layers that it is traced as."""
     layer = hooked.read(module, call)
     yield product(call, layer.rows * sum(map(sum, layer.weights)))
 
@@ -156,7 +152,7 @@ FVCORE: dict[str, wrapped.Rule] = {
 
 
 ROOT = 0
-"""Serial of the model itself, which torch.fx looks into whatever its class."""
+"""Serial of the model itself, which torch.fx traces into whatever its class."""
 
 MATMUL = ("torch.matmul", "Tensor.__matmul__", "Tensor.__rmatmul__")
 ELEMENTWISE = {
@@ -166,10 +162,7 @@ ELEMENTWISE = {
 
 
 class DataFlow:
-    """Which tensors follow from the inputs, the weights or a module that stands for itself, call by call.
-
-    Calls are asked about in their order.
-    """
+    """Tracks which tensors depend on the inputs, the weights or a leaf module. Calls must be queried in order."""
 
     def __init__(self, recording: CallRecording) -> None:
         self._operations = recording.operations
@@ -177,12 +170,12 @@ class DataFlow:
         self._position = self._leaf_until = 0
 
     def leaf(self, call: Call) -> None:
-        """Whatever this module gives follows from it."""
+        """Mark this module's results as dependent on it."""
         self._reach(call.first)
         self._leaf_until = max(self._leaf_until, call.last)
 
     def follows(self, call: Call, arguments: Any) -> bool:
-        """Whether any tensor among these arguments of a call does."""
+        """Return whether any tensor among these arguments of a call is dependent."""
         self._reach(call.first)
         return any(given.storage in self._known for given in tensors(arguments))
 
@@ -195,7 +188,7 @@ class DataFlow:
 
 
 def pthflops(recording: CallRecording, phase: str) -> Counted:
-    """pthflops' items of one pass."""
+    """Return pthflops' items of one pass."""
     leaf: Call | None = None  # the latest module or function that nothing is seen inside of
     constant: set[int] = set()
     counted: list[Item] = []
@@ -237,7 +230,7 @@ def _linear_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _twice(cause: str, kind: str) -> hooked.Rule:
-    """2 an element of the output."""
+    """Make a rule that counts 2 per element of the output."""
     return lambda _, call: iter([other(call, cause, 2 * in_and_out(call)[1].numel, kind)])
 
 

@@ -1,11 +1,10 @@
-"""Functions that counters replace by their own: rules of DeepSpeed's profiler and calflops, which others share.
+"""Rules of counters that replace functions by their own (DeepSpeed's profiler, calflops); other counters share them.
 
-Sizes are those of the arguments as given. A rule gives items in FLOP, products at 2 a multiply-add, for one call.
-
-DeepSpeed (deepspeed/profiling/flops_profiler/profiler.py of 0.19): biases of convolutions but not of linear layers,
-elements of norms, activations and pools; recurrent modules by a hook. Forward only. calflops (calflops/pytorch_ops.py
-of 0.3.2): the same without `@`, mm, bmm and fused attention, with shapes laid together from the left, and with a
-backward pass that is twice the forward one.
+A rule takes one call, with the sizes of its arguments, and yields items in FLOP, 2 a multiply-add. DeepSpeed
+(deepspeed/profiling/flops_profiler/profiler.py of 0.19): biases of convolutions but not of linear layers, elements of
+norms, activations and pools; recurrent modules by a hook; forward only. calflops (calflops/pytorch_ops.py of 0.3.2):
+the same without `@`, mm, bmm and fused attention, with shapes aligned from the left, and a backward pass of twice the
+forward one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,7 @@ MULTIPLICATIONS = ("torch.mul", "Tensor.mul")
 
 
 def calls(recording: CallRecording, rules: dict[str, Rule]) -> Iterator[tuple[Call, Item]]:
-    """Each call of a function that has a rule, wherever it is made, with its items."""
+    """Yield each call of a function that has a rule, at any depth, with its items."""
     for call in recording.calls:
         if call.what == FUNCTION and call.name in rules:
             for item in rules[call.name](call):
@@ -43,7 +42,7 @@ def calls(recording: CallRecording, rules: dict[str, Rule]) -> Iterator[tuple[Ca
 
 
 def of_input(cause: str, kind: str, per_element: int = 1) -> Rule:
-    """`per_element` an element of the first argument."""
+    """Make a rule that counts `per_element` for each element of the first argument."""
 
     def rule(call: Call) -> Iterator[Item]:
         if (given := first_tensor((call.arguments, call.keywords))) is not None:
@@ -53,13 +52,13 @@ def of_input(cause: str, kind: str, per_element: int = 1) -> Rule:
 
 
 def linear(call: Call) -> Iterator[Item]:
-    """2 a multiply-add, no bias."""
+    """Count 2 a multiply-add, without bias."""
     given = bound(call, "input weight bias")
     yield product(call, 2 * given["input"].numel * given["weight"].shape[0])
 
 
 def convolution(call: Call) -> Iterator[Item]:
-    """2 a multiply-add at positions that it works out itself, and 1 for each of them where there is a bias."""
+    """Count 2 a multiply-add at the positions of `conv_sizes`, and 1 for each where there is a bias."""
     given = bound(call, "input weight bias stride padding dilation groups")
     weight, batch = given["weight"].shape, given["input"].shape[0]
     sizes = conv_sizes(given, given["input"].shape[2:], weight[2:])
@@ -70,7 +69,8 @@ def convolution(call: Call) -> Iterator[Item]:
 
 
 def conv_sizes(given: dict[str, Any], sizes: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
-    """A convolution's positions by stride, padding and dilation. The padding "same" is taken for half on each side."""
+    """Return a convolution's positions by stride, padding and dilation, as DeepSpeed computes them: the padding "same"
+    is taken for half on each side."""
     length = len(sizes)
     stride, dilation = (_per_dimension(given.get(name, 1), length) for name in ("stride", "dilation"))
     padding = given.get("padding", 0)
@@ -89,8 +89,8 @@ def _per_dimension(value: Any, length: int) -> tuple[int, ...]:
 
 
 def norm(names: str, in_training: bool = True) -> Rule:
-    """5 an element, less 1 without weights; 2 for 5 where it does not train. names: the positional arguments.
-    in_training: whether it does where nothing says so."""
+    """Make a rule that counts 5 an element, less 1 without weights; 2 instead of 5 outside training. names: the
+    positional arguments. in_training: the mode where no argument says."""
 
     def rule(call: Call) -> Iterator[Item]:
         given = bound(call, names)
@@ -101,26 +101,27 @@ def norm(names: str, in_training: bool = True) -> Rule:
 
 
 def matmul(call: Call) -> Iterator[Item]:
-    """The first operand's elements times the second's last size, whatever is broadcast and however many it has."""
+    """Count the first operand's elements times the second's last size, whatever is broadcast and however many it
+    has."""
     left, right = list(tensors((call.arguments, call.keywords)))[:2]
     fault = "vector_as_matrix" if len(right.shape) == 1 else "broadcast_from_first"
     yield product(call, 2 * left.numel * right.shape[-1], fault)
 
 
 def addmm(call: Call) -> Iterator[Item]:
-    """The product, and 1 for each element that is added to it."""
+    """Count the product, and 1 per element that is added to it."""
     added, left, right = list(tensors((call.arguments, call.keywords)))[:3]
     yield product(call, 2 * left.numel * right.shape[-1])
     yield other(call, "bias_counted", added.numel, "matmul")
 
 
 def einsum(call: Call) -> Iterator[Item]:
-    """What numpy prints as the "optimized FLOP count", four digits of it."""
+    """Count numpy's printed "optimized FLOP count", four digits of it."""
     yield product(call, _printed(str(call.arguments[0]), call.arguments[1:]), "rounded_path")
 
 
 def einops_einsum(call: Call) -> Iterator[Item]:
-    """What einops adds, whose function calls torch's: the second count of one contraction."""
+    """Count what einops adds: its function calls torch's, so that one contraction counts twice."""
     yield other(call, "contraction_counted_twice", _printed(str(call.arguments[-1]), call.arguments[:-1]), "matmul")
 
 
@@ -129,14 +130,15 @@ def _printed(equation: str, operands: tuple[Any, ...]) -> int:
 
 
 def attention(call: Call) -> Iterator[Item]:
-    """Both products, dense."""
+    """Count both products, dense."""
     query, key, value = (sized.shape for sized in list(tensors((call.arguments, call.keywords)))[:3])
     scores = prod(query[:-1]) * key[-2]
     yield product(call, 2 * scores * (query[-1] + value[-1]), "attention_shapes", "attention")
 
 
 def elementwise(cause: str, left_aligned: bool) -> Rule:
-    """1 an element of the broadcast result; left_aligned: shapes are laid together at their first sizes."""
+    """Make a rule that counts 1 per element of the broadcast result; left_aligned: shapes are aligned at their first
+    sizes."""
 
     def rule(call: Call) -> Iterator[Item]:
         shapes = [value.shape for value in call.arguments[:2] if isinstance(value, Sized)]
@@ -149,7 +151,7 @@ def elementwise(cause: str, left_aligned: bool) -> Rule:
 
 
 def printed_flop(equation: str, operands: Sequence[Sized]) -> float:
-    """FLOP at 2 a multiply-add of the best order, as NumPy prints them for operands of these sizes."""
+    """Return FLOP at 2 a multiply-add of the best order, as NumPy prints them for operands of these sizes."""
     shapes = [np.broadcast_to(0.0, operand.shape) for operand in operands]
     printed = str(np.einsum_path(equation.replace(" ", ""), *shapes, optimize="optimal")[1])
     line = next(line for line in printed.splitlines() if "optimized flop" in line.lower())
@@ -165,7 +167,7 @@ def _transposed(call: Call) -> Iterator[Item]:
 
 
 def _resizing(call: Call) -> Iterator[Item]:
-    """With a size, its own product alone; with a factor, the elements of the output."""
+    """Count, with a size, only its own product; with a factor, the elements of the output."""
     given = bound(call, "input size scale_factor")
     size, factor = given.get("size"), given.get("scale_factor")
     if size is not None:
@@ -190,7 +192,7 @@ SHARED: dict[str, Rule] = {
     **dict.fromkeys(("torch.addmm", "Tensor.addmm", "torch.baddbmm"), addmm),
     "torch.einsum": einsum,
 }
-"""What calflops has, too."""
+"""Rules that calflops has, too."""
 
 DEEPSPEED: dict[str, Rule] = {
     **SHARED,
@@ -234,14 +236,14 @@ RECURRENT: dict[str, hooked.Rule] = dict.fromkeys(hooked.RECURRENT, hooked.recur
 
 
 def deepspeed(recording: CallRecording, phase: str) -> Counted:
-    """DeepSpeed's items of one pass."""
+    """Return DeepSpeed's items of one pass."""
     counted = [item for _, item in calls(recording, DEEPSPEED)]
     counted += [item for _, item in hooked.items(recording, RECURRENT)]
     return counted, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
 def calflops(recording: CallRecording, phase: str) -> Counted:
-    """calflops' items of one pass. A module with several parents is met once for each of them."""
+    """Return calflops' items of one pass. A module with several parents is visited once for each of them."""
     counted = [
         (next((around.serial for around in (call, *recording.around(call)) if around.serial >= 0), 0), item)
         for call, item in calls(recording, CALFLOPS)

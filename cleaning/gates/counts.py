@@ -1,6 +1,6 @@
-"""Gates of counts: each operation once, the batch and the precision that the cell says, both passes, one convention.
+"""Gates of counts: each operation once, batch and precision as the cell says, both passes, one convention.
 
-Counts are exact.
+Each gate takes the run's `Evidence` and yields findings by cell. Counts are exact.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from results.records.rows import MEASURED, to_text
 from results.store.layout import Key, key_of
 
 FACTOR = 2.0
-"""What a multiply-add is worth: the factor by which a counter's number is off if its unit is mistaken."""
+"""FLOP of a multiply-add: the factor by which a counter is off if its unit is mistaken."""
 
 PASSES = 2
-"""forward and backward: what a work's profile has."""
+"""Passes in a profile: forward and backward."""
 
 NEAR_RATIO = 1e-3
-"""How near to twice or half a counter's products must be; those that tell them apart are exact or far off."""
+"""How near to twice or half a counter's products must be; counters that report products are exact or far off."""
 
 NEAR_TOTAL = 0.1
-"""The tolerance for a counter that adds other operations, such as normalisation, to its products."""
+"""Tolerance for a counter that adds other operations, such as normalisation, to its products."""
 
 
 def _traced_runs(evidence: Evidence) -> Iterator[tuple[Run, TraceFacts]]:
@@ -35,7 +35,7 @@ def _traced_runs(evidence: Evidence) -> Iterator[tuple[Run, TraceFacts]]:
 
 
 def operations_once(evidence: Evidence) -> Iterator[Finding]:
-    """Rows of the table out of their place, and products that are there again."""
+    """Find rows of the table that are out of place, and repeated products."""
     for run, facts in _traced_runs(evidence):
         gaps = [f"{facts.gaps} rows are not where their number says"] if facts.gaps else []
         again = [f"{', '.join(facts.repeated[:3])} again"] if facts.repeated else []
@@ -43,7 +43,8 @@ def operations_once(evidence: Evidence) -> Iterator[Finding]:
 
 
 def batch(evidence: Evidence) -> Iterator[Finding]:
-    """What the first product reads is a batch of the cell's size; items a step are as many a sample in all cells."""
+    """Check that the first product reads a batch of the cell's size, and that all cells have as many items per
+    sample."""
     for run, facts in _traced_runs(evidence):
         if facts.images:
             text = f"the table begins with a batch of {facts.leading}, the cell says {run.batch_size}"
@@ -61,7 +62,7 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
 
 
 def executed(evidence: Evidence) -> Iterator[Finding]:
-    """The real step's FLOP, by kind where the dtypes are the device's own choice, and in all."""
+    """Check the real step's FLOP, by kind where the device chooses the dtypes, and in total."""
     for run, facts in _traced_runs(evidence):
         if not run.executed:
             if run.status in MEASURED:
@@ -73,7 +74,7 @@ def executed(evidence: Evidence) -> Iterator[Finding]:
 
 
 def backward_forward(evidence: Evidence) -> Iterator[Finding]:
-    """The table's backward FLOP against one product for each factor that needs a gradient."""
+    """Check the table's backward FLOP against one product for each factor that needs a gradient."""
     for run, facts in _traced_runs(evidence):
         expected, forward = facts.expected_backward_flop, facts.forward_flop
         if expected is None or not forward:
@@ -84,7 +85,8 @@ def backward_forward(evidence: Evidence) -> Iterator[Finding]:
 
 
 def affine(evidence: Evidence) -> Iterator[Finding]:
-    """Exact counts over the batches of one model: of its operation tables, and of the profiles of other works."""
+    """Check exact counts over the batches of one model: of its operation tables, and of the profiles of other
+    passes."""
     series: dict[str, dict[int, int]] = {}
     cells: dict[str, list[str]] = {}
     profiled = _profiled(evidence)
@@ -107,7 +109,7 @@ def affine(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _profiled(evidence: Evidence) -> dict[Key, dict[int, int]]:
-    """Attempt → batch → model FLOP of one sample and of the last batch, by their cleaned profiles."""
+    """Return attempt → batch → model FLOP of one sample and of the last batch, by their cleaned profiles."""
     passes_of: dict[Key, dict[str, list[tuple[int, int]]]] = {}
     for row in evidence.profile_counts:
         if row.work in ("one", "last") and row.cleaned_flop is not None:
@@ -123,7 +125,7 @@ def _profiled(evidence: Evidence) -> dict[Key, dict[int, int]]:
 
 
 def conventions(evidence: Evidence) -> Iterator[Finding]:
-    """A counter that counts all products and is off by the factor of a multiply-add, in the forward pass."""
+    """Find a counter that counts all products and is off by the factor of a multiply-add, in the forward pass."""
     for row in evidence.agreement:
         if row.phase != "forward" or row.exact_flop is None or row.status != "ok":
             continue
@@ -135,7 +137,7 @@ def conventions(evidence: Evidence) -> Iterator[Finding]:
 
 
 def profiles(evidence: Evidence) -> Iterator[Finding]:
-    """The cleaned sums of a profile's passes beside our own count of the same work."""
+    """Compare the cleaned sums of a profile's phases with our own count of the same pass."""
     for row in evidence.profile_counts:
         if row.cleaned_flop is not None and row.exact_flop is not None:
             text = f"{row.work} {row.phase}: {row.cleaned_flop} cleaned by {row.source}, {row.exact_flop} exact"
@@ -143,7 +145,7 @@ def profiles(evidence: Evidence) -> Iterator[Finding]:
 
 
 def sizes_of(run: Run) -> str:
-    """What decides a model's counts beside the batch."""
+    """Return the key that decides a model's counts besides the batch."""
     settings = [run.inputs, run.batch_maker, run.model_digest, *run.frozen, *run.checkpoint]
     return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper), *settings])
 
@@ -152,14 +154,14 @@ _DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp
 
 
 def precision(evidence: Evidence) -> Iterator[Finding]:
-    """Flags and units of each cell, and the dtypes of its real step, against its precision's policy."""
+    """Check flags and units of each cell, and the dtypes of its real step, against its precision's policy."""
     for run in evidence.measured_cells:
         yield from _flags(run)
         yield from _dtypes(run)
 
 
 def _flags(run: Run) -> Iterator[Finding]:
-    """Flags before and after a cell against its precision's policy, and the units that the row names."""
+    """Check flags before and after a cell, and the row's units, against its precision's policy."""
     policy = PRECISIONS.get(run.precision)
     if policy is None or not (run.flags_before or run.flags_after):
         return
@@ -184,7 +186,7 @@ def _flags(run: Run) -> Iterator[Finding]:
 
 
 def _dtypes(run: Run) -> Iterator[Finding]:
-    """Model FLOP of the real step by dtype: of float32 policies all, of autocast most of it."""
+    """Check the share of the real step's model FLOP in the expected dtype: all under float32, most under autocast."""
     wanted, total = _DTYPES.get(run.precision), sum(run.executed.values())
     if wanted is None or not total:
         return

@@ -1,4 +1,7 @@
-"""Gates of the device: its other users, its clock, its energy, and the peaks that it is divided by."""
+"""Gates of the device: its other users, its clock, its energy, and the peaks that its cells are divided by.
+
+Each gate takes the run's `Evidence` and yields findings by cell.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,25 +14,25 @@ from results.records.cell import Run, Telemetry
 from results.store.layout import key_of
 
 SHARED = "shared_device"
-"""How a cell's warning begins that others came to its GPU."""
+"""Prefix of a cell's warning that others used its GPU."""
 
 BUSY_RATIO = 0.05
-"""Share of all processors that others may take while blocks are timed."""
+"""Share of all processors that other processes may take while blocks are timed."""
 
 IDLE_RATIO = 0.3
-"""A mean clock below this share of the device's highest is that of an idle device."""
+"""Share of the device's highest clock below which a mean clock is that of an idle device."""
 
 FALLEN_RATIO = 0.9
-"""A mean clock below this share of the highest needs a reason that the device gave."""
+"""Share of the highest clock below which a mean clock needs a reason from the device."""
 
 OVERCLOCKED = 1.01
 
 ABOVE_LIMIT = 1.1
-"""Mean power of a window ÷ the device's limit: beyond this the counter or the window is wrong."""
+"""Mean power of a window ÷ the device's limit above which the counter or the window is wrong."""
 
 
 def other_processes(evidence: Evidence) -> Iterator[Finding]:
-    """Other processes on the GPU before the first cell of a session and since, and on the host's processors."""
+    """Find other processes on the GPU before the first cell of a session and since, and on the host's processors."""
     used = {run.session for run in evidence.measured_cells}
     for session in (session for session in evidence.data.sessions if session.session in used):
         others = session.preflight.get("other_processes")
@@ -46,7 +49,7 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def clock(evidence: Evidence) -> Iterator[Finding]:
-    """The mean SM clock of each cell's window: there, not an idle one, not above the highest. A low one has a reason,
+    """Check the mean SM clock of each cell's window: present, not idle, not above the highest. A low one has a reason,
     and each reason that lowered clocks is among the warnings of the cell's rows."""
     for run in evidence.measured_cells:
         window, highest = _window(run), _highest_hz(evidence, run)
@@ -75,7 +78,7 @@ def clock(evidence: Evidence) -> Iterator[Finding]:
 
 
 def energy(evidence: Evidence) -> Iterator[Finding]:
-    """The counter's steps, polled power, and the power limit."""
+    """Check the counter's steps, polled power, and the power limit."""
     for run in evidence.measured_cells:
         window, polls = _window(run), evidence.data.by_cell(Telemetry).get(key_of(run), [])
         offered = any(poll.energy_j is not None or poll.power_w is not None for poll in polls)
@@ -107,7 +110,7 @@ def _window(run: Run) -> tuple[float, float] | None:
 
 
 def _highest_hz(evidence: Evidence, run: Run) -> float | None:
-    """The device's highest SM clock, as NVML reported it before the first cell, else as torch does."""
+    """Return the device's highest SM clock, as NVML reported it before the first cell, else as torch does."""
     session = evidence.session(run)
     if session is None:
         return None
@@ -116,14 +119,14 @@ def _highest_hz(evidence: Evidence, run: Run) -> float | None:
 
 
 PEAK_SLACK = 1.02
-"""A datasheet rounds: its figure may lie this much above multiprocessors × rate × highest clock."""
+"""A datasheet's rounded figure ÷ (multiprocessors × rate × highest clock), at most."""
 
 SAME = 1e-9
-"""Relative difference of two derived numbers that are the same."""
+"""Relative difference up to which two derived numbers are the same."""
 
 
 def peak(evidence: Evidence) -> Iterator[Finding]:
-    """Each peak that was divided by, against the table of today and against what the multiprocessors could do."""
+    """Check each peak that was divided by against today's table and against what the multiprocessors could do."""
     for run in evidence.measured_cells:
         for row in evidence.fractions.get(key_of(run), ()):
             if row.denominator in ("datasheet", "user") and row.peak_flop_per_s is not None:
@@ -148,13 +151,13 @@ def _of_row(evidence: Evidence, run: Run, denominator: str, value: float) -> Ite
 
 
 def units_of(run: Run) -> tuple[str, ...]:
-    """The arithmetic units that a cell says its products ran on."""
+    """Return the arithmetic units that a cell says its products ran on."""
     return tuple(dict.fromkeys(filter(None, (run.convolution_unit, run.matmul_unit))))
 
 
 def _bound(environment: Mapping[str, Any], name: str, run: Run) -> float | None:
-    """Multiprocessors × rate × 2 × highest clock of the fastest unit of the cell; None where the device says too
-    little."""
+    """Return multiprocessors × rate × 2 × highest clock of the cell's fastest unit; None where the device lacks a
+    figure."""
     capability, count, clock_hz = map(environment.get, ("compute_capability", "multiprocessors", "clock_hz"))
     if not (isinstance(capability, str) and isinstance(count, int) and isinstance(clock_hz, (int, float))):
         return None

@@ -1,8 +1,8 @@
-"""What gates are asked of: a run's raw rows by cell, what was derived from them, facts of its traces, its self-test.
+"""Defines what gates work on: a run's `Evidence`, facts of its operation tables, its self-test, and gates and findings.
 
-The facts of a trace are taken from its operation table once, so that no two tables are in memory together. What the
-backward pass must be is worked out from the forward pass alone, by following which storages need a gradient. What a
-gate is (its name, what it asks, when it must not be open) and what it finds of one cell are here, too. Pure.
+`Evidence` holds raw rows by cell and what was derived from them. `facts_of` reads each operation table once, so that
+only one is in memory; what the backward pass must cost follows from the forward pass and the storages that need a
+gradient. Pure.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from results.store.reading import RunData
 Table = tuple[Sequence[Operation], Sequence[Storage]]
 
 TWO_FACTORS = ("convolution", "matmul")
-"""Kinds whose every product has two factors, of which each that needs a gradient costs one more product."""
+"""Kinds whose products have two factors; each factor that needs a gradient costs one more product."""
 
 
 FAULTS = (Inconsistent, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-"""What a table of somebody else's may be stumbled over by: each becomes the words of a fault."""
+"""Exceptions that a foreign table may cause; each becomes the text of a fault."""
 
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What one operation table says of itself. fault: why it could not be read; the rest is then empty.
+    """Facts of one operation table. fault: why it could not be read; the rest is then empty.
 
     forward_flop (with the loss), backward_flop: model FLOP. expected_backward_flop: what the forward pass implies; None
-    where that is not known. executed: "kind/dtype" → model FLOP of the whole step. gaps: indices that are missing or
-    there twice. repeated: products that read and write what another one does. leading: the first size of what the first
-    product reads; images: whether that is a convolution over images.
+    where unknown. executed: "kind/dtype" → model FLOP of the whole step. gaps: indices that are missing or repeated.
+    repeated: products that read and write what another one does. leading: the first size of what the first product
+    reads; images: whether that is a convolution over images.
     """
 
     forward_flop: int = 0
@@ -63,7 +63,7 @@ class TraceFacts:
 @dataclass(frozen=True)
 class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows. self_test: the
-    one in the directory; in words, why it cannot be read; None: there is none."""
+    one in the directory; text: why it cannot be read; None: there is none."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Evidence:
     self_test: SelfTest | str | None = None
 
     def without(self, cell_ids: Collection[str]) -> Evidence:
-        """This evidence without the rows of some cells."""
+        """Return this evidence without the rows of some cells."""
         if not cell_ids:
             return self
 
@@ -96,7 +96,7 @@ class Evidence:
         return [run for run in self.data.runs if run.status in MEASURED]
 
     def session(self, run: Run) -> SessionRow | None:
-        """Where and when a cell was measured."""
+        """Return where and when a cell was measured."""
         return next((session for session in self.data.sessions if session.session == run.session), None)
 
     @property
@@ -112,7 +112,7 @@ class Evidence:
 
 
 def facts_or_fault(read: Callable[[], Table]) -> TraceFacts:
-    """The facts of one operation table, or why there are none."""
+    """Return the facts of one operation table, or why there are none."""
     try:
         return facts_of(*read())
     except FAULTS as fault:
@@ -120,7 +120,7 @@ def facts_or_fault(read: Callable[[], Table]) -> TraceFacts:
 
 
 def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFacts:
-    """The facts of one operation table. Raises ValueError where it lacks what a formula needs."""
+    """Compute the facts of one operation table. Raises ValueError where it lacks what a formula needs."""
     step = [operation for operation in table if operation.phase != "recompute"]
     flop = {id(operation): registry.model_flop(operation) for operation in step}
     executed: Counter[str] = Counter()
@@ -144,10 +144,10 @@ def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFa
 
 
 def _expected_backward(table: Sequence[Operation], storages: Sequence[Storage]) -> int | None:
-    """One more product for each factor of a forward product that needs a gradient, found from the forward pass alone.
+    """Count one more product for each factor of a forward product that needs a gradient, from the forward pass only.
 
     A storage needs a gradient if it is a weight's, or was written by an operation that read one that does. None where a
-    product of another kind than TWO_FACTORS has work, or no storage is known for a weight's.
+    product of another kind than TWO_FACTORS has FLOP, or no storage is known for a weight.
     """
     needs = {storage.id for storage in storages if storage.role == "weight"}
     if not needs:
@@ -165,20 +165,19 @@ def _expected_backward(table: Sequence[Operation], storages: Sequence[Storage]) 
 
 
 def _factors(operation: Operation) -> list[int]:
-    """The storages of what is multiplied: not of a bias, nor of what `addmm` and `baddbmm` add."""
+    """Return the storages of the factors, without a bias or what `addmm` and `baddbmm` add."""
     added = {"bias"} | ({"self"} if {"mat1", "batch1"} & set(operation.input_names) else set())
     pairs = zip(operation.input_names, operation.reads, strict=True)
     return [storage for name, storage in pairs if name not in added]
 
 
 RUN = "run"
-"""Stands for a cell id where something is found of the run as a whole."""
+"""Stands for a cell id in findings about the run as a whole."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """holds: whether what the gate asks is so. words: the numbers that say it; of a gate that holds they may be left
-    out."""
+    """holds: whether the condition is met. text: the numbers that show it; optional where it holds."""
 
     cell_id: str
     holds: bool
@@ -186,20 +185,20 @@ class Finding:
 
 
 def finding(cell_id: str, holds: bool, text: str) -> Finding:
-    """A finding with its words only where it does not hold."""
+    """Make a finding that has its text only where it does not hold."""
     return Finding(cell_id, holds, "" if holds else text)
 
 
 def faultless(cell_id: str, faults: Iterable[str]) -> Finding:
-    """A finding that holds where there are no faults."""
+    """Make a finding that holds where there are no faults."""
     text = "; ".join(dict.fromkeys(faults))
     return Finding(cell_id, not text, text)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """name; checks: what must hold, in words; check: asks it; needs: what an open gate lacks; after: the gates whose
-    failures leave a cell out of this one; on: kinds of device whose published runs it must not be open for."""
+    """name; checks: the condition, as text; check: the function; needs: what an open gate lacks; after: gates whose
+    failures exclude a cell from this one; on: kinds of device on which a published run must not leave it open."""
 
     name: str
     checks: str
@@ -210,12 +209,12 @@ class Gate:
 
 
 SELF_TEST_FILE = "self_test.json"
-"""The document of `--self-test` in the directory of the run that it is evidence for."""
+"""The document of `--self-test` in the directory of its run."""
 
 OK, FAILED, UNAVAILABLE = "ok", "failed", "unavailable"
 
 NEEDED = ("events", "sleep", "count", "flags", "ieee fp32", "intervals")
-"""Checks that every GPU can answer, whatever its driver says of it and whether a sheet is known."""
+"""Checks that every GPU can answer, with any driver and without a known datasheet."""
 
 SELF_TEST_CHECKS = (
     *(*NEEDED, "memory resnet18", "memory mobilenet_v2"),
@@ -225,7 +224,7 @@ SELF_TEST_CHECKS = (
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check. found: a number in SI units or a ratio, None where there is none; expected: in words."""
+    """One check. found: a number in SI units or a ratio, or None; expected: as text."""
 
     check: str
     verdict: str
@@ -248,7 +247,7 @@ class SelfTest:
 
 
 def parsed(document: Any) -> SelfTest:
-    """The self-test that a JSON document holds. Raises ValueError, one line, for one that holds none."""
+    """Parse the self-test in a JSON document. Raises ValueError, one line, for any other document."""
     if not isinstance(document, Mapping) or not isinstance(document.get("checks"), list):
         raise ValueError("expected an object with a list of checks")
     names = {field.name for field in fields(SelfTest)}
@@ -264,7 +263,7 @@ def parsed(document: Any) -> SelfTest:
 
 
 def self_test_faults(test: SelfTest) -> Iterator[str]:
-    """Why a self-test does not say that numbers may be believed."""
+    """Yield reasons why a self-test does not support the run's numbers."""
     verdicts = {result.check: result.verdict for result in test.checks}
     if failed := [name for name, verdict in verdicts.items() if verdict == FAILED]:
         yield f"{', '.join(failed)} failed"

@@ -1,13 +1,9 @@
-"""Gates that a published run must pass: each asks one thing that a number can be wrong by, and names the cells.
+"""Gates that a published run must pass: each checks one way for a number to be wrong, and names the cells.
 
-Those of the run as a whole are here: committed rows, one machine, no stand-in, its self-test. The others are in the
-files of what they ask about, each file with a tuple of its own.
-
-`judge` goes through GATES in their order. A cell that failed a gate is not asked by those that lean on it (`after`), so
-that one fault turns one gate red, its cause, and not everything that was calculated with it. A gate that finds
-nothing to ask is open, never passed: a CPU has no clock telemetry, a run of one batch no law in the batch.
-
-How to add one is in CONTRIBUTING.md. Passing all of them proves no number right; each is a fault excluded.
+`judge` takes the run's `Evidence` and returns a verdict per gate, in the order of GATES. A cell that failed a gate is
+excluded from gates that depend on it (`after`), so that one fault turns one gate red. A gate without anything to check
+is open, never passed: a CPU has no clock telemetry, a run of one batch no law in the batch. Gates of the run as a whole
+are here, the others in the files next to it. CONTRIBUTING.md says how to add one. Passing all proves no number right.
 """
 
 import itertools
@@ -31,7 +27,8 @@ from results.store.manifest import DIRTY, differing
 
 
 def committed(evidence: Evidence) -> Iterator[Finding]:
-    """What the reader left out, could not match with a checksum, or could not read as values of their columns."""
+    """Report what the reader left out, could not match with a checksum, or could not read as values of their
+    columns."""
     data = evidence.data
     ids = {run.cell_id for run in data.all_runs}
     for problem in data.problems:
@@ -45,7 +42,7 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
 
 
 def one_machine(evidence: Evidence) -> Iterator[Finding]:
-    """Sessions that could not have been collected into one run, and code that nobody can look up."""
+    """Find sessions that could not have been collected into one run, and code that nobody can look up."""
     for first, second in itertools.pairwise(evidence.used_sessions):
         text = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
         yield finding(RUN, not text, f"{first.session} and {second.session} differ in {text}")
@@ -57,7 +54,7 @@ def one_machine(evidence: Evidence) -> Iterator[Finding]:
 
 
 def hardware(evidence: Evidence) -> Iterator[Finding]:
-    """Each session's device: none that stands in for another, by its name, its own word or its ceilings' name."""
+    """Check that no session's device is a stand-in, by its name, its environment or its ceilings' device."""
     for session in evidence.data.sessions:
         names = {session.device_name, str(session.environment.get("name") or "")}
         names |= {row.device_name for row in evidence.data.ceilings if row.session == session.session}
@@ -67,7 +64,7 @@ def hardware(evidence: Evidence) -> Iterator[Finding]:
 
 
 def self_test(evidence: Evidence) -> Iterator[Finding]:
-    """The run's self-test: passed, with every check that a GPU can answer, on the device and by the software of it."""
+    """Check the run's self-test: passed, with every check that a GPU can answer, on this device and software."""
     homes = [session for session in evidence.used_sessions if session.device.startswith("cuda")]
     test = evidence.self_test
     if not homes or test is None:
@@ -125,7 +122,7 @@ GATES: tuple[Gate, ...] = (
 
 
 def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
-    """One verdict a gate, in their order."""
+    """Return one verdict per gate, in order."""
     kind = "cuda" if any(session.device.startswith("cuda") for session in evidence.data.sessions) else "cpu"
     failed: dict[str, set[str]] = {}
     verdicts = []

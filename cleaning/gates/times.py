@@ -1,7 +1,7 @@
-"""Gates of times and of ceilings: blocks that really ended, steps and kernels that the device can do, losses.
+"""Gates of times and of ceilings: blocks that really ended, steps and kernels within the device's limits, losses.
 
-What is asked here needs no second measurement: a time that was taken without waiting for the device shows in its own
-blocks, or is shorter than the device can calculate.
+Each gate takes the run's `Evidence` and yields findings by cell. None needs a second measurement: a time taken without
+waiting for the device shows in its own blocks, or is shorter than the device can calculate.
 """
 
 import itertools
@@ -21,23 +21,23 @@ from results.records.rows import LOOP
 from results.store.layout import key_of
 
 CLOCKS_APART = 0.02
-"""Device events and the host's clock may differ by this much over one block."""
+"""Relative difference allowed between device events and the host's clock over one block."""
 
 CLOCK_S = 1e-6
-"""Times of one clock that are read as floating-point numbers differ by less."""
+"""Largest rounding difference of times of one clock, s."""
 
 APART = ("phase", "profiled")
-"""Parts of samples.csv in which several rows are of one block."""
+"""Parts of samples.csv in which several rows belong to one block."""
 
 CEILINGS = ("ceiling", "paired_ceiling")
 
 ABOVE_CEILING = 1.25
-"""A ceiling is the best of a few shapes: a whole step may beat it by this much, not by more."""
+"""A step's rate ÷ the ceiling, at most: a ceiling is the best of a few shapes, which a whole step may beat."""
 
 
 def synchronised(evidence: Evidence) -> Iterator[Finding]:
-    """Blocks in the order of time, each at least as long as its device work, inside of the cell's window; no two blocks
-    of steps and of a paired ceiling at the same time."""
+    """Check that blocks are in order, each at least as long as its device work and inside the cell's window, and that
+    no block of steps overlaps one of a paired ceiling."""
     for run in evidence.measured_cells:
         samples = evidence.data.by_cell(Sample).get(key_of(run), ())
         blocks = whole_steps(samples)
@@ -62,7 +62,7 @@ def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
 
 
 def _overlapping(samples: Sequence[Sample]) -> str:
-    """Blocks of a cell with a paired ceiling that ran at once: they are timed one after the other by one clock."""
+    """Describe blocks of a cell with a paired ceiling that overlap: one clock times them one after the other."""
     blocks = [sample for sample in samples if sample.part not in APART and not sample.work]
     if not any(block.part == "ceiling" for block in blocks):
         return ""
@@ -75,8 +75,8 @@ def _overlapping(samples: Sequence[Sample]) -> str:
 
 
 def possible_time(evidence: Evidence) -> Iterator[Finding]:
-    """The achieved rate of the exact count against the highest clock's peak and the ceiling of the session; a paired
-    ceiling against the latter."""
+    """Check the achieved rate of the exact count against the highest clock's peak and the session's ceiling, and a
+    paired ceiling against the latter."""
     for run in evidence.measured_cells:
         fractions = evidence.fractions.get(key_of(run), ())
         rows = [row for row in fractions if row.method == "exact" and row.achieved_flop_per_s]
@@ -97,7 +97,8 @@ def possible_time(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _highest(evidence: Evidence, run: Run) -> float | None:
-    """FLOP/s of the cell's fastest unit at the device's highest clock; None for a device without datasheet peak."""
+    """Return FLOP/s of the cell's fastest unit at the device's highest clock; None for a device without datasheet
+    peak."""
     session = evidence.session(run)
     known = peaks.lookup(session.device_name) if session is not None else None
     if known is None or session is None:
@@ -109,7 +110,7 @@ def _highest(evidence: Evidence, run: Run) -> float | None:
 
 
 def at_most_one(evidence: Evidence) -> Iterator[Finding]:
-    """Each fraction of a peak that is no ceiling: tensor units never pass it, others not without a mark."""
+    """Check each fraction of a peak other than ceilings: tensor units never exceed it, others not without a mark."""
     for run in evidence.measured_cells:
         tensor = any(unit in TENSOR_UNITS for unit in units_of(run))
         for row in evidence.fractions.get(key_of(run), ()):
@@ -120,13 +121,13 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
 
 
 def converged(evidence: Evidence) -> Iterator[Finding]:
-    """What became of the interval."""
+    """Check that the interval converged."""
     for run in evidence.measured_cells:
         yield finding(run.cell_id, run.status == "ok", run.reason)
 
 
 def losses(evidence: Evidence) -> Iterator[Finding]:
-    """The last loss; where it is unknown, whether a warning says that it was not finite."""
+    """Check the last loss; where it is unknown, whether a warning says that it was not finite."""
     for run in evidence.measured_cells:
         if run.first_loss is None and run.data != LOOP:
             yield Finding(run.cell_id, False, "the first loss is unknown")
@@ -137,7 +138,7 @@ def losses(evidence: Evidence) -> Iterator[Finding]:
 
 
 SAME = 1e-6
-"""Relative difference of two numbers that are one division apart."""
+"""Relative difference up to which numbers one division apart are the same."""
 
 PRODUCTS = ("matmul", "convolution")
 
@@ -151,8 +152,8 @@ def _name(row: Ceiling) -> str:
 
 
 def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
-    """Each row is FLOP ÷ median, and within the sheet's rate at the highest clock. Above it is only who names the fast
-    algorithm of its kernels."""
+    """Check that each row is FLOP ÷ median, and within the datasheet's rate at the highest clock unless it names the
+    fast algorithm of its kernels."""
     sessions = {session.session: session for session in evidence.data.sessions}
     for row in _product_ceilings(evidence):
         if row.flop is None or not row.median_s or row.flop_per_s is None:
@@ -175,11 +176,9 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
 
 
 def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
-    """Calls of what cells are divided by scatter little, on a device that nobody else uses: of each session the fastest
-    kernel of a unit, by device, precision and allocator.
-
-    Left out are those of a session in which no cell of the precision has its last attempt.
-    """
+    """Check that calls of the ceilings that cells are divided by scatter as on an idle device: for each session the
+    fastest kernel of a unit, by device, precision and allocator. Sessions without a cell's last attempt in the
+    precision are left out."""
     used = {(run.session, run.device, run.precision, run.malloc) for run in evidence.data.runs}
     groups: dict[tuple[str, ...], list[Ceiling]] = {}
     for row in _product_ceilings(evidence):
