@@ -1,4 +1,4 @@
-"""Raw rows of a run in, everything derived of it out: do its sources agree?
+"""Derives everything from a run's raw rows, and checks whether its sources agree.
 
 Reports where sources disagree. It does not choose between them.
 """

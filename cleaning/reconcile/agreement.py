@@ -1,9 +1,9 @@
-"""Each counter's forward and backward beside our own count of the same batch, and its law in the batch, a·b + c.
+"""Compares each counter's model FLOP with our own count of the same batch, and fits its law in the batch, a·b + c.
 
-Model FLOP is compared with model FLOP: a counter's convolutions and matrix products, as far as it tells them apart,
-against ours. Counts are exact, so that a difference of one is a disagreement, and a law holds to the unit or not at
-all: a is what one sample costs, c what the batch does not change; two batches decide a line, the third checks it.
-Counts that were extrapolated came from the law and are no evidence for it. Not claimed: why a counter differs.
+`agreement` and `batch_laws` take a run's cleaned counts and return a row per counter and phase. Counts are exact: a
+difference of one is a disagreement, and a law holds to the unit or not at all. a is the cost of one sample, c what the
+batch does not change; two batches decide a line, the third checks it. Extrapolated counts are no evidence for the law.
+Not claimed: why a counter differs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ Traced = Callable[[str], int | None]
 
 
 def by_counter_and_phase(run: Run, counts: Iterable[FlopCount]) -> dict[tuple[str, str], list[FlopCount]]:
-    """(counter, phase) → the rows of the whole model of this attempt at this cell, at every batch.
+    """Return (counter, phase) → the rows of the whole model of this attempt at this cell, at every batch.
 
     Counters are in the order in which the run named them, phases in that of a step.
     """
@@ -38,14 +38,15 @@ def by_counter_and_phase(run: Run, counts: Iterable[FlopCount]) -> dict[tuple[st
 
 
 def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Agreement, ...]:
-    """One row a counter and phase at the cell's own batch, extrapolated ones marked, failures with their reason.
+    """Return one row per counter and phase at the cell's own batch: extrapolated ones marked, failures with their
+    reason.
 
-    counts: this cell's, cleaned, totals among them. traced: of the operations of the cell's training step.
+    counts: this cell's, cleaned, including totals. traced: of the operations of the cell's training step.
 
-    `exact_flop` is what our own counter (`flopledger`) counted of the same batch: of the same graph, because all
-    counters run in eval mode. Where there is none it is the operation table, summed over its phase forward (the loss
-    left out) or backward. The two differ where training runs more than evaluation does: auxiliary heads of googlenet
-    and inception_v3; the row of our own counter says so. None where there is neither.
+    `exact_flop` is our own counter's (`flopledger`) count of the same batch and graph, since all counters run in eval
+    mode; else the operation table's, summed over its phase forward (without the loss) or backward; else None. The two
+    differ where training runs more than evaluation, as with the auxiliary heads of googlenet and inception_v3; our own
+    counter's row says so.
     """
     groups = by_counter_and_phase(run, counts)
     here = {key: [count for count in rows if count.batch_size == run.batch_size] for key, rows in groups.items()}
@@ -69,9 +70,9 @@ def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Ag
 
 
 def _model_flop(counter: str, here: Sequence[FlopCount]) -> int | None:
-    """The sum of a counter's convolutions and matrix products; None if it does not tell them or one is broken.
+    """Sum a counter's convolutions and matrix products; None if it does not name them or one is broken.
 
-    A counter that counted and found none gives 0: that is what it says, right or wrong.
+    A counter that counted and found none gives 0, right or wrong.
     """
     products = [
         count
@@ -110,10 +111,10 @@ def _row(run: Run, total: FlopCount, here: Sequence[FlopCount], exact_flop: int 
 
 
 ENOUGH = 3
-"""Batches that decide whether a law holds."""
+"""Number of batches that decide whether a law holds."""
 
 NAMED = 3
-"""How many culprits a reason names; the others it counts."""
+"""Most culprits that a reason names; it counts the others."""
 
 LEFT_OUT = "an operator that is not among these counts"
 
@@ -122,11 +123,10 @@ Series = dict[int, int]
 
 
 def batch_laws(run: Run, counts: Sequence[FlopCount]) -> tuple[BatchLaw, ...]:
-    """One row for each counter, phase and operator of the whole model, its total first.
+    """Return one row for each counter, phase and operator of the whole model, its total first.
 
-    counts: this cell's in FLOP, at every batch that was counted. Only operators that are among them can be named: give
-    those that selection left out as well. A total that breaks the law, or has a constant, says which of its operators
-    do.
+    counts: this cell's in FLOP, at every counted batch, with operators that selection left out: only these can be
+    named. A total that breaks the law, or has a constant, names the operators that do.
     """
     rows: list[BatchLaw] = []
     for (counter, phase), counted in by_counter_and_phase(run, counts).items():
@@ -147,7 +147,7 @@ def batch_laws(run: Run, counts: Sequence[FlopCount]) -> tuple[BatchLaw, ...]:
 
 
 def law_of(points: Series, sizes: Sequence[int]) -> dict[str, Any]:
-    """Fields of BatchLaw: the line through all counted batches. sizes: the batches that ought to have a count."""
+    """Return fields of BatchLaw: the line through all counted batches. sizes: the batches that should have a count."""
     counted = ", ".join(f"{size}: {points[size]}" for size in sorted(points))
     decided = len(sizes) >= ENOUGH
     law = None
@@ -166,7 +166,7 @@ def law_of(points: Series, sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def culprits(total: BatchLaw, laws: Mapping[str, BatchLaw]) -> str:
-    """Which operators keep a total from the law, or give it its constant, in words. laws: by operator."""
+    """Describe which operators keep a total from the law, or give it its constant. laws: by operator."""
     if total.holds is False:
         broken = [name for name, law in laws.items() if name and law.holds is False]
         return f"broken by {listed(broken, NAMED)}" if broken else f"broken by {LEFT_OUT}"

@@ -1,9 +1,10 @@
-"""FLOP of the backward pass ÷ FLOP of the forward pass: by model, kind, module and operation, and from every source.
+"""Computes FLOP of the backward pass ÷ FLOP of the forward pass, by model, kind, module and operation, from each
+source.
 
-The rule of thumb is 2. It is exact for every product but the network's first, whose input needs no gradient, so that a
-model has 2 - (share of its first product), which stands beside each model's ratio. From a profile: as found and as
-cleaned, for one sample, one batch and an epoch. From our own trace: all kinds, products by model FLOP and the rest by
-other FLOP. From the counters that have a backward pass: their totals, in whatever they count.
+The rule of thumb is 2: exact for every product but the network's first, whose input needs no gradient, so that a model
+has 2 - (share of its first product), the exact value in each model's row. Sources: a profile, as found and as cleaned,
+for one sample, one batch and an epoch; our own trace, products by model FLOP and the rest by other FLOP; the totals of
+counters that have a backward pass. `cell_ratios` returns the rows of a run.
 """
 
 from collections import Counter
@@ -25,13 +26,13 @@ LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
 
 Part = tuple[Mapping[str, str], bool, int | None]
-"""A call: level → name that it counts for, whether it is of the forward pass, its FLOP (None: unknown)."""
+"""A call: level → name that it counts for, whether it is in the forward pass, its FLOP (None: unknown)."""
 
 
 @dataclass(frozen=True)
 class TableSides:
-    """What ratios need of a table: its own rows, of no cell yet, and the exact ratio of its model, or why there is
-    none: 2 - first ÷ forward."""
+    """What ratios need of a table: its rows, without a cell, and its model's exact ratio, 2 - first ÷ forward, or why
+    there is none."""
 
     rows: tuple[Ratio, ...]
     exact_ratio: float | None
@@ -39,7 +40,7 @@ class TableSides:
 
 
 def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = None) -> TableSides:
-    """The sides of one table, for all runs that have it. costs: of each operation, where they are known."""
+    """Compute the sides of one table, for all runs that have it. costs: of each operation, where known."""
     if not table:
         return TableSides((), None, "no trace of this cell: no exact ratio")
     costs = [registry.cost(operation) for operation in table] if costs is None else costs
@@ -53,7 +54,7 @@ def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = N
 def cell_ratios(
     run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, counts: Sequence[FlopCount]
 ) -> tuple[Ratio, ...]:
-    """All ratios of a run. of_table: `sides_of` its own trace, which other runs may have, too."""
+    """Return all ratios of a run. of_table: `sides_of` its own trace, which other runs may share."""
     profile, own = profile_ratios(run, operations, of_table, PROFILER), identity(run, Ratio)
     counted = (_with_exact(row, of_table) for row in _of_counters(run, counts))
     return (*profile, *(replace_fields(row, own) for row in of_table.rows), *counted)
@@ -62,7 +63,7 @@ def cell_ratios(
 def profile_ratios(
     run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, source: str
 ) -> tuple[Ratio, ...]:
-    """The ratios of one source's profile alone. operations: of this source; of_table: of the run's own trace."""
+    """Return the ratios of one source's profile only. operations: of this source; of_table: of the run's own trace."""
     rows: list[Ratio] = []
     for pass_name in ("one", "batch", "epoch"):
         parts = {pass_name: 1} if pass_name != "epoch" else epoch_parts(run)
@@ -80,10 +81,10 @@ def profile_ratios(
 
 
 def _closed_form(table: Sequence[Operation], costs: Mapping[int, int]) -> TableSides:
-    """2 - (FLOP of the first product) ÷ (FLOP of the forward pass), from the forward pass of a trace alone.
+    """Compute 2 - (FLOP of the first product) ÷ (FLOP of the forward pass), from a trace's forward pass.
 
-    It holds where one product takes the network's input and every other one is asked for both gradients. The trace's
-    own backward pass is only asked whether that is so, product by product; three that differ are named.
+    It holds where one product takes the network's input and every other one computes both gradients. The trace's
+    backward pass only confirms this, product by product; the first three that differ are named.
     """
     products = [o for o in table if o.phase in FORWARD and costs[o.index]]
     if not products:
@@ -111,7 +112,7 @@ def _closed_form(table: Sequence[Operation], costs: Mapping[int, int]) -> TableS
 
 
 def _profiled(operations: Sequence[CleanedOperation], parts: Mapping[str, int], state: str) -> Iterator[Part]:
-    """The calls of a profile. parts: work → how often it is in the one that is asked for."""
+    """Yield the calls of a profile. parts: pass → how often it occurs in the requested one."""
     forward = {(row.work, row.index): row for row in operations if row.phase in FORWARD}
     for row in operations:
         if row.work not in parts or row.phase not in STEP:
@@ -125,7 +126,7 @@ def _profiled(operations: Sequence[CleanedOperation], parts: Mapping[str, int], 
 
 
 def _traced(table: Sequence[Operation], costs: Sequence[Cost]) -> Iterator[Part]:
-    """The calls of our own trace: products by model FLOP, other kinds by other FLOP."""
+    """Yield the calls of our own trace: products by model FLOP, other kinds by other FLOP."""
     forward = {operation.index: operation for operation in table if operation.phase in FORWARD}
     for operation, cost in zip(table, costs, strict=True):
         if operation.phase not in STEP:
@@ -144,7 +145,7 @@ def _traced(table: Sequence[Operation], costs: Sequence[Cost]) -> Iterator[Part]
 
 
 def _of_counters(run: Run, counts: Sequence[FlopCount]) -> Iterator[Ratio]:
-    """The totals of counters that have a backward pass: at the cell's batch, else at the largest."""
+    """Yield the totals of counters that have a backward pass: at the cell's batch, else at the largest."""
     passes: dict[str, dict[str, FlopCount]] = {}
     for count in sorted(counts, key=lambda count: (count.batch_size == run.batch_size, count.batch_size)):
         if (count.cell_id, count.attempt, count.scope, count.operator) == (run.cell_id, run.attempt, WHOLE, ""):
@@ -164,7 +165,7 @@ def _of_counters(run: Run, counts: Sequence[FlopCount]) -> Iterator[Ratio]:
 
 
 def _rows(blank: Ratio, parts: Iterable[Part]) -> Iterator[Ratio]:
-    """A row a level and name, in the order of LEVELS and of first appearance."""
+    """Yield a row per level and name, in the order of LEVELS and of first appearance."""
     table: dict[tuple[str, str], tuple[list[int | None], list[int | None]]] = {}
     for names, is_forward, flop in parts:
         for key in names.items():
@@ -182,7 +183,7 @@ def _rows(blank: Ratio, parts: Iterable[Part]) -> Iterator[Ratio]:
 
 
 def _divided(row: Ratio, forward: Sequence[int | None], backward: Sequence[int | None]) -> Ratio:
-    """The row with its quotient, or with why there is none; what is missing in a number is said beside it. A side has
+    """Return the row with its quotient or the reason why there is none, and a note on what a number lacks. A side has
     no total if one of its calls has no count."""
     sides = {"forward": forward, "backward": backward}
     below, above = (whole_sum(counts) if counts else None for counts in sides.values())
@@ -210,7 +211,7 @@ def _blank(run: Run, source: str, pass_name: str) -> Ratio:
 
 
 def _with_exact(row: Ratio, of_table: TableSides) -> Ratio:
-    """A model's ratio beside its exact value, or why it has none."""
+    """Add the exact value to a model's ratio, or why it has none."""
     if row.level != "model":
         return row
     reason = "; ".join(filter(None, (row.reason, of_table.reason)))

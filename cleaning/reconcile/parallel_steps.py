@@ -1,7 +1,8 @@
-"""Steps of several ranks, a row a cell: shares of a recorded step, the late rank, and scaling against fewer ranks.
+"""Derives parallel.csv: for each cell of several ranks, shares of a recorded step, the late rank, and scaling.
 
-The interval of a scaling ratio comes from those of the two step times, taken as independent, on a logarithmic scale.
-Not claimed: why a rank is late, or that the plan with the fewest ranks is the best of its size.
+Scaling compares with the cell of fewer ranks; its interval comes from those of the two step times, taken as
+independent, on a logarithmic scale. Not claimed: why a rank is late, or that the plan with the fewest ranks is the best
+of its size.
 """
 
 import contextlib
@@ -21,15 +22,15 @@ from results.records.rows import MEASURED
 from results.store.layout import Key, key_of
 
 LATE_RATIO = 0.05
-"""A rank is named where each other one waits for it for so much of a step."""
+"""Least share of a step for which every other rank waits for the rank that is named late."""
 
 TIMED = ("measure", *ASIDE)
-"""Parts of samples whose blocks date a wait: those that are not used, too."""
+"""Parts of samples whose blocks date a wait, including blocks set aside."""
 
 
 @dataclass(frozen=True)
 class _RankedStep:
-    """A cell of several ranks, and the time of its whole step; None: it was not measured."""
+    """A cell of several ranks, and the time of its whole step; None: not measured."""
 
     run: Run
     grid: RankGrid
@@ -37,7 +38,7 @@ class _RankedStep:
 
     @property
     def rate(self) -> float | None:
-        """Items a second and rank."""
+        """Items per second and rank."""
         if self.time is None or self.run.status not in MEASURED or not self.run.items_per_step:
             return None
         return self.run.items_per_step / self.time.mean_s / self.grid.world
@@ -56,7 +57,8 @@ def parallel_steps(
     collectives: Mapping[Key, Sequence[RankCollective]],
     samples: Mapping[Key, Sequence[Sample]],
 ) -> tuple[ParallelStep, ...]:
-    """A row for each cell of several ranks whose plan is one today; of others utilization.csv has the reason."""
+    """Return a row for each cell of several ranks whose plan is valid today; for others utilization.csv has the
+    reason."""
     whole = {key_of(time): time for time in times if not time.phase}
     steps = []
     for run in runs:
@@ -89,12 +91,12 @@ def parallel_steps(
 
 
 def _recorded_s(row: RankRow) -> float:
-    """A recorded step."""
+    """Return the time of a recorded step."""
     return sum(getattr(row, name) or 0.0 for name in ("compute_s", "exposed_s", "memory_s", "idle_s"))
 
 
 def _shares(ranks: Sequence[RankRow]) -> dict[str, Any]:
-    """The parts of a recorded step, and how much longer the slowest rank computes than the mean of them."""
+    """Return the parts of a recorded step, and how much longer the slowest rank computes than the mean."""
     seen = [row for row in ranks if row.compute_s is not None and _recorded_s(row)]
     if not seen:
         return {}
@@ -108,7 +110,7 @@ def _shares(ranks: Sequence[RankRow]) -> dict[str, Any]:
 
 
 def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]:
-    """The rank for which the others wait longest, if that is long, and since when."""
+    """Return the rank for which the others wait longest, if that is long, and since when."""
     seen = [row for row in ranks if row.waited_for_ratio is not None]
     if len(seen) < 2:
         return {}
@@ -132,7 +134,8 @@ def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]
 
 
 def _scaling(kind: str, own: _RankedStep, steps: Sequence[_RankedStep]) -> dict[str, Any]:
-    """The rate of each rank against the one of the fewest ranks; nothing where that is this one, or there is none."""
+    """Compare each rank's rate with that of the plan with the fewest ranks; empty where that is this one, or there is
+    none."""
     alike = [step for step in steps if step.rate is not None and _condition(kind, step) == _condition(kind, own)]
     least = min(alike, key=lambda step: (step.grid.world, step.grid.replicas != own.grid.replicas), default=own)
     if own.rate is None or least.rate is None or least.grid.world == own.grid.world:
@@ -146,7 +149,7 @@ def _scaling(kind: str, own: _RankedStep, steps: Sequence[_RankedStep]) -> dict[
 
 
 def _condition(kind: str, step: _RankedStep) -> tuple[Cell, int]:
-    """What steps must share to be compared: all but the plan and, of weak scaling, the batch of all together."""
+    """Return what steps must share to be compared: all but the plan and, for weak scaling, the total batch."""
     cell = step.run.cell
     batch = cell.batch_size if kind == "strong" else cell.batch_size // step.grid.dp
     return replace(cell, parallel="", batch_size=1), batch

@@ -1,9 +1,10 @@
-"""From the raw rows of a run to everything that is derived of it: cleaned records, utilization, times, one view a cell.
+"""Derives everything from the raw rows of a run: `build` returns cleaned records, utilization, times and a view per
+cell.
 
-Pure: no file is written, and nothing is measured again. Each cell is shown by its last committed attempt. Operation
-tables are large: one is read for all cells of its trace and dropped before the next; of a profile only its cleaned
-products stay, and of the recordings of its works. What cannot be read is a reason in the rows that needed it and a
-problem of the run.
+Pure: no file is written, and nothing is measured again. Each cell is represented by its last committed attempt.
+Operation tables are large: one is read for all cells of its trace and dropped before the next; of profiles and
+recordings only the cleaned products are kept. What cannot be read is a reason in the rows that need it and a problem of
+the run.
 """
 
 from __future__ import annotations
@@ -78,13 +79,13 @@ T = TypeVar("T")
 ReadOperations = Callable[[str], Sequence[Operation]]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
-"""The path of a recording within the run → its calls and kernels, attributed, of its last step."""
+"""Path of a recording within the run → its calls and kernels, attributed, of its last step."""
 
 TABLES = (
     *("step_times", "work_times", "cleaned_operations", "profile_counts", "ratios"),
     *("agreement", "batch_laws", "post2021", "log"),
 )
-"""What is derived of a cell beside its utilization."""
+"""Derived tables of a cell besides its utilization."""
 
 Peaks = tuple[Denominator, Denominator, Denominator, Denominator]
 """Datasheet, ceiling, user and sustained ceiling of a session on one device."""
@@ -93,15 +94,15 @@ Tables = Mapping[str, Sequence[Any]]
 """Name of TABLES → its rows of one cell."""
 
 _FAULTS = (Inconsistent, Unavailable, ValueError)
-"""What stops one analysis of one cell and becomes a problem of the run."""
+"""Exceptions that stop one analysis of one cell and become a problem of the run."""
 
 
 @dataclass(frozen=True)
 class _Profile:
     """The cleaned products of a cell's profile, their sums, and what cleaning changed.
 
-    ratios: of recordings; those of torch.profiler's own numbers need more than the profile. device: work → kernels and
-    busy seconds of a recorded step.
+    ratios: of recordings; those of torch.profiler's numbers need more than the profile. device: pass → kernels and busy
+    seconds of a recorded step.
     """
 
     operations: tuple[CleanedOperation, ...] = ()
@@ -112,7 +113,7 @@ class _Profile:
 
 
 class _Raw:
-    """The raw rows of a run by cell, how to read what is large, and the problems met on the way."""
+    """The raw rows of a run by cell, readers of its large files, and the problems met so far."""
 
     def __init__(
         self,
@@ -130,7 +131,8 @@ class _Raw:
         self._devices: dict[tuple[str, str, str], tuple[Peaks, float | None]] = {}
 
     def device(self, run: Run) -> tuple[Peaks, float | None]:
-        """The peaks of a run's device in its session, and bytes a second of its memory: measured, else the sheet's."""
+        """Return the peaks of a run's device in its session, and bytes per second of its memory: measured, else the
+        datasheet's."""
         key = run.session, run.device, run.malloc
         if key not in self._devices:
             session = self._sessions.get(run.session)
@@ -148,12 +150,12 @@ class _Raw:
         return self._devices[key]
 
     def check_whole(self, file: str) -> None:
-        """Raises Inconsistent for a file that is not what its attempt committed."""
+        """Raise Inconsistent for a file that is not what its attempt committed."""
         if file in self.data.damaged:
             raise Inconsistent(f"{file} is not what was committed")
 
     def rows_or_problem(self, what: str, derive: Callable[[], Iterable[T]]) -> tuple[T, ...]:
-        """What one analysis gives; nothing and a problem if its data contradict each other."""
+        """Return what one analysis gives; where its data contradict each other, nothing, and note a problem."""
         try:
             return tuple(derive())
         except _FAULTS as fault:
@@ -168,7 +170,7 @@ def build(
     read_profile: ReadProfile,
     read_recording: ReadRecording | None = None,
 ) -> Built:
-    """Cleans the raw rows and divides.
+    """Clean the raw rows and divide.
 
     read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
     leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
@@ -195,7 +197,7 @@ def build(
 def _join_cells(
     raw: _Raw, counts: Sequence[FlopCount], log: Sequence[CleaningLog], cells: Sequence[tuple[View, Tables]]
 ) -> Built:
-    """The cells of a run, in their order, as one."""
+    """Join the cells of a run, in their order."""
     data = raw.data
     tables: dict[str, Any] = {
         name: tuple(itertools.chain.from_iterable(of_cell[name] for _, of_cell in cells)) for name in TABLES
@@ -227,7 +229,7 @@ def _join_cells(
 
 
 def _with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
-    """The cells, each with whether a larger batch of its model has a higher utilization (`View.small_batch`)."""
+    """Set for each cell whether a larger batch of its model has a higher utilization (`View.small_batch`)."""
     alike: dict[tuple[str, ...], list[tuple[View, Utilization]]] = {}
     for view in views:
         if (row := view.headline) is not None:
@@ -245,11 +247,11 @@ def _with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
 
 @dataclass(frozen=True)
 class _OfTable:
-    """What is derived of an operation table, once for all cells that have it.
+    """What is derived of an operation table, once for all cells that share it.
 
-    counted: in words, why there is no table. flop_of_phase: phase → model FLOP; None without a table. flop_of_phases:
-    the same of several, with gradients that calls compute though nothing needs them, as a recording has them.
-    is_problem: whether it should be there.
+    counted: as text, why there is no table. flop_of_phase: phase → model FLOP; None without a table. flop_of_phases:
+    the same of several phases, with gradients that calls compute though nothing needs them, as in a recording.
+    is_problem: whether the table should exist.
     """
 
     counted: TableCount | str
@@ -260,7 +262,7 @@ class _OfTable:
 
 
 def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
-    """Reads one operation table, which nobody keeps."""
+    """Derive what is needed from one operation table, without keeping it."""
     if not trace_id:
         return _OfTable("no operation table was recorded for this cell", sides_of(None))
     try:
@@ -286,7 +288,7 @@ def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
 
 
 def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
-    """Everything of one cell, by TABLES. of_table: of its operation table."""
+    """Derive everything of one cell, by TABLES. of_table: of its operation table."""
     key, counted = key_of(run), of_table.counted
     samples, counts = raw.data.by_cell(Sample).get(key, ()), raw.counts.get(key, ())
     measured = measurement(run, samples, raw.data.by_cell(Telemetry).get(key, ()))
@@ -325,7 +327,7 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> tuple[View, Tables]:
 
 
 def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
-    """A cell's profile, cleaned; where it is damaged or absent, its counts are rows with the reason."""
+    """Clean a cell's profile; where it is damaged or absent, its counts are rows with the reason."""
     try:
         raw.check_whole(profile_file(run.cell_id, run.attempt))
         if not (run.profiled or run.unprofiled or {*PROFILED_METHODS} & {*run.methods}):
@@ -343,7 +345,7 @@ def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
 
 
 def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
-    """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
+    """Clean the recordings of a cell's passes; for a damaged or absent one, its counts have the reason."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
     from cleaning.trace.clean import clean_recording  # with pandas, which other runs do without
@@ -383,7 +385,7 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
 def _numerators(
     run: Run, counts: Sequence[FlopCount], counted: TableCount | str, profiles: Sequence[_Profile]
 ) -> list[Numerator]:
-    """One for each method of the cell; of theory one for each counter, of a profiled method one for each source."""
+    """Return one numerator per method of the cell; for theory one per counter, for a profiled method one per source."""
     numerators: list[Numerator] = []
     if "exact" in run.methods:
         no_table = Numerator("exact", "flopledger", reason=str(counted))

@@ -1,8 +1,8 @@
-"""What is derived of a run (`Built`), what is shown of a cell (`View`), and how its variants and devices stand apart.
+"""Defines what is derived of a run (`Built`) and shown of a cell (`View`); compares variants, and separates devices.
 
-A variant (precision, layout, compile setting, optimizer) is compared with the first of the lists that were asked for,
-as two cells are in `analysis/stats/comparison.py`. Repeats of a cell on several devices are cells of their own: a mean
-over devices would hide whether they differ. Not claimed: that devices of one model differ, or what hours differ by.
+A variant (precision, layout, compile setting, optimizer) is compared with the first value of the option's list, as two
+cells are in `analysis/stats/comparison.py`. Repeats of a cell on several devices are separate cells: a mean would hide
+whether the devices differ. Not claimed: that devices of one model differ, or what hours differ by.
 """
 
 import functools
@@ -29,7 +29,7 @@ from results.records.rows import MEASURED, to_text
 from results.store.layout import Key, key_of
 
 OPTIONS = {"precision": "precisions", "layout": "layout", "compile": "compile", "optimizer": "optimizer"}
-"""Parameter that sets a variant apart → the option whose list has its values, the first one first."""
+"""Parameter of a variant → the option that lists its values, the reference first."""
 
 Times = list[tuple[float, ...]]
 
@@ -38,7 +38,7 @@ Times = list[tuple[float, ...]]
 class Variant:
     """Steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval.
 
-    name: what sets it apart from the others. first: whether it is the one that they are divided by.
+    name: its values that differ. first: whether it is the reference.
     """
 
     model: str
@@ -56,7 +56,7 @@ def variants(
     sessions: Iterable[SessionRow],
     options: Mapping[str, Any],
 ) -> tuple[Variant, ...]:
-    """The variants of each step that was measured in several on one device. options: of the run's manifest."""
+    """Compare the variants of each step measured in several on one device. options: of the run's manifest."""
     devices = {session.session: (session.host, session.device_uuid) for session in sessions}
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Times]] = {}
     steps: dict[tuple[Any, ...], Run] = {}
@@ -91,7 +91,7 @@ def variants(
 
 
 def _positions(values: tuple[Any, ...], lists: Sequence[Any]) -> list[int]:
-    """Where each value stands in the list that was asked for."""
+    """Return each value's index in the requested list."""
     return [
         every.index(value) if isinstance(every, list) and value in every else 0
         for value, every in zip(values, lists, strict=True)
@@ -99,14 +99,14 @@ def _positions(values: tuple[Any, ...], lists: Sequence[Any]) -> list[int]:
 
 
 DEVICE = "device="
-"""Before a device, at the end of a variant."""
+"""Prefix of a device at the end of a variant."""
 
 
 def split_by_device(
     rows: Sequence[Utilization], runs: Mapping[Key, Run], sessions: Sequence[SessionRow]
 ) -> tuple[Utilization, ...]:
-    """The rows in their order, those of repeats on several devices with the device in their variant: its host where
-    that tells it from the others, else the first letters of its hash, too (of its name where it has none)."""
+    """Return the rows in order, with the device in the variant of repeats on several devices: its host where that is
+    unique, else also the first letters of its hash (of its name where it has none)."""
     locations = {session.session: (session.host, session.device_uuid or session.device) for session in sessions}
     if len({*locations.values()}) < 2:
         return tuple(rows)
@@ -131,7 +131,8 @@ def split_by_device(
 
 
 def devices_sentence(rows: Iterable[Utilization]) -> str:
-    """Which cells have no mean over their repeats, because these were on several devices; "" where none were."""
+    """Describe which cells have no mean over their repeats, because these were on several devices; "" where none
+    were."""
     cells, devices = set(), set()
     for row in (row for row in rows if DEVICE in row.variant):
         device = row.variant.rpartition(DEVICE)[2]
@@ -148,20 +149,20 @@ def devices_sentence(rows: Iterable[Utilization]) -> str:
 
 
 HEADLINES = ("datasheet", "user", "paired_ceiling", "ceiling")
-"""The first of these that is known is shown first."""
+"""Denominators in order of preference for the headline."""
 
 METHODS = ("exact", "batch", "epoch", "theory", "one")
-"""The first of these that could count is the numerator that is shown first."""
+"""Numerators in order of preference for the headline."""
 
 RECORDED_METHODS = frozenset(("one", "batch", "epoch"))
-"""Those of the 2021 post that a profiler records. Its arithmetic is shown where one of them was asked for."""
+"""Methods of the 2021 post that a profiler records. Its arithmetic is shown where one of them was requested."""
 
 
 @dataclass(frozen=True)
 class View:
     """One cell: its row, its fractions, and what its operation table holds (None: no table).
 
-    memory_bytes_per_s: rate of the device's memory, measured in the session or of the datasheet; None: not known.
+    memory_bytes_per_s: rate of the device's memory, measured in the session or of the datasheet; None: unknown.
     small_batch: whether a larger batch of the same model has a higher utilization, by intervals that do not overlap.
     """
 
@@ -177,7 +178,7 @@ class View:
 
     @functools.cached_property
     def variant(self) -> str:
-        """What sets the cell apart beside model, batch size, precision and device."""
+        """What distinguishes the cell besides model, batch size, precision and device."""
         return next((row.variant for row in self.fractions if row.variant), "")
 
     @functools.cached_property
@@ -189,8 +190,8 @@ class View:
     def headline(self) -> Utilization | None:
         """The fraction shown first: the best numerator over the first known denominator; None without a ratio.
 
-        Where the exact count lacks calls, a counter's forward pass is no answer: that it names none of them is no sign
-        that it counts them.
+        Where the exact count lacks calls, a counter's forward pass is no substitute: that it names none of them does
+        not show that it counts them.
         """
         methods = [method for method in METHODS if not (self.partial and method == "theory")]
         fractions = (self.fraction(method, denominator) for method in methods for denominator in HEADLINES)
@@ -198,8 +199,8 @@ class View:
 
     @functools.cached_property
     def methods_denominator(self) -> str | None:
-        """The denominator under which methods are compared: the headline's where each method with a ratio has one over
-        it, else the session's ceiling, since only whole steps have a paired one. None without a ratio."""
+        """The denominator for comparing methods: the headline's if every method with a ratio has one over it, else the
+        session's ceiling, since only whole steps have a paired one. None without a ratio."""
         if self.headline is None:
             return None
         methods: dict[str, set[str]] = {}
@@ -211,7 +212,7 @@ class View:
 
     @functools.cached_property
     def timed_row(self) -> Utilization | None:
-        """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
+        """A row of the cell that has a time: the best numerator's, with an achieved rate where there is one."""
         timed = sorted(
             (row for row in self.fractions if row.time_s is not None),
             key=lambda row: (*METHODS, row.method).index(row.method),
@@ -220,12 +221,12 @@ class View:
 
     @functools.cached_property
     def step(self) -> Utilization | None:
-        """Any row whose time is that of one step of the cell, not of one sample or an epoch."""
+        """A row whose time is that of one step of the cell, not of one sample or an epoch."""
         rows = (row for row in self.fractions if row.method not in ("one", "epoch") and row.time_s is not None)
         return next(rows, None)
 
     def fraction(self, method: str, denominator: str) -> Utilization | None:
-        """The row of this method and denominator, if it has a ratio."""
+        """Return the row of this method and denominator, if it has a ratio."""
         for row in self.fractions:
             if (row.method, row.denominator) == (method, denominator) and row.utilization_ratio is not None:
                 return row
@@ -234,7 +235,7 @@ class View:
 
 @dataclass(frozen=True)
 class Built:
-    """Everything derived from one run directory. problems: what was wrong with its files, a line each."""
+    """Everything derived from one run directory. problems: what was wrong with its files, one line each."""
 
     utilization: tuple[Utilization, ...]
     step_times: tuple[StepTime, ...]

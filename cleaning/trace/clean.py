@@ -1,17 +1,10 @@
-"""Attributed recordings cleaned: what each kernel was given, once, with gaps filled from sizes, and why they differ.
+"""Cleans an attributed recording: takes its calls and kernels, returns products with the FLOP of each kernel and a log.
 
-From the calls and kernels of a recording to products with their kernels, by small steps in order (found → deduplicated
-→ repaired), with a log row for every change. Totals are of products (convolution, matmul, attention, recurrent) in the
-forward pass (loss included), the backward pass, and what checkpointing recalculates; an optimizer's products and those
-of no phase are in none and stand apart. No kernel is dropped, and no product is left out in silence.
-
-A total is of all calls of its phase or unknown (`totals.py`).
-
-Not claimed: FLOP of what is no product; that a product without a kernel ran; anything of time, but which share of it
-is spent in kernels that look like a product's and are none of any.
-
-`clean_recording` gives the products of a work's recording, kept by a sweep, the names of a cell, so that they are added
-up, divided and shown as torch.profiler's own numbers are, beside them.
+States: found → deduplicated → repaired. Totals are of products in the forward pass (with the loss), the backward pass
+and recomputation, over all calls of the phase or unknown (`totals.py`); an optimizer's products and those of no phase
+are kept apart. No kernel is dropped, and no product is left out silently. `clean_recording` gives the products of a
+sweep's recording the names of its cell, so that they are summed and shown like torch.profiler's own numbers. Not
+claimed: FLOP of other operators, or any time but the share in kernels that look like a product's and belong to none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,10 +43,10 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "backward_flop": ("backward",),
     "recompute_flop": ("recompute",),
 }
-"""A total → the recorded phases that it is the sum of."""
+"""Total → the recorded phases that it sums."""
 
 OUTSIDE: Mapping[str, tuple[str, ...]] = {"optimizer": ("optimizer",), "none": ("",)}
-"""What else a product may belong to → the recorded phases of it: they are in no total."""
+"""Other groups of products → their recorded phases, which are in no total."""
 
 Fault = tuple[str, int, int]
 Totals = dict[str, dict[str, int | None]]
@@ -61,23 +54,18 @@ Totals = dict[str, dict[str, int | None]]
 
 @dataclass(frozen=True)
 class CleanedTrace:
-    """A recording with what was found, what is left of it once duplicates are out, and what sizes say.
+    """A recording's products as found, without duplicates, and by their sizes.
 
-    kernels: the table that came in, by start, with found_flop, deduplicated_flop, repaired_flop (Int64), instance (-1:
-    none) and fault. Rows with the fault "duplicate_launch" or "autotune" are no part of a step's time.
-    changes: index of an instance → its log rows, which lack their subject (`log`).
-    faults: (reason, operations, FLOP that repair changed: raw + the sum over faults is repaired). totals: state →
-    phase → FLOP; None where a call of it has no count, or nothing of the phase was recorded. phase_totals: the same
-    with what is known at least, and the calls without a count. unknown_calls: those of operators that are not known.
-
-    missing: calls that the recording is known to lack; each is a row of `instances`, too, without a name and count.
-    outside_phases: products of no phase and an optimizer's, which are in no total.
-    assumed_gradients: calls of which the recording does not say for what gradients were asked; both are counted, of a
-    first layer that of the weight.
-
-    Of the time of kernels that make products, by their names or as those of a product's call (None: there are none):
-    unexplained_time_ratio is the share in no call with a count, outside_time_ratio that in no recorded call,
-    product_time_s the whole.
+    kernels: the input table, by start, with found_flop, deduplicated_flop, repaired_flop (Int64), instance (-1: none)
+    and fault. Rows with the fault "duplicate_launch" or "autotune" are no part of a step's time. changes: index of an
+    instance → its log rows, which lack their subject (`log`). faults: (reason, operations, FLOP that repair changed:
+    raw + the sum over faults is repaired). totals: state → phase → FLOP; None where a call has no count, or nothing of
+    the phase was recorded. phase_totals: the same with a lower bound, and the calls without a count. unknown_calls:
+    those of unknown operators. missing: calls that the recording is known to lack; each is also a row of `instances`,
+    without a name and count. outside_phases: products of no phase and an optimizer's, which are in no total.
+    assumed_gradients: calls whose requested gradients were not recorded; both are counted, of a first layer the
+    weight's. Of the time of kernels that make products, by name or call (None: there are none): unexplained_time_ratio
+    is the share in no call with a count, outside_time_ratio that in no recorded call, product_time_s the whole.
     """
 
     instances: tuple[OperationInstance, ...]
@@ -97,7 +85,7 @@ class CleanedTrace:
 
     @property
     def log(self) -> tuple[CleaningLog, ...]:
-        """A row for every change: first what was there twice, then what was filled in."""
+        """A row for every change: first removed duplicates, then filled gaps."""
         rows = []
         for index, changes in self.changes.items():
             instance = self.instances[index]
@@ -110,7 +98,7 @@ class CleanedTrace:
 def clean(
     calls: pd.DataFrame, kernels: pd.DataFrame, missing: Sequence[Missing] = (), *, numbered: bool = True
 ) -> CleanedTrace:
-    """An attributed recording (columns of measure.trace.recording), cleaned.
+    """Clean an attributed recording (columns of measure.trace.recording).
 
     missing: what the recording is known to lack (`Recording.missing`). numbered: whether its calls are
     (`Recording.numbered`); if not, a row of `instances` without a name and count says so.
@@ -151,7 +139,7 @@ def clean(
 
 
 def _faults(table: InstanceTable) -> Iterator[Fault]:
-    """Each reason with its products and the FLOP that repair changed, in order of first appearance."""
+    """Yield each reason with its products and the FLOP that repair changed, in order of first appearance."""
     of: dict[str, dict[int, int]] = {}
     for index, (product, cleaned, _) in enumerate(table.products):
         if lacks_kernels(product):
@@ -169,9 +157,9 @@ def _faults(table: InstanceTable) -> Iterator[Fault]:
 def clean_recording(
     run: Run, pass_name: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str
 ) -> CleanedProfile:
-    """One row a product of one work's recording, attributed and cut to one step. Raises Inconsistent.
+    """Return one row per product of one pass's recording, attributed and cut to one step. Raises Inconsistent.
 
-    A call of an operator that is not known, whose kernels make products, is a row without a count.
+    A call of an unknown operator whose kernels make products is a row without a count.
     """
     trace = clean(calls, kernels)
     dtypes = _dtypes(calls, trace)
@@ -226,7 +214,8 @@ def _row(
 
 
 def _dtypes(calls: pd.DataFrame, trace: CleanedTrace) -> dict[int, str]:
-    """Instance → the dtype it computes in: of the innermost product that launched a kernel: autocast casts inside."""
+    """Return instance → the dtype it computes in: of the innermost product that launched a kernel, since autocast casts
+    inside."""
     parents = calls["parent"].to_numpy(np.int64).tolist()
     names, shapes, dtypes = (calls[name].tolist() for name in ("name", "input_shapes", "input_dtypes"))
     row_of = {index: row for row, index in enumerate(calls["index"].tolist())}

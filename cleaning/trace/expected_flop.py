@@ -1,17 +1,10 @@
-"""How much each product of a recording must count: units, and the FLOP of one, by whatever the recording holds.
+"""Computes how many FLOP each product of a recording must count: units, and FLOP per unit.
 
-In this order: the sizes and settings of the call itself; for a convolution whose settings were not recorded, the
-output's gradient that the linked call of the backward pass takes; the products inside it; for a gradient the forward
-call. A gradient counts once for each of input and weight that was asked for: by the
-output_mask, by the calls inside, else by both, but for the first product of a forward pass, whose input is data. Of a
-fused kernel all gradients that it computes count.
-
-Each call is judged by itself: two calls of equal operands need not be equal, since what was not recorded of them may
-differ. Where products inside have counts of their own, by recorded sizes, nothing inferred stands against them: what
-does not agree has no count. Where nothing gives a count, the reason is kept.
-
-Where neither mask nor calls tell which gradients were asked for, a convolution of what may be data, or in a recording
-with frozen convolutions, has no count. Not claimed: that the others are known.
+Sources, in order: the call's own sizes and settings; for a convolution without settings, the output gradient in its
+backward call; the products inside it; for a gradient, the forward call. A gradient counts once for each of input and
+weight that the output_mask or the calls inside show, else for both, except in a first product, whose input is data; a
+fused kernel counts all that it computes. Recorded sizes of products inside win over inference: a contradiction, a
+convolution of possible data, or one among frozen ones has no count, with the reason. Each call is judged by itself.
 """
 
 from collections.abc import Mapping
@@ -40,14 +33,14 @@ from results.errors import Unavailable
 from results.records.counts import ProfiledOperation
 
 BOTH = 2
-"""Gradients of a product: of its input and of its weight."""
+"""Gradients of a product: its input's and its weight's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a product must count, and what decides how many kernels it takes. `why`: why there is no count.
+    """What a product must count, and what decides its number of kernels. `why`: why there is no count.
 
-    assumed: the recording does not say which gradients were needed; both are counted, of the first layer one, and of a
+    assumed: the recording does not show which gradients were needed; both are counted, of the first layer one, and of a
     fused kernel all.
     """
 
@@ -65,7 +58,7 @@ class Size:
 
 
 class Sizing:
-    """The sizes of a recording's products, each worked out once."""
+    """Sizes of a recording's products, each computed once."""
 
     def __init__(self, calls: Calls, forward_of: Mapping[int, int], first: frozenset[int]) -> None:
         """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
@@ -78,7 +71,7 @@ class Sizing:
         self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
 
     def size(self, position: int) -> Size:
-        """What the product at a position must count."""
+        """Return what the product at a position must count."""
         decides = self._decides(position)
         if decides not in self._sizes:
             size = self._size(position)
@@ -86,12 +79,12 @@ class Sizing:
         return self._sizes[decides]
 
     def flop_of(self, position: int) -> int | None:
-        """What one call's own sizes give; None if nothing."""
+        """Return the FLOP by a call's own sizes; None if there are none."""
         flop = self._own_flop(self._calls.call(position))
         return flop if isinstance(flop, int) else None
 
     def _own_flop(self, call: ProfiledOperation) -> int | str:
-        """FLOP by a call's own sizes and settings, or why there are none. Calls that hold the same are equal in it."""
+        """Return the FLOP by a call's own sizes and settings, or why there are none; equal calls share the result."""
         key = (call.name, call.input_shapes, call.input_dtypes, repr(call.concrete_inputs))  # (1,) == (True,)
         if key not in self._own:
             try:
@@ -101,7 +94,7 @@ class Sizing:
         return self._own[key]
 
     def _decides(self, position: int) -> tuple[object, ...]:
-        """All that decides the size of a product."""
+        """Return the key of everything that decides a product's size."""
         forward, gradient = self._forward_of.get(position), self._gradient_of.get(position)
         of_forward = None if forward is None else self._decides(forward)
         return (
@@ -112,7 +105,7 @@ class Sizing:
         )
 
     def _form(self, position: int) -> tuple[int, ...]:
-        """What a call and those inside hold, and which lies in which."""
+        """Return the contents and the nesting of a call and those inside it."""
         numbers: list[int] = []
         left = [position]
         while left:
@@ -124,8 +117,8 @@ class Sizing:
 
     @cached_property
     def _code(self) -> list[int]:
-        """A number for each call, the same for those of one name whose sizes, dtypes and values are one object: readers
-        keep one of all that are written alike."""
+        """A number per call, equal for calls of one name whose sizes, dtypes and values are the same objects: readers
+        keep one object for all that are written alike."""
         codes = np.asarray(pd.factorize(self._calls.columns["name"])[0], np.int64)
         for name in ("input_shapes", "input_dtypes", "concrete_inputs"):
             column = self._calls.columns[name]
@@ -144,7 +137,8 @@ class Sizing:
         return Size(units, flop, groups, tiles)
 
     def _of_forward(self, position: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
-        """A gradient's size by its forward call's, unless products inside have other counts. why: none itself."""
+        """Return a gradient's size by its forward call's, unless products inside have other counts. why: it has none
+        itself."""
         if forward is None:
             return Size(why=why)
         partner = self.size(forward)
@@ -158,7 +152,7 @@ class Sizing:
             return Size(why=str(fault))
 
     def _by_sizes(self, position: int, call: ProfiledOperation) -> tuple[int, int]:
-        """(units, FLOP of one). Raises Unavailable."""
+        """Return (units, FLOP of one). Raises Unavailable."""
         flop = self._own_flop(call)
         if isinstance(flop, str):
             units, flop = self._without_settings(position, call, flop)
@@ -192,7 +186,7 @@ class Sizing:
         return units, inside // units
 
     def _gradient(self, position: int, call: ProfiledOperation) -> int | str:
-        """FLOP of one gradient of a convolution, or why there are none."""
+        """Return the FLOP of one gradient of a convolution, or why there are none."""
         forward = self._forward_of.get(position)
         names = () if forward is None else (self._calls.names[forward], *self._inside(forward))
         try:
@@ -201,7 +195,8 @@ class Sizing:
             return str(fault)
 
     def _gradient_count(self, position: int, call: ProfiledOperation, flop: int, inside: int | None) -> int:
-        """How many gradients of so many FLOP a call makes: as many as the products inside are, if they have a count."""
+        """Return how many gradients of this many FLOP a call makes: as many as its inner products' total has, if it is
+        known."""
         if inside is None or not flop:
             return self._units(position, call)
         if inside not in (flop, BOTH * flop):
@@ -209,7 +204,7 @@ class Sizing:
         return inside // flop
 
     def _flop_inside(self, position: int) -> int | None:
-        """What the outermost products inside a call that can be counted are together; None if one is lacking."""
+        """Sum the outermost products inside a call that can be counted; None if one is lacking."""
         calls = self._calls
         known: dict[int, int | None] = {}  # call with products in it → their FLOP
         for inner in [*calls.within(position)][::-1]:
@@ -219,12 +214,12 @@ class Sizing:
         return self._children_sum(position, known)
 
     def _children_sum(self, position: int, known: Mapping[int, int | None]) -> int | None:
-        """Sum over the calls that one made itself; None where nothing or not everything is known."""
+        """Sum over a call's direct children; None where nothing or not everything is known."""
         numbers = [known[child] for child in self._calls.inside(position) if child in known]
         return None if None in numbers else known_sum(numbers)
 
     def _least_inside(self, position: int) -> int:
-        """FLOP of the products inside that have a count, of one in another the outer."""
+        """Sum the FLOP of the products inside that have a count, taking the outer of nested ones."""
         least_flop, seen = 0, {position}
         for inner in self._calls.within(position):
             if int(self._calls.parent[inner]) not in seen:
@@ -236,7 +231,7 @@ class Sizing:
         return least_flop
 
     def _units(self, position: int, call: ProfiledOperation) -> int:
-        """How many products the call makes, as far as its own mask does not say. Raises Unavailable."""
+        """Return how many products the call makes, where its own mask does not show it. Raises Unavailable."""
         if not _is_gradient(call):
             return 1
         gradients = requested_gradients((call.name, *self._inside(position)))
@@ -248,9 +243,9 @@ class Sizing:
         return 1 if self._forward_of.get(position) in self._first else BOTH
 
     def _may_lack_gradients(self, forward: int | None) -> bool:
-        """Whether one of both gradients of a forward convolution may not have been asked for.
+        """Return whether a forward convolution may need only one of both gradients.
 
-        What has as many channels as data may be data after pooling or scaling, which have no parameters.
+        An input with as many channels as data may be data after pooling or scaling, which have no parameters.
         """
         if forward is None or self._is_frozen:
             return True
@@ -259,13 +254,13 @@ class Sizing:
 
     @cached_property
     def _first_channels(self) -> set[Any]:
-        """Channels of the inputs of first products."""
+        """Return the channels of first products' inputs."""
         shapes = self._calls.columns["input_shapes"]
         return {shapes[position][0][1:2] for position in self._first if shapes[position]}
 
     @cached_property
     def _is_frozen(self) -> bool:
-        """Whether there are forward convolutions without gradients."""
+        """Return whether any forward convolution has no gradient."""
         calls, phase = self._calls, self._calls.columns["phase"]
         tops = np.flatnonzero(calls.product & (calls.owner == np.arange(len(calls)))).tolist()
         forward = {
@@ -276,7 +271,7 @@ class Sizing:
         return bool(forward - self._gradient_of.keys())
 
     def _inside(self, position: int) -> tuple[str, ...]:
-        """Names of the calls inside, each once."""
+        """Return the names of the calls inside, each once."""
         return tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(position)))
 
 
@@ -285,14 +280,14 @@ def _is_gradient(call: ProfiledOperation) -> bool:
 
 
 def _tells_no_gradients(call: ProfiledOperation) -> bool:
-    """Whether a call computes the gradients of all inputs, whatever needs one, as fused kernels do."""
+    """Return whether a call computes the gradients of all inputs, needed or not, as fused kernels do."""
     if "backward" not in call.name or kind_of_call(call.name) not in ("convolution", "attention", "recurrent"):
         return False
     return not {"output_mask", "grad_input_mask"} & set(to_operation(call).attributes)
 
 
 def _kernels_taken(call: ProfiledOperation, inside: tuple[str, ...]) -> tuple[int, int]:
-    """(groups, launches by FFT_TILING) of a convolution; (1, 0) of anything else."""
+    """Return (groups, launches by FFT_TILING) of a convolution; (1, 0) of anything else."""
     if kind_of_call(call.name) != "convolution" or is_transposed([call.name, *inside]):
         return 1, 0
     try:

@@ -1,8 +1,8 @@
-"""A recording's calls and kernels as products and other outermost operators, and these as records again.
+"""Splits a recording into products and other outermost operators with their kernels, and turns these into records.
 
-Each kernel belongs to the outermost product around its call, else to the outermost operator. A kernel of a gradient
-that old PyTorch made a call of its own for (…_backward_input, …_backward_weight) works for that unit. Operators without
-kernels are left out, products never. Products are cleaned one by one, those alike in all that decides once.
+Each kernel belongs to the outermost product around its call, else to the outermost operator. Where old PyTorch has a
+call per gradient (…_backward_input, …_backward_weight), its kernels belong to that unit. Operators without kernels are
+left out, products never. Each distinct product is cleaned once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from results.errors import Inconsistent
 from results.records.counts import OperationInstance
 
 GRADIENTS = ("backward_input", "backward_weight")
-"""In the names of calls for one gradient each, in the order of units."""
+"""Name parts of calls for a single gradient, in the order of units."""
 
 SAME_LAUNCH = ("process", "correlation", "device", "stream", "start_ns", "time_ns", "name")
-"""Columns of kernels in which two rows of one launch are equal."""
+"""Kernel columns that are equal in two rows of one launch."""
 
 _MOST = 2**63 - 1
 
@@ -44,8 +44,8 @@ class Instance(NamedTuple):
 
 @dataclass(frozen=True)
 class InstanceTable:
-    """A recording by owners. twins: which rows of kernels are a second of one launch; launched: position of each row's
-    call; forward_of: position of an owner → that of its forward call's."""
+    """A recording by owners. twins: which kernel rows repeat a launch; launched: position of each row's call;
+    forward_of: position of an owner → that of its forward call's owner."""
 
     calls: Calls
     kernels: pd.DataFrame
@@ -61,7 +61,7 @@ class InstanceTable:
 
 
 def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
-    """The recording, with its products cleaned. Raises Inconsistent for calls that contradict each other."""
+    """Read the recording and clean its products. Raises Inconsistent for calls that contradict each other."""
     known = Calls(calls)
     keys = (kernels["index"].to_numpy(np.int64), kernels["start_ns"].to_numpy(np.int64))
     kernels = kernels.iloc[np.lexsort(keys)].reset_index(drop=True)
@@ -80,7 +80,7 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
 
 
 def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Owner → the owner of its forward call, which began before it."""
+    """Return owner → the owner of its forward call, which began before it."""
     forward = calls.positions(calls.table["forward_index"].to_numpy(np.int64))
     forward_of = {}
     for top in owners:
@@ -90,7 +90,7 @@ def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, 
 
 
 def _first(calls: Calls, owners: Mapping[int, Sequence[int]]) -> frozenset[int]:
-    """The first product of each forward pass: before it there is none, or one of another pass."""
+    """Return the first product of each forward pass: no product, or one of another pass, precedes it."""
     phases, steps = calls.columns["phase"], calls.columns["step"]
     firsts, before = set(), ("", NONE)
     for top in owners:
@@ -110,7 +110,7 @@ def _instances(
     owners: Mapping[int, list[int]],
     forward_of: Mapping[int, int],
 ) -> Iterator[Instance]:
-    """The owners in the order of start, products cleaned."""
+    """Yield the owners in order of start, products cleaned."""
     names, whats, times = (kernels[name].tolist() for name in ("name", "what", "time_ns"))
     source_flop = _whole_numbers(kernels["source_flop"].tolist())
     sizing = Sizing(calls, forward_of, _first(calls, owners))
@@ -147,12 +147,12 @@ def _instances(
 
 
 def _whole_numbers(values: Sequence[Any]) -> list[int | None]:
-    """Numbers of FLOP as whole ones; what is no number is None."""
+    """Convert FLOP to ints; what is no number becomes None."""
     return [None if value is None or value != value else round(value) for value in values]
 
 
 def _unit(calls: Calls, call: int, top: int, size: Size) -> int:
-    """Which unit of a product the kernels of a call work for."""
+    """Return the product's unit that a call's kernels belong to."""
     if not size.units or size.units < len(GRADIENTS):
         return NO_UNIT
     while call not in (NONE, top):
@@ -164,7 +164,8 @@ def _unit(calls: Calls, call: int, top: int, size: Size) -> int:
 
 
 def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, units: Sequence[int], size: Size) -> int | None:
-    """What a call in a kernel's place is given: its own product; else its unit, or the whole, if it alone makes it.
+    """Return the FLOP of a call without kernels: of its own product; else of its unit, or of the whole, if only it
+    makes it.
 
     units: those of all rows of the product that are calls of products.
     """
@@ -182,7 +183,7 @@ def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, units: Sequen
 
 
 def records(table: InstanceTable) -> list[OperationInstance]:
-    """One row an owner, in the order of start."""
+    """Return one row per owner, in order of start."""
     index_of = {instance.call: index for index, instance in enumerate(table.instances)}
     times, untimed = (table.kernels[name].tolist() for name in ("time_ns", "untimed"))
     calls = table.calls
@@ -219,9 +220,9 @@ def records(table: InstanceTable) -> list[OperationInstance]:
 
 
 def with_flop(table: InstanceTable) -> pd.DataFrame:
-    """The kernels with found_flop, deduplicated_flop, repaired_flop, instance and fault.
+    """Return the kernels with found_flop, deduplicated_flop, repaired_flop, instance and fault.
 
-    A kernel of no product has what the recording says in all three, a second row of its launch only as found.
+    A kernel of no product has the recorded number in all three; a second row of its launch only in found_flop.
     """
     source_flop = _whole_numbers(table.kernels["source_flop"].tolist())
     once = [0 if twin and number else number for number, twin in zip(source_flop, table.twins, strict=True)]

@@ -1,21 +1,10 @@
-"""The products of a recording with their kernels, and the FLOP of each kernel: as found, deduplicated, repaired.
+"""Cleans one product of a recording: `clean_product` gives each kernel its FLOP as found, deduplicated and repaired.
 
-A `Product` is an outermost convolution, matrix product, attention or recurrent call; a `Part` is one of its kernels.
-The recording itself is never changed.
-
-1. Found: the recording's own number, else PyProf's: every kernel of a recognised name gets the FLOP of the whole
-   operation (NVIDIA/PyProf pyprof/prof/conv.py, linear.py, blas.py, commit 218dcc1). That repeats PyProf's errors, so
-   that numbers of its users can be explained. Without a device each product's call gets what its sizes give.
-2. Deduplicated: one kernel is kept for each unit of a product: one that does multiply-adds by its name, no trial, the
-   longest. Kernels of groups keep their shares. Each other one has a reason, the first that fits: `duplicate_launch`,
-   `not_product`, `split_k`, `autotune` (kernels of more algorithms than the product has units), `fft_tiling`,
-   `multi_kernel`.
-3. Repaired: what a unit lacks by its sizes is put on the longest kernel that does multiply-adds and has none.
-   Reasons: `no_kernel`, `grouped`, `wrong_number`, `split_k`, `renamed_kernel`, `no_marker`, `unlisted_kernel`,
-   `unknown_kernel`, `not_counted`. Where sizes give no count, a gap stays unknown.
-
-Not claimed: PyProf's numbers for what is no product, bias kernels inside of a product, or that two trials of one
-algorithm are distinguished.
+* Found: the recording's number, else PyProf's: the whole operation's FLOP for every kernel of a recognised name
+  (NVIDIA/PyProf pyprof/prof/conv.py, linear.py, blas.py, commit 218dcc1), which repeats its errors to explain them.
+* Deduplicated: one kernel per unit keeps its number: the longest that makes products and is no trial. The others get
+  the first reason that fits: `duplicate_launch`, `not_product`, `split_k`, `autotune`, `fft_tiling`, `multi_kernel`.
+* Repaired: what a unit lacks by its sizes goes to its longest product kernel without a number (`_gap_reason`).
 """
 
 from collections import Counter
@@ -45,16 +34,16 @@ from results.records.counts import CleaningLog
 from results.records.rows import to_text
 
 NO_UNIT = -1
-"""Which unit a kernel works for is not known."""
+"""The kernel's unit is unknown."""
 
 FILE = "kernels.csv.gz"
 
 FIELDS = {"raw": "found", "deduplicated": "deduplicated", "repaired": "repaired"}
-"""State → the field of a part that has its number."""
+"""State → a part's field with its number."""
 
 
 class ProductKernel(NamedTuple):
-    """What decides how one row of kernels in a product is cleaned."""
+    """A kernel row's fields that decide how it is cleaned."""
 
     name: str
     what: str
@@ -66,7 +55,7 @@ class ProductKernel(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One outermost product of a recording. Equal ones are cleaned alike."""
+    """One outermost convolution, matrix product, attention or recurrent call. Equal ones are cleaned alike."""
 
     name: str
     kind: str
@@ -92,8 +81,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A product cleaned: its parts; state → FLOP of what is known of it, at least that much; columns of its row among
-    the instances; the log, whose rows lack their subject."""
+    """A cleaned product: its parts; state → lower bound of its FLOP; columns of its row among the instances; the log,
+    whose rows lack their subject."""
 
     parts: tuple[Part, ...]
     known: Mapping[str, int | None]
@@ -102,7 +91,7 @@ class Cleaned:
 
 
 def clean_product(product: Product) -> Cleaned:
-    """A product with what each of its kernels was given, once, and with what its sizes say of each unit."""
+    """Clean a product: what each kernel was given, once, corrected by the sizes of each unit."""
     parts = [Part(kernel) for kernel in product.kernels]
     earlier = product.earlier_kernels - 1
     for part in parts:
@@ -120,8 +109,8 @@ def clean_product(product: Product) -> Cleaned:
 
 
 def _columns(product: Product, parts: list[Part], known: Mapping[str, int | None]) -> dict[str, Any]:
-    """The counts of a product; None where its sizes give none and the recording leaves a kernel of it that makes
-    products without a number. A number that the recording gives and no sizes can check counts as it is, once."""
+    """Return the counts of a product; None where it has no count by sizes and a product kernel has no recorded number.
+    A recorded number that no sizes can check counts as it is, once."""
     counts, verdict, reason = dict(known), "unknown", product.size.why
     if product.size.expected is None:
         lacks = any(map(_lacks_number, parts))
@@ -142,7 +131,7 @@ def _columns(product: Product, parts: list[Part], known: Mapping[str, int | None
 
 
 def _lacks_number(part: Part) -> bool:
-    """Whether a row makes products and the recording gives it no number; 0 is what recorders write for unknown."""
+    """Return whether a row makes products and has no recorded number; recorders write 0 for unknown."""
     kernel = part.kernel
     makes = is_product(kernel.name) if kernel.what == "call" else kernel.what == "kernel" and part.makes_products
     return makes and not kernel.twin and not part.found
@@ -151,14 +140,14 @@ def _lacks_number(part: Part) -> bool:
 # --- found -----------------------------------------------------------------------------------------------------------
 
 LINEAR = ("linear", "mkldnn_linear", "linear_backward", "mkldnn_linear_backward")
-"""Operators that PyProf sees as torch.nn.functional.linear."""
+"""Operators that PyProf takes for torch.nn.functional.linear."""
 
 GRADIENTS_OF_LINEAR = 2
-"""PyProf counts the first two kernels of a linear layer's backward pass, whatever they do."""
+"""Number of kernels in a linear layer's backward pass that PyProf counts, the first ones, whatever they do."""
 
 
 def _found_flop(product: Product, kernel: ProductKernel, earlier: int) -> int | None:
-    """What the recording gives a kernel. place: how many kernels of its layer's gradients came before it."""
+    """Return a kernel's recorded number. earlier: how many kernels of its layer's gradients came before it."""
     if kernel.source_flop is not None or kernel.what == "call":
         return kernel.call_flop if kernel.source_flop is None else kernel.source_flop
     flop, groups = product.size.unit_flop, product.size.groups
@@ -181,14 +170,15 @@ def _found_flop(product: Product, kernel: ProductKernel, earlier: int) -> int | 
 # --- deduplicated ----------------------------------------------------------------------------------------------------
 
 LAST_ONLY = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")
-"""Algorithms that take one kernel a product: of several in a row the last is the run, those before it trials."""
+"""Algorithms of one kernel per product: of several in a row the last is the run, the others are trials."""
 
 IN_PIECES = "explicit_gemm"
-"""An algorithm that repeats its kernels for pieces of a batch. Of any other, two equal halves are a trial and a run."""
+"""The algorithm that repeats its kernels for pieces of a batch. With any other, two equal halves are a trial and a
+run."""
 
 
 def _deduplicate(product: Product, parts: list[Part]) -> None:
-    """Counts each multiply-add once at most, and marks trials."""
+    """Count each multiply-add at most once, and mark trials."""
     _mark_trials(product, parts)
     size, unit_flop = product.size, product.size.unit_flop
     if unit_flop is None:  # then what the recording gives its products' kernels, if that is one number
@@ -218,7 +208,7 @@ def _deduplicate(product: Product, parts: list[Part]) -> None:
 
 
 def _reason(product: Product, parts: list[Part], part: Part) -> str:
-    """Why a kernel lost its number."""
+    """Return why a kernel lost its number."""
     kernel = part.kernel
     if kernel.twin:
         return "duplicate_launch"
@@ -234,7 +224,7 @@ def _reason(product: Product, parts: list[Part], part: Part) -> str:
 
 
 def _working(parts: list[Part]) -> list[Part]:
-    """The kernels that do multiply-adds, each launch once."""
+    """Return the kernels that make products, each launch once."""
     return [p for p in parts if p.kernel.what == "kernel" and p.makes_products and not p.kernel.twin]
 
 
@@ -244,7 +234,7 @@ def _many_algorithms(product: Product, rivals: list[Part], unit: int) -> bool:
 
 
 def _mark_trials(product: Product, parts: list[Part]) -> None:
-    """Marks the kernels that ran only to be timed, of units that are distinguished."""
+    """Mark the kernels that ran only to be timed, in units that can be told apart."""
     is_single = product.size.units == 1
     by_unit: dict[int, list[Part]] = {}
     for part in _working(parts):
@@ -257,7 +247,7 @@ def _mark_trials(product: Product, parts: list[Part]) -> None:
 
 
 def _before_the_run(of_unit: list[Part], working: list[Part]) -> list[Part]:
-    """A unit's kernels before the last run of one algorithm, which is what the product is made with."""
+    """Return a unit's kernels before the last run of one algorithm, which is the actual run."""
     last = family(working[-1].kernel.name)
     others = [family(part.kernel.name) != last for part in working]
     first = len(working) - 1 if last in LAST_ONLY else len(working) - others[::-1].index(True)
@@ -274,13 +264,13 @@ def _before_the_run(of_unit: list[Part], working: list[Part]) -> list[Part]:
 
 
 def lacks_kernels(product: Product) -> bool:
-    """Whether a product has FLOP that no recorded kernel can take."""
+    """Return whether a product has FLOP that no recorded kernel can take."""
     return not product.kernels and bool(product.size.expected)
 
 
 def _repair(product: Product, parts: list[Part]) -> None:
-    """Gives each unit what sizes say of it: units whose kernels are known, what has too much before what lacks, then
-    as often UNTOLD as there are others. A number that is too much is taken from a kernel that has it."""
+    """Give each unit its count by sizes: first units whose kernels are known, those with too much before those that
+    lack, then NO_UNIT as often as there are others. An excess is taken from a kernel that has it."""
     expected, unit_flop = product.size.expected, product.size.unit_flop or 0
     for part in parts:
         part.repaired = part.deduplicated if expected is not None else part.deduplicated or None
@@ -306,7 +296,7 @@ def _repair(product: Product, parts: list[Part]) -> None:
 
 
 def _lacks(part: Part) -> tuple[object, ...]:
-    """How much a kernel is the one that a lacking number goes to."""
+    """Return the sort key by which a kernel takes a missing number."""
     return (
         not part.kernel.twin,
         part.fault != "autotune",
@@ -341,7 +331,7 @@ def _entry(step: str, before: object, after: object, reason: str) -> CleaningLog
 
 
 def _removals(parts: list[Part]) -> list[CleaningLog]:
-    """A row for each reason for which kernels of a product lost their numbers."""
+    """Return a row for each reason for which kernels of a product lost their numbers."""
     total = known_sum(part.found for part in parts)
     lost: dict[str, list[Part]] = {}
     for part in parts:
@@ -359,7 +349,7 @@ def _removals(parts: list[Part]) -> list[CleaningLog]:
 
 
 def _repairs(product: Product, parts: list[Part]) -> list[CleaningLog]:
-    """A row for each kernel whose number sizes changed."""
+    """Return a row for each kernel whose number was changed by its sizes."""
     if lacks_kernels(product):
         return [_entry("repaired", None, product.size.expected, "no_kernel: the call launched no recorded kernel")]
     rows, total = [], known_sum(part.deduplicated for part in parts)

@@ -1,16 +1,10 @@
-"""Totals of the phases of a recording, which are whole or unknown, and the time of products that nothing explains.
+"""Totals a recording's phases, whole or unknown, and measures the time of kernels that no counted product explains.
 
-A total is the sum over all calls of its phase, or unknown: one call without a count is enough, or one that is missing
-from the recording. Beside it stand the sum of what is known ("at least"), how many calls have no count, and the share
-of the phase's product time that they take.
-An operator that is not known is such a call if it makes products by the names of its kernels or its own, if no product
-was recorded in it and its backward pass has one, and if nothing says what it does: neither do the names of its kernels,
-or, on a host, it made no call. One of which all kernels do something else by their names is none.
-
-Products of no phase and an optimizer's are in no total: they have one of their own (`Outside`).
-
-Kernels without a recorded call belong to no phase: no total is unknown for them, but their share of the time of all
-kernels that make products is reported.
+A total is unknown if one call of its phase has no count or is missing; a lower bound, the number of such calls and
+their share of the phase's product time are given instead. An unknown operator is such a call if names (its own or its
+kernels') say that it makes products, if it has no recorded product inside and its backward pass has one, or if nothing
+says what it does; not if all its kernels do something else. Products of no phase and an optimizer's are totalled
+separately (`Outside`). Kernels without a recorded call make no total unknown; their share of product time is reported.
 """
 
 from collections import Counter
@@ -26,29 +20,28 @@ from cleaning.counts import known_sum, whole_sum
 from cleaning.trace.instances import InstanceTable
 
 UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
-"""Why a call that is no product has no count."""
+"""Why a call of an unknown operator that makes products has no count."""
 
 UNCLEAR_OPERATOR = "the operator is not known, and nothing says whether it makes products"
-"""Why a call that may be a product, or not, has no count."""
+"""Why a call that may be a product has no count."""
 
 WITHOUT_COUNT = (UNKNOWN_OPERATOR, UNCLEAR_OPERATOR)
 
 _TORCH_NAMESPACES = frozenset(
     ("aten", "prim", "prims", "profiler", "autograd", "c10", "c10d", "cuda", "nccl", "gloo", "mpi", "ucc")
 )
-"""Namespaces of operators that are PyTorch's own, whose products are known by name, or that move data and no more."""
+"""Namespaces of PyTorch's own operators, whose products are known by name, or that only move data."""
 
 LONGEST = 3
-"""Kernels whose names say nothing that are named."""
+"""Most kernels with uninformative names that are listed."""
 
 
 @dataclass(frozen=True)
 class PhaseTotal:
-    """FLOP of a phase. flop: None if a call has no count or is missing, or nothing was recorded; at_least: sum of what
-    is known.
+    """FLOP of a phase. flop: None if a call has no count or is missing, or nothing was recorded; at_least: lower bound.
 
     unknown_time_ratio: of the time of the phase's products, the share in calls without a count; None: not recorded.
-    missing: why it is known that calls of it are not in the recording.
+    missing: how it is known that the recording lacks calls of the phase.
     """
 
     flop: int | None = None
@@ -60,7 +53,7 @@ class PhaseTotal:
 
 @dataclass(frozen=True)
 class UnknownCall:
-    """An operator that is not known and makes products by names, or may. time_ns: of what may be its products."""
+    """An unknown operator that makes, or may make, products. time_ns: of what may be its products."""
 
     name: str
     phase: str
@@ -72,8 +65,8 @@ class UnknownCall:
 
 @dataclass(frozen=True)
 class Outside:
-    """Products that belong to none of the phases that have a total. totals: by state. time_s: of their kernels; None:
-    there are none, or one of them has no recorded time."""
+    """Products outside all phases that have a total. totals: by state. time_s: of their kernels; None: there are none,
+    or one of them has no recorded time."""
 
     calls: int
     totals: Mapping[str, PhaseTotal]
@@ -82,7 +75,7 @@ class Outside:
 
 @dataclass(frozen=True)
 class Unnamed:
-    """Kernels whose names do not tell what they do: their share of all kernels' time, and the longest, (name, s)."""
+    """Kernels with uninformative names: their share of all kernels' time, and the longest, (name, s)."""
 
     time_ratio: float | None = None
     longest: tuple[tuple[str, float], ...] = ()
@@ -95,7 +88,7 @@ def phase_total(
     phases: Sequence[str],
     missing: Sequence[Missing] = (),
 ) -> PhaseTotal:
-    """The total of some recorded phases in a state."""
+    """Return the total of some recorded phases in a state."""
     lost = tuple(sign for sign in missing if sign.phase in phases)
     times = [call.time_ns for call in unknown if call.phase in phases]
     products = [(cleaned, time_ns) for product, cleaned, time_ns in table.products if product.phase in phases]
@@ -122,7 +115,7 @@ def outside(
     phases: Sequence[str],
     missing: Sequence[Missing] = (),
 ) -> Outside:
-    """The products of some phases that have no total, and what is known of them."""
+    """Return the products of some phases that have no total, and what is known of them."""
     times = [time_ns for product, _, time_ns in table.products if product.phase in phases]
     times += [call.time_ns for call in unknown if call.phase in phases]
     totals = {state: phase_total(table, unknown, state, phases, missing) for state in states}
@@ -133,12 +126,12 @@ def outside(
 
 
 def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
-    """Calls of no known kind that may be products, in the order of start.
+    """Return calls of no known kind that may be products, in order of start.
 
-    One that launched kernels which make products, or whose kernels do not tell; one that says so by its own name
-    ("vllm::unified_attention") where no product was recorded inside it and no kernel of it says what else it does; of a
-    recording without kernels one that made no recorded call; and one whose backward pass has a product. A kernel that a
-    known operator inside of a call launched is known by that one.
+    One that launched kernels which make products, or whose names do not tell; one whose own name says so
+    ("vllm::unified_attention") where no product was recorded inside it and no kernel shows another purpose; in a
+    recording without kernels, one that made no recorded call; and one whose backward pass has a product. A kernel
+    launched by a known operator inside a call belongs to that operator.
     """
     calls, kernels, owner = table.calls, table.kernels, table.calls.owner.tolist()
     may_make: Counter[int] = Counter()  # calls → time of what may be their products, ns
@@ -195,9 +188,10 @@ def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
 
 
 def product_time(table: InstanceTable) -> list[int]:
-    """Time of the kernels that make products, in ns: of all, in no call with a count, and in no recorded call.
+    """Return the time of the kernels that make products, in ns: of all, in no call with a count, and in no recorded
+    call.
 
-    The kernels of a product are counted in by their names; where none of their names says so, all of them are.
+    A product's kernels count by their names; where no name says so, all of them count.
     """
     kernels, launched = table.kernels, np.asarray(table.launched, np.int64)
     is_kernel = (kernels["what"] == "kernel").to_numpy()
@@ -218,7 +212,7 @@ def product_time(table: InstanceTable) -> list[int]:
 
 
 def unnamed(table: InstanceTable) -> Unnamed:
-    """The kernels whose names do not tell what they do, each name once, the longest first."""
+    """Return the kernels with uninformative names, each name once, the longest first."""
     kernels = table.kernels[(table.kernels["what"] == "kernel") & ~np.asarray(table.twins, bool)]
     times = kernels.groupby("name")["time_ns"].sum()
     lost = times[[not family(name) for name in times.index]].sort_values(ascending=False, kind="stable")
