@@ -1,4 +1,4 @@
-"""Records and how they are kept: the package below all others.
+"""Records and how they are stored: the package below all others.
 
 Knows rows, files and faults. It does not know what a number means.
 """

@@ -1,7 +1,7 @@
-"""The faults that measuring meets, beside `ValueError` (the caller's mistake), and a fault's message on one line.
+"""Defines the faults that measuring meets, besides `ValueError` (the caller's mistake), and puts messages on one line.
 
-Nothing here decides what happens next: a command turns `Unavailable` into a row with a reason and goes on,
-and stops the one analysis that met `Inconsistent`.
+Nothing here decides what happens next: a command turns `Unavailable` into a row with a reason and goes on, and stops
+the one analysis that met `Inconsistent`.
 """
 
 
@@ -22,7 +22,7 @@ class StoreFault(Exception):
 
 
 def one_line(text: str, longest: int) -> str:
-    """The text on one line of at most `longest` characters, cut between two words where it is longer.
+    """Put the text on one line of at most `longest` characters, cut between two words.
 
     A word that fills more than half of it (a path, a mangled name) is cut inside.
     """

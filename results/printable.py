@@ -1,9 +1,8 @@
-"""Text from the files of others as a terminal may show it: without what steers it, in lines of a width, in plain words.
+"""Makes foreign text fit for a terminal: escapes control characters, wraps lines, and rewords libraries' messages.
 
-A word that is longer than a line, such as a path or a list without spaces, is broken after one of its separators; one
-that has none is left as long as it is only where that fits. Messages of torch name its own parts (fake and meta
-tensors, schemas, C++ checks): each that a model file can cause has a row here with words of the model's author; what is
-not here stays as the library said it.
+A word longer than a line, such as a path or a list without spaces, is broken after a separator; without one it is cut
+only where it does not fit. Messages of torch name its internals (fake and meta tensors, schemas, C++ checks): MESSAGES
+has wording for the model's author for each that a model file can cause; other messages stay as they are.
 """
 
 import re
@@ -12,22 +11,22 @@ import unicodedata
 _STEERS = re.compile(
     "[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ufeff\\ud800-\\udfff]"
 )
-"""Control characters but line ends and tabs, marks of direction, and halves of characters."""
+"""Control characters except line ends and tabs, direction marks, and surrogates."""
 
 LONGEST_TEXT = 10_000
-"""Characters of a text that are shown: names in the files of others may have millions."""
+"""Most characters of a text that are shown: foreign names may have millions."""
 
 
 def printable(text: str) -> str:
-    """The text with characters that steer a terminal, or turn the direction of what follows, written out: names in the
-    files of others may hold them. Line ends and tabs stay."""
+    """Escape characters that control a terminal or change the direction of text: foreign names may hold them. Line ends
+    and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     return _STEERS.sub(lambda match: ("\\x%02x" if ord(match[0]) < 256 else "\\u%04x") % ord(match[0]), text)
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or where it is longer than `most` characters its two ends and how many were left out between them."""
+    """Return the text, or of one longer than `most` characters its two ends and the number left out between them."""
     left_out = len(text) - most
     if left_out <= 0:
         return text
@@ -39,11 +38,11 @@ _PIECES = re.compile(r"[^/_.,:;=&?|×+-]*[/_.,:;=&?|×+-]+|[^/_.,:;=&?|×+-]+")
 """Parts of a long word, each with the separators at its end."""
 
 LEAST_PIECE = 8
-"""Letters of a piece that a cut word has at least, where it has so many."""
+"""Fewest letters of a piece of a cut word, where it has as many."""
 
 
 def letters(text: str) -> int:
-    """How many columns of a terminal a text takes: two for a wide letter, none for a combining one."""
+    """Return how many columns of a terminal a text takes: two for a wide letter, none for a combining one."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
@@ -51,10 +50,10 @@ def letters(text: str) -> int:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Lines of at most `width` letters. first, rest: what the first line and each further one begins with.
+    """Wrap to lines of at most `width` letters. first, rest: prefixes of the first and of each further line.
 
-    Line ends in the words stay; what steers a terminal is written out, and of a very long text the two ends are left.
-    Without words: [], or `first` where it has any.
+    Line ends in the text stay; control characters are escaped, and a very long text is shortened. An empty text gives
+    [], or `first` where it has any.
     """
     lines: list[str] = []
     for paragraph in printable(shortened(text, LONGEST_TEXT)).splitlines():
@@ -81,9 +80,10 @@ def _wrapped(paragraph: str, width: int, first: str, rest: str) -> list[str]:
 
 
 def pieces(word: str, width: int, further: int | None = None) -> list[str]:
-    """A word as it is if it fits, else in parts of at most `width` letters, broken after separators where it has some.
+    """Return a word as it is if it fits, else in parts of at most `width` letters, broken after separators where it has
+    any.
 
-    further: how many letters each part but the first may have; None: as many as the first.
+    further: most letters of each part but the first; None: as the first.
     """
     room, further = width, width if further is None else further
     broken, part = [], ""
@@ -100,7 +100,7 @@ def pieces(word: str, width: int, further: int | None = None) -> list[str]:
 
 
 def _cut(text: str, room: int) -> int:
-    """How many characters of it have room, one at the least."""
+    """Return how many of its characters fit, at least one."""
     taken = 0
     for index, letter in enumerate(text):
         taken += letters(letter)
@@ -110,7 +110,7 @@ def _cut(text: str, room: int) -> int:
 
 
 def least_width(text: str) -> int:
-    """Letters of its longest word, or of the longest part where its words are broken at separators."""
+    """Return the letters of its longest word, or of the longest part where words are broken at separators."""
     words = text.split()
     parts = [piece for word in words for piece in _PIECES.findall(word)]
     return min(max(map(letters, words), default=0), max(LEAST_PIECE, max(map(letters, parts), default=0)))
@@ -159,16 +159,16 @@ MESSAGES: tuple[tuple[str, str], ...] = (
         r"sizes \2 and \3 make no product: expected inputs of the size that the model's layers take",
     ),
 )
-"""(what a library says, as a pattern; what is said instead)."""
+"""(pattern of a library's message, replacement)."""
 
 
 def plain_message(text: str) -> str:
-    """The text with a library's own messages in the words above."""
+    """Replace a library's own messages in the text by those of MESSAGES."""
     for pattern, replacement in MESSAGES:
         text = re.sub(pattern, replacement, text)
     return text
 
 
 def depends_on_data(text: str) -> bool:
-    """Whether the plain words say that a model cannot be followed without the values of its inputs."""
+    """Return whether a message of MESSAGES says that a model needs the values of its inputs."""
     return any(message in text for message in (VALUES, SIZES, NUMPY))

@@ -1,4 +1,5 @@
-"""What a process asks of the kernel (its parent's end, free memory) and of the interpreter (no cyclic collector)."""
+"""Asks the kernel (a signal when the parent ends, free memory) and the interpreter (no cyclic collector) for a
+process."""
 
 import contextlib
 import ctypes
@@ -13,8 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> bool:
-    """Has the kernel send this process a signal when the thread that started it ends; False where it does not offer
-    that."""
+    """Have the kernel send this process a signal when the thread that started it ends; return False where it cannot."""
     if sys.platform != "linux":
         return False
     before = os.getppid()
@@ -25,7 +25,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> bool:
 
 
 def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Memory that the machine, and the control group of this process, can still give; None where neither says."""
+    """Return the memory that the machine, and this process's control group, can still give; None where neither says."""
     limits = []
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = dict(line.split(":", 1) for line in kernel.read_text(encoding="ascii").splitlines())
@@ -38,7 +38,7 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """Python's cyclic collector does not run inside."""
+    """Disable Python's cyclic collector inside."""
     collecting = gc.isenabled()
     gc.disable()
     try:

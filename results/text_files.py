@@ -1,9 +1,9 @@
-"""Tables, JSON and TOML that others made: each is read within the limits, or refused with a ValueError in one line.
+"""Reads foreign tables, JSON and TOML within limits, or refuses them with a ValueError in one line.
 
-Python's readers raise five kinds of exceptions for damaged text, wait for pipes, and unpack whatever they are given. A
-limit for each kind of input is checked before memory is taken for it; the variable `FLOPLEDGER_LIMITS` raises or lowers
+Python's readers raise five kinds of exceptions for damaged text, wait for pipes, and unpack whatever they are given.
+Here a limit for each kind of input is checked before memory is used for it; the variable `FLOPLEDGER_LIMITS` changes
 them for every command: `FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. SECURITY.md has the same table (a
-test holds them together). Not claimed: that the content makes sense, or that everything within the limits is quick.
+test compares them). Not claimed: that the content makes sense, or that everything within the limits is quick.
 """
 
 import contextlib
@@ -35,16 +35,17 @@ LIMITS: Mapping[str, tuple[int, str]] = {
     "database_seconds": (600, "reading an export of Nsight Systems"),
     "formula_bits": (20_000, "binary digits of a number in a formula"),
 }  # fmt: skip
-"""Name → the default, and what it is of. Names end in their unit."""
+"""Name → (default, what it limits). Names end in their unit."""
 
 
 def limit(name: str) -> int:
-    """The limit of this name that holds here. Raises ValueError as `stated` does."""
+    """Return the limit of this name that applies here. Raises ValueError as `stated` does."""
     return stated().get(name, LIMITS[name][0])
 
 
 def stated(text: str | None = None) -> dict[str, int]:
-    """The limits that `FLOPLEDGER_LIMITS` names. Raises ValueError for a name that is none, or no positive number."""
+    """Return the limits that `FLOPLEDGER_LIMITS` names. Raises ValueError for an unknown name, or no positive
+    number."""
     limits: dict[str, int] = {}
     for part in (os.environ.get(VARIABLE, "") if text is None else text).split(","):
         if not part.strip():
@@ -62,12 +63,13 @@ def stated(text: str | None = None) -> dict[str, int]:
 
 
 def beyond(what: str, name: str) -> str:
-    """The words for something that is larger than its limit: what is, which limit, how it is raised."""
+    """Describe something larger than its limit: what it is, which limit, how it is raised."""
     return f"{what}: more than {limit(name)} ({LIMITS[name][1]}); {VARIABLE}={name}=N raises the limit"
 
 
 def check_regular(path: Path | str) -> None:
-    """Raises ValueError for what is there and is no regular file: a pipe would be waited for, a device has no end."""
+    """Raise ValueError for an existing path that is no regular file: a pipe would be waited for, a device has no
+    end."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -77,7 +79,7 @@ def check_regular(path: Path | str) -> None:
 
 
 def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
-    """What gzip packed. Raises ValueError where it is damaged or cut, or more than the limit of this name, before the
+    """Unpack gzip data. Raises ValueError where it is damaged or cut, or exceeds the limit of this name, before the
     rest is unpacked."""
     most, parts = limit(name), io.BytesIO()
     try:
@@ -92,7 +94,7 @@ def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
 
 
 class BoundedStream(io.RawIOBase):
-    """A binary stream of at most so many bytes: beyond the limit of this name a read raises ValueError."""
+    """A binary stream of limited length: beyond the limit of this name a read raises ValueError."""
 
     def __init__(self, stream: IO[bytes] | Any, path: str, name: str = "unpacked_bytes") -> None:
         self._stream, self._path, self._name = stream, path, name
@@ -132,7 +134,7 @@ _LONGEST_FIELD = 1 << 30
 
 
 def read_text(path: Path, errors: str = "strict") -> str:
-    """The text of a file, unpacked if it begins as gzip does. errors: as of `bytes.decode`.
+    """Return the text of a file, unpacked if it begins as gzip does. errors: as of `bytes.decode`.
 
     Raises ValueError for what is no regular file, damaged, no UTF-8, or more than `memory_bytes`; OSError where the
     system refuses to read it.
@@ -143,14 +145,14 @@ def read_text(path: Path, errors: str = "strict") -> str:
 
 
 def csv_written(rows: Iterable[Iterable[str]]) -> str:
-    """Rows of texts as CSV, each line with its end."""
+    """Write rows of texts as CSV, each line with its end."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def csv_table(text: str) -> tuple[list[str], list[list[str]]]:
-    """The names in the first line of a table, and its rows, empty lines left out.
+    """Return the names in the first line of a table, and its rows, without empty lines.
 
     Raises ValueError for text that is no CSV, and for a row that has more or fewer fields than there are names.
     """
@@ -166,7 +168,7 @@ def csv_table(text: str) -> tuple[list[str], list[list[str]]]:
 
 
 def json_value(text: str) -> Any:
-    """What a JSON text says. Raises ValueError, also for brackets within brackets beyond Python's depth."""
+    """Parse JSON. Raises ValueError, also for brackets nested beyond Python's depth."""
     try:
         return json.loads(text)
     except RecursionError as fault:
@@ -174,7 +176,7 @@ def json_value(text: str) -> Any:
 
 
 def toml_tables(text: str) -> dict[str, Any]:
-    """What a TOML text says. Raises ValueError, also for brackets within brackets beyond Python's depth."""
+    """Parse TOML. Raises ValueError, also for brackets nested beyond Python's depth."""
     try:
         return tomllib.loads(text)
     except RecursionError as fault:
@@ -182,7 +184,7 @@ def toml_tables(text: str) -> dict[str, Any]:
 
 
 def hashed(identity: str) -> str:
-    """16 hex digits that stand for a serial number or uuid: equal for the same card, and not the card's own.
+    """Return 16 hex digits that stand for a serial number or uuid: equal for the same card, and not the card's own.
 
     NVML writes "GPU-" before a uuid and torch does not; both give the same digits.
     """
@@ -190,7 +192,7 @@ def hashed(identity: str) -> str:
 
 
 def nearest(got: str, valid: Sequence[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
-    """Up to n valid names that look like `got`, best first; letter case does not count.
+    """Return up to n valid names that look like `got`, best first; letter case does not count.
 
     cutoff: how alike they must be, from 0 to 1, as in `difflib.get_close_matches`.
     """
@@ -199,11 +201,11 @@ def nearest(got: str, valid: Sequence[str], n: int = 3, cutoff: float = 0.6) -> 
 
 
 def counted(number: int, name: str) -> str:
-    """A number of things: 1, "event" → "1 event"; 2, "event" → "2 events"."""
+    """Format a number of things: 1, "event" → "1 event"; 2, "event" → "2 events"."""
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are."""
+    """Format the first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"

@@ -1,6 +1,6 @@
-"""One frozen dataclass for each kind of observation.
+"""Defines one frozen dataclass for each kind of observation.
 
-The header of every CSV file is the field names of its record, in order; no header is typed anywhere else.
-Column names carry the SI unit. `None` is unknown and is written as an empty field; it is never zero. How values become
-text is in `rows.py`. This module knows no files: `store.py` writes and `reading.py` reads them.
+The header of every CSV file is the field names of its record, in order; no header is typed anywhere else. Column names
+carry the SI unit. `None` is unknown and is written as an empty field; it is never zero. How values become text is in
+`rows.py`. This module knows no files: `store.py` writes and `reading.py` reads them.
 """

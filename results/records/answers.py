@@ -1,10 +1,9 @@
-"""What commands answer. Of a run: times and utilization.
+"""Records that commands answer with; they are stored in files of their own, never among a run's raw rows.
 
-Of `runners.count`: what each counter gives for a model, and every FLOP between that and the exact count. Of
-`runners.profile`: what each operation costs and takes, and what modules it belongs to; times are means over the
-recorded steps, because means add up: the operations' times and the time between them are the step's; medians and
-intervals stand beside them. Of `runners.report A B` and `DIR --check`: whether a cell's step takes as long in two runs,
-whether a run may stand. These are kept in files of their own and never in a run.
+Of a run: times and utilization. Of `runners.count`: each counter's result for a model, and every FLOP between that and
+the exact count. Of `runners.profile`: costs and times of operations and modules, with means over the recorded steps,
+because means add up. Of `runners.report A B` and `DIR --check`: whether a cell's step takes as long in two runs, and
+whether a run passes its gates.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from results.records.rows import ANY, SIGNED, Counts, FromOne, Json, OfCell, Pro
 
 @dataclass(frozen=True, kw_only=True)
 class Utilization(OfCell):
-    """utilization.csv: one fraction, with its numerator, its denominator and its time; rebuilt from raw rows."""
+    """utilization.csv: one fraction with its numerator, denominator and time; rebuilt from raw rows."""
 
     method: str  # theory, theory_as_published, exact, …
     numerator_source: str  # fvcore, ptflops, flopledger
@@ -56,7 +55,7 @@ class Utilization(OfCell):
 
 @dataclass(frozen=True, kw_only=True)
 class Headline(Record):
-    """headline.csv: one cell, its repeats pooled, with the numbers that the terminal's table shows of it."""
+    """headline.csv: one cell, its repeats pooled, with the numbers of the terminal's table."""
 
     cell_id: str  # of the first repeat
     model: str
@@ -86,7 +85,7 @@ class Headline(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime(OfCell):
-    """step_times.csv: how long one step of a cell takes, or one phase of it, over the timed blocks; from raw rows."""
+    """step_times.csv: the time of one step of a cell, or of one phase of it, over the timed blocks; from raw rows."""
 
     phase: str = ""  # empty: the whole step; phases are of a pass of their own
     clock: str  # device or wall: what the times are of
@@ -110,10 +109,10 @@ class StepTime(OfCell):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkTime(OfCell):
-    """work_times.csv: how long one sample, one batch, the last batch and an epoch take; from raw rows.
+    """work_times.csv: the time of one sample, one batch, the last batch or an epoch; from raw rows.
 
     The epoch's time is its full batches' mean × their number + the last batch's mean. `profiled_*`: the same under
-    torch.profiler. `real_*`: an epoch that was run from end to end, where that was short enough.
+    torch.profiler. `real_*`: an epoch run from end to end, where that was short enough.
     """
 
     work: str  # one, batch, last, epoch
@@ -140,10 +139,10 @@ class WorkTime(OfCell):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelStep(OfCell):
-    """parallel.csv: a step that several ranks trained: how evenly, with how much waiting, how it scales; of raw rows.
+    """parallel.csv: a step trained by several ranks: its balance, waiting and scaling; from raw rows.
 
-    Scaling is each rank's rate of items against that of the plan with the fewest ranks: strong at the same batch of all
-    ranks together, weak at the same batch of each replica.
+    Scaling is each rank's rate of items against that of the plan with the fewest ranks: strong at the same total batch,
+    weak at the same batch of each replica.
     """
 
     parallel: str
@@ -249,11 +248,11 @@ MET, NOT_MET, UNDECIDED, NOT_COMPARED = "met", "not met", "undecided", "not comp
 
 @dataclass(frozen=True, kw_only=True)
 class GateCheck(Record):
-    """One condition of a gate on one cell: whether run B may replace run A as far as it goes.
+    """One condition of a gate on one cell: whether run B may replace run A in this respect.
 
-    value_a, value_b: seconds a step, or the exact quantity. ratio: B ÷ A. low_ratio, high_ratio: of times, at the alarm
-    rate of all cells together. condition: slower, flop, bytes, launches, memory; trains: measured in A, failed
-    in B; matched: whether both runs have it.
+    value_a, value_b: seconds per step, or the exact quantity. ratio: B ÷ A. low_ratio, high_ratio: of times, at the
+    alarm rate of all cells together. condition: slower, flop, bytes, launches, memory; trains: measured in A, failed in
+    B; matched: whether both runs have it.
     """
 
     condition: str
@@ -277,7 +276,7 @@ PASS, FAIL, OPEN = "pass", "fail", "open"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(Record):
-    """One gate. open: the run has nothing to compare with."""
+    """One gate's verdict. open: the run has nothing to check."""
 
     gate: str
     checks: str  # what it asks, in words
@@ -290,14 +289,14 @@ class Verdict(Record):
 
 
 def stands(verdict: Verdict) -> bool:
-    """Whether a run may be published by this gate: it passes, or is open and not needed."""
+    """Return whether a run may be published by this gate: it passes, or is open and not required."""
     return verdict.verdict == PASS or (verdict.verdict == OPEN and not verdict.needed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepOperation(Record):
-    """One operation of a training step. Costs are exact, FLOP None where no rule counts it; times are None where the
-    recording has no call for it."""
+    """One operation of a training step. Costs are exact, with FLOP None where no rule counts it; times are None where
+    the recording has no call for it."""
 
     index: int  # in the order of the step
     name: str  # "aten.convolution"
@@ -325,12 +324,12 @@ class StepOperation(Record):
 
     @property
     def understood(self) -> bool:
-        """Whether a rule counts it; else nobody knows its FLOP."""
+        """Whether a rule counts it; otherwise its FLOP are unknown."""
         return self.model_flop is not None
 
     @property
     def at_least_flop(self) -> int:
-        """Model FLOP for a sum that is printed as "at least": 0 where they are unknown."""
+        """Its model FLOP in a sum that is a lower bound: 0 where unknown."""
         return self.model_flop or 0
 
 
@@ -347,7 +346,7 @@ class StepModule(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The limits that a step is compared with: FLOP/s by unit, bytes/s, seconds a launch; each with its source."""
+    """The limits that a step is compared with: FLOP/s by unit, bytes/s, seconds per launch; each with its source."""
 
     device: str = ""
     device_name: str = ""
@@ -363,9 +362,9 @@ class Machine:
 class StepProfile:
     """A model's profiled step. step_times_s: each recorded step, from end to end, under the profiler.
 
-    unprofiled_times_s: steps without it, where some were timed. between_s: phase → mean time in which no operation of
-    the step ran; operations and this add up to the mean of step_times_s. Of the devices one was measured: what is said
-    of all of them, and of what runs again, is the caller's word.
+    unprofiled_times_s: steps without it, where timed. between_s: phase → mean time in which no operation of the step
+    ran; operations and this add up to the mean of step_times_s. Only one device was measured: what holds for all of
+    them, and what is recomputed, is the caller's statement.
     """
 
     model: str
@@ -389,5 +388,5 @@ class StepProfile:
 
     @property
     def samples(self) -> int | None:
-        """Samples of a step over all devices: devices that hold one model between them share one batch."""
+        """Samples of a step over all devices: devices that hold one model between them share a batch."""
         return None if self.batch_size is None else self.batch_size * (self.world_size // self.model_parallel)

@@ -1,5 +1,5 @@
-"""What is asked for, what became of it, and under which circumstances; what clocks and devices said, and the ranks of a
-step that was trained on several devices at once."""
+"""Records of a sweep: what was requested, what became of it and under which circumstances, and what clocks, devices and
+ranks reported."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from results.records.rows import (
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What a sweep takes lists of; the first columns of runs.csv."""
+    """Parameters that a sweep takes lists of; the first columns of runs.csv."""
 
     model: str
     batch_size: FromOne
@@ -81,7 +81,7 @@ class Cell(Parameters):
 
     @property
     def cell_id(self) -> str:
-        """16 hex digits of SHA-256 over the sorted JSON of all non-default parameters."""
+        """Return 16 hex digits of SHA-256 over the sorted JSON of all non-default parameters."""
         return digest(non_default(self))
 
 
@@ -131,13 +131,13 @@ class Run(Parameters):
 
     @property
     def cell(self) -> Cell:
-        """The parameters alone."""
+        """Return the parameters only."""
         return Cell(**{name: getattr(self, name) for name in header(Cell)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRow(Record):
-    """sessions.csv: one stretch of collecting on one machine."""
+    """sessions.csv: one period of collecting on one machine."""
 
     session: str
     started_at: str
@@ -153,15 +153,15 @@ class SessionRow(Record):
 
 
 def identity(run: Run, record: type[Record]) -> dict[str, Any]:
-    """The fields of a derived record that say which cell and attempt it is of, with the run's values."""
+    """Return a derived record's identifying fields (cell, attempt, …), with the run's values."""
     return {name: getattr(run, name) for name in IDENTITY if name in header(record)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Record):
-    """samples.csv: one timed block of steps (or of one phase of steps). Every one is kept, warm-up too.
+    """samples.csv: one timed block of steps (or of one phase of steps). Every one is kept, including warm-up.
 
-    The timing itself knows no cell: it leaves the first three fields as they are here.
+    Timing knows no cell and leaves the first three fields at their defaults.
     """
 
     cell_id: str = ""
@@ -193,7 +193,7 @@ class Sample(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry(OfAttempt):
-    """telemetry.csv: one poll of the device, from the parent process. What it does not offer is None."""
+    """telemetry.csv: one poll of the device by the parent process. What the device does not offer is None."""
 
     time_s: float  # monotonic clock of the host
     sm_clock_hz: int | None = None
@@ -207,7 +207,7 @@ class Telemetry(OfAttempt):
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling(Record):
-    """ceilings.csv: what one kernel (or copy, or launch) reached on this device in this session."""
+    """ceilings.csv: the rate of one kernel (or copy, or launch) on this device in this session."""
 
     session: str
     device: str
@@ -241,8 +241,8 @@ class Ceiling(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RankRow(OfAttempt):
-    """ranks.csv: one rank of an attempt at a cell. Times are of a step on average; those of the recorded steps are
-    taken under a profiler, and say how a step is divided, not how long it takes."""
+    """ranks.csv: one rank of an attempt at a cell. Times are of a mean step; those of the recorded steps are taken
+    under a profiler, and show how a step is divided, not how long it takes."""
 
     rank: int
     place: str = ""  # its coordinates in the plan: "dp=1,tp=0"

@@ -1,8 +1,8 @@
-"""The records of a characterization: which recordings were made, their steps, and the time of each operation type.
+"""Records of a characterization: which recordings were made, their steps, and the time of each operation type.
 
-They are kept in files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` says what was
-run and what became of it, the others hold its rows by the number of the recording. Everything that
-`runners.characterize` shows is worked out of these files.
+They have files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` lists what was run and
+what became of it; the other files refer to it by the recording's number. Everything that `runners.characterize` shows
+is derived from them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WARM_UP, PLAIN, PROFILED = "warm_up", "plain", "profiled"
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadRecording(Record):
-    """recordings.csv: one workload, run one way in one process; what it is, and what became of it."""
+    """recordings.csv: one workload, run one way in one process, and what became of it."""
 
     recording: int
     workload: str
@@ -52,7 +52,7 @@ class WorkloadRecording(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep(Record):
-    """steps.csv: one step from end to end."""
+    """steps.csv: the time of one step from end to end."""
 
     recording: int
     part: str  # warm_up, plain or profiled
@@ -65,7 +65,7 @@ class RecordedStep(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OperationTime(Record):
-    """operation_times.csv.gz: what all calls of one name took in one profiled step, each instant counted once."""
+    """operation_times.csv.gz: time of all calls of one name in one profiled step, each instant counted once."""
 
     recording: int
     step: Annotated[int, SIGNED]
@@ -110,7 +110,7 @@ class CallTime(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AloneTime(Record):
-    """alone.csv.gz: the calls of one operation with the same sizes, and the time of one run alone."""
+    """alone.csv.gz: one operation's calls with the same sizes, and the time of one such call run alone."""
 
     recording: int
     name: str  # as our tracer has it: "aten.addmm"
@@ -132,7 +132,7 @@ FILES: Mapping[str, type[Record]] = {
 
 @dataclass(frozen=True)
 class Characterization:
-    """The rows of the files."""
+    """The rows of all files."""
 
     recordings: tuple[WorkloadRecording, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
@@ -142,11 +142,11 @@ class Characterization:
     alone_times: tuple[AloneTime, ...] = ()
 
     def rows(self) -> dict[str, tuple[Any, ...]]:
-        """File name → its rows."""
+        """Return file name → its rows."""
         return dict(zip(FILES, (getattr(self, column.name) for column in fields(self)), strict=True))
 
     def numbered_from(self, first: int) -> Characterization:
-        """These rows with their recordings numbered from `first`, so that they can follow others."""
+        """Return these rows with their recordings numbered from `first`, so that they can follow others."""
         if not first:
             return self
         number = {row.recording: number for number, row in enumerate(self.recordings, first)}
@@ -158,7 +158,7 @@ class Characterization:
         )
 
     def with_rows(self, other: Characterization) -> Characterization:
-        """These rows, then those."""
+        """Append the other's rows."""
         return Characterization(
             *(getattr(self, column.name) + getattr(other, column.name) for column in fields(self)),
         )

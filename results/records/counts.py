@@ -1,10 +1,8 @@
-"""Operations, kernels and storages, as traced and as recorded; counts of their FLOP: as counters gave them, cleaned,
-and compared with each other; what a model called in one forward pass.
+"""Records of operations, kernels, storages and FLOP counts, as traced, recorded and cleaned; and of a model's calls.
 
-A recording of calls (modules, the functions that counters watch, the operations under each) is what the rules of every
-counter are applied to (`cleaning/accounts/`): counters that hook modules read the calls of modules, those that patch
-functions the calls of functions, those that listen at the dispatcher the operations. It is kept in memory only, crosses
-from one process to another, and knows no torch. It says nothing of time.
+`CallRecording` holds the calls of one forward pass (modules, watched functions, and the operations under each), to
+which the rules of every counter are applied (`cleaning/accounts/`). It is kept in memory only, crosses from one process
+to another, knows no torch, and has no times.
 """
 
 import dataclasses
@@ -33,7 +31,7 @@ from results.records.rows import (
 
 @dataclass(frozen=True, kw_only=True)
 class FlopCount(Record):
-    """flop_counts.csv: what one counter says, in its own unit and convention, and in FLOP.
+    """flop_counts.csv: one counter's number, in its own unit and convention, and in FLOP.
 
     A counter that cannot count is a row with a status and a reason, its values None.
     """
@@ -85,7 +83,7 @@ class CleanedOperation(OfAttempt):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileCount(OfCell):
-    """cleaned/profile_counts.csv: model FLOP of one work and phase of a profile, as found and as cleaned."""
+    """cleaned/profile_counts.csv: model FLOP of one pass and phase of a profile, as found and as cleaned."""
 
     source: str  # torch_profiler, kineto, nsys
     work: str
@@ -112,7 +110,7 @@ class ProfileCount(OfCell):
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio(OfAttempt):
-    """cleaned/ratios.csv: FLOP of backward ÷ FLOP of forward, beside what they must be."""
+    """cleaned/ratios.csv: FLOP of backward ÷ FLOP of forward, and the value that it must have."""
 
     model: str
     batch_size: FromOne
@@ -135,7 +133,7 @@ class Ratio(OfAttempt):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement(OfAttempt):
-    """cleaned/agreement.csv: one counter's forward or backward beside our own count of the same batch."""
+    """cleaned/agreement.csv: one counter's forward or backward and our own count of the same batch."""
 
     model: str
     batch_size: FromOne
@@ -191,9 +189,9 @@ class CleaningLog(Record):
 class Operation(Record):
     """operations/TRACE_ID.csv.gz: one ATen call of a training step.
 
-    `input_names[i]` is the schema argument that tensor i came from ("weight"; "tensors[2]" in a list), so that a
-    formula asks for a shape by name. Sizes are ints, or sympy expressions in a graph of them.
-    `attributes` holds the other arguments by schema name (groups, output_mask, stride, …).
+    `input_names[i]` is the schema argument that tensor i came from ("weight"; "tensors[2]" in a list), by which a
+    formula asks for a shape. Sizes are ints, or sympy expressions in a graph of them. `attributes` holds the other
+    arguments by schema name (groups, output_mask, stride, …).
     """
 
     index: int
@@ -227,11 +225,11 @@ class Storage(Record):
 
 @dataclass(frozen=True)
 class ProfiledOperation(Record):
-    """profiles/CELL_ID-ATTEMPT.csv.gz: one operator call that torch.profiler recorded in one step of one work.
+    """profiles/CELL_ID-ATTEMPT.csv.gz: one operator call that torch.profiler recorded in one step of one pass.
 
-    `input_shapes`, `input_dtypes` and `concrete_inputs` have one entry an argument of the call, in its order: a
-    tensor's sizes, dtype and None; otherwise (), "" (or the recorder's word for it) and the value. A list of tensors
-    has the sizes of each.
+    `input_shapes`, `input_dtypes` and `concrete_inputs` have one entry per argument of the call, in order: for a tensor
+    sizes, dtype and None; otherwise (), "" (or the recorder's name of the type) and the value. A list of tensors has
+    the sizes of each.
     """
 
     work: str  # one, batch, last
@@ -305,33 +303,33 @@ class OperationInstance(Record):
 T = TypeVar("T")
 
 MODULE, FUNCTION = "module", "function"
-"""What a call is of."""
+"""Kinds of calls."""
 
 APPLIED = "Function.apply"
-"""The name of a call of a function with a backward pass of its own (torch.autograd.Function)."""
+"""Name of a call of a function with its own backward pass (torch.autograd.Function)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
     """A tensor among the arguments or results of a call: its sizes, and the number of its storage among those of the
-    operations; None: no operation had it by then."""
+    operations; None: no operation had used it yet."""
 
     shape: tuple[int, ...]
     storage: int | None = field(default=None, compare=False)
 
     @property
     def numel(self) -> int:
-        """Its elements."""
+        """Number of its elements."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True)
 class ModuleInfo:
-    """One module object, once, whatever the number of its names and calls.
+    """One module object, listed once, whatever the number of its names and calls.
 
     serial: its number in the order of `modules()`, 0 the root. path: its first name. type: module and name of its
-    class. bases: the same of all classes above it. settings: its plain attributes (numbers, words, tuples of them).
-    parameters: name → sizes of its own parameters, in their order. children: (name, serial) of its direct children.
+    class. bases: the same of all classes above it. settings: its plain attributes (numbers, strings, tuples of them).
+    parameters: name → sizes of its own parameters, in order. children: (name, serial) of its direct children.
     """
 
     serial: int
@@ -353,10 +351,9 @@ class Call:
     """One call of a module or of a watched function.
 
     parent: index of the call around it; None: none. name: of a function "F.relu", "torch.matmul", "Tensor.__add__",
-    APPLIED; of a module its type. path: of the module called, or of the module whose forward called the function.
-    serial: of the module called, or of that module. arguments, keywords, output: tensors as Sized, what is neither
-    plain nor a container as the name of its type. first, last: the forward operations that ran meanwhile are those with
-    first <= index < last.
+    APPLIED; of a module its type. path, serial: of the called module, or of the module whose forward called the
+    function. arguments, keywords, output: tensors as Sized, other objects that are neither plain nor containers as the
+    name of their type. first, last: the forward operations that ran meanwhile are those with first <= index < last.
     """
 
     index: int
@@ -374,8 +371,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class PlainCall:
-    """A call of add or mul in a step that nothing listened to; of a product, too, inside of another operator, or where
-    it is calculated again.
+    """A call of add or mul in a step without listeners; also of a product, inside another operator or recomputed.
 
     phase: forward, backward or recompute. shapes: of its arguments, () of a number. inside: of a product, the operators
     around it, from the nearest outwards: (name, how many of that name began before it in its phase).
@@ -392,13 +388,12 @@ class PlainCall:
 class CallRecording:
     """One forward pass and, where there is one, its backward pass.
 
-    operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning.
-    plain: calls in a step of its own that nothing listened to (`measure/counters/model_calls.py`).
-    batch: the length of the first input, 1 where it has none. parameters: of the model, shared ones once.
-    sources, results: the storages of inputs and weights, and of the outputs.
-    note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
-    all; empty with the reason in `untrained`, or where none was asked for. mask_rules: path of a module → the rule of
-    the attention masks that it makes, where it says one.
+    operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning. plain: calls
+    in a separate step without listeners (`measure/counters/model_calls.py`). batch: the length of the first input, 1
+    where it has none. parameters: of the model, shared ones once. sources, results: the storages of inputs and weights,
+    and of the outputs. note: a remark on how it was recorded. training: the operations of a training step, with loss
+    and optimizer; empty with the reason in `untrained`, or where none was requested. mask_rules: module path → the rule
+    of the attention masks that it makes, where it states one.
     """
 
     operations: tuple[Operation, ...]
@@ -415,15 +410,15 @@ class CallRecording:
     mask_rules: Mapping[str, str] = field(default_factory=dict)
 
     def around(self, call: Call) -> Iterator[Call]:
-        """The calls around this one, from the nearest outwards."""
+        """Yield the calls around this one, from the nearest outwards."""
         while call.parent is not None:
             call = self.calls[call.parent]
             yield call
 
 
 def instances(value: Any, kind: type[T]) -> Iterator[T]:
-    """All objects of a type in nested lists, tuples, mappings and dataclasses; other objects (a cache of keys and
-    values) hold none."""
+    """Yield all objects of a type in nested lists, tuples, mappings and dataclasses, not inside other objects (a
+    key-value cache)."""
     if isinstance(value, kind):
         yield value
         return
@@ -439,5 +434,5 @@ def instances(value: Any, kind: type[T]) -> Iterator[T]:
 
 
 def tensors(value: Any) -> Iterator[Sized]:
-    """All tensors in nested tuples and mappings, in their order."""
+    """Yield all tensors in nested tuples and mappings, in order."""
     return instances(value, Sized)

@@ -1,14 +1,11 @@
-"""How a record becomes one row of text and the row the record again, which numbers its fields hold, and shared words.
+"""Converts records to rows of text and back, checks the ranges of their numbers, and defines shared constants.
 
 None is an empty field, booleans are true and false, integers are exact, floats are the shortest text that reads back
-equal, and nested values (tuples, lists, mappings) are compact JSON with text as keys. What `to_values` accepts,
-`read_rows` gives back equal, except that lists come back as tuples and that line ends and NULs in text become spaces.
-What could not be read back is refused before it is written. A text that a spreadsheet would take for a formula has an
-apostrophe before it (`cell_text`). Nothing here knows CSV's quoting or files.
-
-A number is finite and not negative, and one whose name ends in a unit of `UNITS` is within that unit's range. A field
-for which that is not so says it where it is declared: `slope: Annotated[int | None, SIGNED]`. What a list or a mapping
-holds has a range only where its field says so. Not claimed: that a value within its range is true.
+equal, nested values are compact JSON with text as keys. `read_rows` returns what `to_values` accepts, except that lists
+become tuples, and line ends and NULs in text become spaces; what could not be read back is refused. Text that a
+spreadsheet would calculate gets an apostrophe (`cell_text`). A number is finite and not negative, within the range of
+its name's unit (`UNITS`); a field says otherwise where it is declared: `slope: Annotated[int | None, SIGNED]`. CSV's
+quoting and files are not handled here.
 """
 
 import dataclasses
@@ -28,7 +25,7 @@ from results.printable import shortened
 
 @dataclass(frozen=True)
 class Range:
-    """The values from `low` to `high`. above: `low` itself is none of them. infinite: infinity is one of them."""
+    """The values from `low` to `high`. above: excludes `low` itself. infinite: includes infinity."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -36,13 +33,13 @@ class Range:
     infinite: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether a number is one of the range's; NaN never is."""
+        """Return whether a number is in the range; NaN never is."""
         is_known = self.infinite or abs(value) != math.inf
         return is_known and self.low <= value <= self.high and not (self.above and value == self.low)
 
     def check(self, name: str, value: Any) -> None:
-        """Raises ValueError, naming the column, for a number outside, by itself or within a list or mapping. Text,
-        None and booleans pass, since the types of fields are checked elsewhere."""
+        """Raise ValueError, naming the column, for a number outside, by itself or within a list or mapping. Text, None
+        and booleans pass, since the types of fields are checked elsewhere."""
         if isinstance(value, (int, float)):
             if value is not True and value is not False and not self.holds(value):
                 raise ValueError(f"column {name}: expected {self}, got {_short(value)}")
@@ -67,11 +64,11 @@ PROBABILITY = Range(0, 1)
 ANY = Range(infinite=True)
 
 UNITS: Mapping[str, Range] = {"_per_s": POSITIVE, "_c": Range(-273.15)}
-"""The end of a field's name → its range, where that is not NOT_NEGATIVE."""
+"""Suffix of a field's name → its range, where that is not NOT_NEGATIVE."""
 
 REQUEST = "request"
-"""In the annotation of a parameter of a cell that leaves its training step as it is: what is measured of it, and how
-often. Cells that differ in nothing else have one step."""
+"""Annotates a cell's parameter that does not change its training step: what is measured of it, and how often. Cells
+that differ in nothing else have one step."""
 
 Json = Mapping[str, Any]
 Counts = Annotated[Json, NOT_NEGATIVE]
@@ -85,7 +82,8 @@ Probability = Annotated[float, PROBABILITY]
 
 
 def range_of(name: str, hint: Any) -> Range | None:
-    """The range of a field's numbers; None for a field of text, or of values of any kind. hint: with its extras."""
+    """Return the range of a field's numbers; None for a field of text, or of values of any kind. hint: with its
+    extras."""
     own = _annotated(hint)
     if own is not None or not {int, float} & {hint, *typing.get_args(hint)}:
         return own
@@ -93,14 +91,14 @@ def range_of(name: str, hint: Any) -> Range | None:
 
 
 def _annotated(hint: Any) -> Range | None:
-    """The range that an annotation holds, at whatever depth."""
+    """Return the range in an annotation, at any depth."""
     if isinstance(hint, Range):
         return hint
     return next((limits for part in typing.get_args(hint) if (limits := _annotated(part)) is not None), None)
 
 
 def _short(value: float) -> str:
-    """A number as a message has it: integers may have a million digits."""
+    """Format a number for a message: integers may have a million digits."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} binary digits"
     return repr(value)
@@ -113,23 +111,22 @@ class Record:
     """Base of all records: conversion to and from one row of strings."""
 
     def to_row(self) -> dict[str, str]:
-        """The record as column name → text, in the order of its fields. Raises ValueError as `to_values` does."""
+        """Return column name → text, in the order of the fields. Raises ValueError as `to_values` does."""
         return dict(zip(header(type(self)), to_values(self), strict=True))
 
     @classmethod
     def from_row(cls: type[R], row: Mapping[str, str]) -> R:
-        """The record that `to_row` wrote. Raises ValueError as `read_rows` does."""
+        """Return the record that `to_row` wrote. Raises ValueError as `read_rows` does."""
         return read_rows(cls, list(row), [list(row.values())])[0]
 
 
 def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[R]:
-    """The records of rows of text whose columns are `names`.
+    """Return the records of rows of text whose columns are `names`.
 
-    A column with a name of an older version is read as the one it became; columns that this version does not know are
-    left out; a missing column takes the field's default. Equal texts of a
-    column are read once, and their records share the value: it is not to be changed. Raises ValueError, naming the
-    column, for a field without default that is missing, for text that a field cannot hold and for a number outside its
-    range.
+    A column with a former name is read under its current one; unknown columns are left out; a missing column takes the
+    field's default. Equal texts of a column are read once, and records share the value, which must not be changed.
+    Raises ValueError, naming the column, for a missing field without default, for text that a field cannot hold and for
+    a number outside its range.
     """
     if not rows:
         return []
@@ -158,7 +155,8 @@ _FORMER = {"sitting": "session", "seal": "checksum", "sittings.csv": "sessions.c
 
 
 def replace_fields(row: R, values: Mapping[str, Any]) -> R:
-    """`dataclasses.replace` for rows by the hundred thousand. Nothing is checked: values are of the record's fields."""
+    """Copy a row with these fields replaced, like `dataclasses.replace` but fast for hundreds of thousands of rows.
+    Nothing is checked."""
     fields = vars(row).copy()
     fields.update(values)
     other = object.__new__(type(row))
@@ -168,7 +166,7 @@ def replace_fields(row: R, values: Mapping[str, Any]) -> R:
 
 @dataclass(frozen=True, kw_only=True)
 class OfAttempt(Record):
-    """Base of what is of one attempt at a cell: the first columns of its file."""
+    """Base of records of one attempt at a cell: the first columns of their file."""
 
     cell_id: str
     attempt: int
@@ -176,7 +174,7 @@ class OfAttempt(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OfCell(OfAttempt):
-    """Base of what is derived of a cell and says which one it is."""
+    """Base of records derived of a cell, with its identity."""
 
     model: str
     batch_size: FromOne
@@ -189,9 +187,9 @@ class Column:
     """How the values of one field are read and written.
 
     kinds: the types that it may hold, without None and without what they contain, in the annotation's order. optional:
-    whether it may be None. range: of its numbers; None: they have none. writers: exact type of a value → what makes its
-    text, of the types that need no look at the value. default: MISSING where there is none. is_request: whether it
-    leaves the training step of a cell as it is (`REQUEST`).
+    whether it may be None. range: of its numbers; None: they have none. writers: exact type of a value → its text's
+    function, for types that need no check of the value. default: MISSING where there is none. is_request: whether it
+    does not change the training step of a cell (`REQUEST`).
     """
 
     name: str
@@ -204,11 +202,11 @@ class Column:
 
     @property
     def label(self) -> str:
-        """The types, as messages name them."""
+        """Return the types, as messages name them."""
         return " or ".join(getattr(kind, "__name__", str(kind)) for kind in self.kinds)
 
     def holds(self, value: Any) -> bool:
-        """Whether a value can be read back as it is."""
+        """Return whether a value can be read back unchanged."""
         if value is None or Any in self.kinds:
             return self.optional or Any in self.kinds
         return any(
@@ -217,8 +215,8 @@ class Column:
         )
 
     def read(self, text: str) -> Any:
-        """The value that was written as `text`; not a number is unknown. Raises ValueError, naming the column, for what
-        the field cannot hold, or a number outside its range."""
+        """Return the value that was written as `text`; not a number is unknown. Raises ValueError, naming the column,
+        for what the field cannot hold, or a number outside its range."""
         if not text and self.optional:
             return None
         error: Exception | None = None
@@ -240,7 +238,7 @@ class Column:
 
 
 def columns_of(record: type[Record]) -> Mapping[str, Column]:
-    """Field → how it is read and written, in the order of the record's file."""
+    """Return field → how it is read and written, in the order of the record's file."""
     if record not in _COLUMNS:
         hints = typing.get_type_hints(record, include_extras=True)
         _COLUMNS[record] = {
@@ -253,11 +251,11 @@ def columns_of(record: type[Record]) -> Mapping[str, Column]:
 
 
 _COLUMNS: dict[type, dict[str, Column]] = {}
-"""What `columns_of` gives, which is asked for each row."""
+"""Cache of `columns_of`, which is called for each row."""
 
 
 def column(name: str, hint: Any, default: Any = dataclasses.MISSING) -> Column:
-    """The column of a field of this type. hint: with its extras (`typing.Annotated`)."""
+    """Return the column of a field of this type. hint: with its extras (`typing.Annotated`)."""
     held = _kinds(hint)
     kinds = tuple(kind for kind in held if kind is not types.NoneType)
     exact = [exact for kind in held for exact in _ACCEPTED.get(kind, (kind,)) if exact in _WRITERS]
@@ -266,7 +264,7 @@ def column(name: str, hint: Any, default: Any = dataclasses.MISSING) -> Column:
 
 
 def _kinds(hint: Any) -> list[Any]:
-    """The types of a union, each without what it contains."""
+    """Return the types of a union, each without what it contains."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         return _kinds(typing.get_args(hint)[0])
@@ -276,15 +274,15 @@ def _kinds(hint: Any) -> list[Any]:
 
 
 def header(record: type[Record]) -> tuple[str, ...]:
-    """Column names of a record's file."""
+    """Return the column names of a record's file."""
     return tuple(columns_of(record))
 
 
 def to_values(record: Record) -> list[str]:
-    """The fields of a record as CSV texts, in the order of its header.
+    """Return the fields of a record as CSV texts, in the order of its header.
 
-    Raises ValueError for a value that could not be read back as the field's type: a float where an exact integer is
-    kept, None where the field has no unknown.
+    Raises ValueError for a value that could not be read back as the field's type: a float in a field of exact integers,
+    None where the field has no unknown.
     """
     texts = []
     for name, column in columns_of(type(record)).items():
@@ -301,7 +299,8 @@ def _checked(record: Record, name: str, column: Column, value: Any) -> str:
 
 
 def to_text(value: Any) -> str:
-    """One value as CSV text: '' for None, true/false, exact integers, shortest round-trip floats, compact JSON."""
+    """Format one value as CSV text: '' for None, true/false, exact integers, shortest round-trip floats, compact
+    JSON."""
     if value is None:
         return ""
     value = plain(value)
@@ -317,22 +316,22 @@ def to_text(value: Any) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """One value as the text of a CSV cell: `to_text`, with an apostrophe before text that begins like a formula.
+    """Format one value for a CSV cell: `to_text`, with an apostrophe before text that begins like a formula.
 
-    Names in the files of others (modules, kernels, devices) may begin with one of `= + - @` or a tab, which
-    spreadsheets calculate. Numbers stay as they are. `literal` takes the apostrophe away again.
+    Foreign names (modules, kernels, devices) may begin with one of `= + - @` or a tab, which spreadsheets calculate.
+    Numbers stay as they are. `literal` removes the apostrophe.
     """
     text = to_text(value)
     return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text
 
 
 def literal(text: str) -> str:
-    """The text that `cell_text` wrote as `text`."""
+    """Return the text that `cell_text` wrote as `text`."""
     return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
 
 
 def plain(value: Any) -> Any:
-    """Python's own number for a zero-dimensional NumPy (or torch) value; anything else as it is."""
+    """Convert a zero-dimensional NumPy (or torch) value to Python's own number; return anything else as it is."""
     if isinstance(value, (str, int, float)) and type(value).__module__ != "numpy":
         return value
     item = getattr(value, "item", None)
@@ -340,7 +339,7 @@ def plain(value: Any) -> Any:
 
 
 _ACCEPTED: Mapping[Any, tuple[type, ...]] = {float: (float, int), tuple: (tuple, list), Mapping: (dict, Mapping)}
-"""Kind of a field → the types of values that are written as one."""
+"""Kind of a field → the types of values that it accepts."""
 
 _WRITERS: Mapping[Any, Callable[[Any], str]] = {
     types.NoneType: {None: ""}.__getitem__,
@@ -350,11 +349,11 @@ _WRITERS: Mapping[Any, Callable[[Any], str]] = {
     str: functools.lru_cache(4096)(cell_text),  # names, units, sources, which repeat
     **dict.fromkeys((tuple, list, dict), to_text),
 }
-"""Exact type of a value → what makes its text."""
+"""Exact type of a value → the function that formats it."""
 
 
 def _nested(kind: type, text: str) -> Any:
-    """What JSON holds. Raises ValueError for JSON of another kind: "null" is no mapping."""
+    """Parse JSON. Raises ValueError for JSON of another kind: "null" is no mapping."""
     value = json.loads(text)
     if not isinstance(value, kind):
         raise ValueError(f"expected JSON of a {kind.__name__}, got {text}")
@@ -374,14 +373,14 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {
     Mapping: lambda text: _nested(dict, text or "{}"),
     Any: lambda text: json.loads(text) if text else None,
 }
-"""Kind of a field → what reads a text of it."""
+"""Kind of a field → the function that parses its text."""
 
 _LONGEST_SHOWN = 200
-"""Characters of a text that an error names."""
+"""Most characters of a text in an error."""
 
 
 def json_default(value: Any) -> Any:
-    """What `json.dumps` writes for a value it does not know: sets sorted, NumPy's numbers plain, all else as text."""
+    """Convert a value that `json.dumps` does not know: sets sorted, NumPy's numbers plain, all else as text."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     if isinstance(value, Mapping):
@@ -394,13 +393,13 @@ _SORTED = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=json_d
 _IN_ORDER = json.JSONEncoder(separators=(",", ":"), default=json_default)
 
 _FORMULA = re.compile(r"'*[=+\-@\t]")
-"""What a spreadsheet calculates, and apostrophes before it: of these `cell_text` adds one and `literal` takes one."""
+"""Text that a spreadsheet calculates, after any apostrophes: `cell_text` adds one and `literal` removes one."""
 
 _ONE_LINE = {ord(character): " " for character in "\r\n\0"}
 
 
 SCHEMA_VERSION = 9
-"""A column that a later version added has a default that means what rows did before it (docs/schema.md: history)."""
+"""Each column added later has a default that means what rows did before it (docs/schema.md: history)."""
 
 STATUSES = (
     "ok",
@@ -413,40 +412,40 @@ STATUSES = (
     "interrupted",
     "invalid",
 )
-"""What can become of a cell. The first two are results; the others are rows with a reason."""
+"""Outcomes of a cell. The first two are results; the others are rows with a reason."""
 
 MEASURED = ("ok", "not_converged")
 
 LOOP = "loop"
-"""The value of `Parameters.data` for a cell that a meter measured in somebody's own training loop."""
+"""Value of `Parameters.data` for a cell that a meter measured in a user's own training loop."""
 
 RECORDERS = ("kineto", "nsys")
-"""What a sweep can keep recordings of: the values of `Parameters.profile` beside none."""
+"""Recorders that a sweep can keep recordings of: the values of `Parameters.profile` besides none."""
 
 RETAIN = "retain"
 MALLOC_SETTINGS = ("default", RETAIN)
-"""Values of `Parameters.malloc`: the C library's allocator as the process has it; it keeps what is freed."""
+"""Values of `Parameters.malloc`: the process's C allocator as it is, or one that keeps what is freed."""
 
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
 
 PASSES = ("one", "batch", "last", "epoch")
-"""What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
+"""Profiled passes: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
 smaller batch; a whole epoch."""
 
 IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat", "threads", "wait_policy")
-"""Fields of a run that derived rows repeat, those of them that the record has."""
+"""Fields of a run that derived rows repeat, where their record has them."""
 
 WHOLE = "total"
-"""The scope of counts of the whole model; every other scope is the path of a module."""
+"""Scope of counts of the whole model; every other scope is a module's path."""
 
 
 def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:
-    """The fields of a record whose value is not the field's default. kind: of these fields alone, those of its base."""
+    """Return the fields of a record whose value is not the default. kind: only these fields, those of its base."""
     columns = columns_of(kind or type(record))
     return {name: getattr(record, name) for name in columns if getattr(record, name) != columns[name].default}
 
 
 def digest(value: Any) -> str:
-    """16 hex digits of SHA-256 over the sorted compact JSON of a value."""
+    """Return 16 hex digits of SHA-256 over the sorted compact JSON of a value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=json_default)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

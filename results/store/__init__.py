@@ -1,5 +1,5 @@
-"""How rows are kept and read: append-only, committed, checked
+"""Stores and reads rows: append-only, committed, checked.
 
-Keeps rows safe from crashes and finds edits by accident. It is no protection against someone who recomputes the
+Keeps rows safe from crashes and detects accidental edits. It is no protection against someone who recomputes the
 checksums.
 """

@@ -1,8 +1,8 @@
-"""Writing so that a file holds whole lines, or is not there: appends, atomic replacement, one lock.
+"""Writes files so that each holds whole lines, or does not exist: appends, atomic replacement, one lock.
 
-`Disk` is every system call that changes a run directory; a test hands in one that fails or dies at a chosen call.
-A partial line can be on the disk only after a kill or a failed write, and the next append cuts it off. Whether a line
-counts is not decided here.
+`Disk` is every system call that changes a run directory; a test passes one that fails or dies at a chosen call. A
+partial line remains only after a kill or a failed write, and the next append cuts it off. Whether a line counts is not
+decided here.
 """
 
 import contextlib
@@ -52,9 +52,9 @@ DISK = Disk()
 
 
 def append(disk: Disk, path: Path, head: bytes, block: bytes) -> None:
-    """Adds whole lines to a file: one write, one fsync. An empty or new file gets `head` first, in the same write.
+    """Add whole lines to a file: one write, one fsync. An empty or new file gets `head` first, in the same write.
 
-    A torn last line is cut off before. If the write fails the file is cut back to what it held. Raises OSError.
+    A torn last line is cut off first. If the write fails the file is cut back to what it held. Raises OSError.
     """
     fd = disk.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
@@ -75,7 +75,8 @@ def append(disk: Disk, path: Path, head: bytes, block: bytes) -> None:
 
 
 def replace(disk: Disk, path: Path, data: bytes) -> None:
-    """Puts `data` where `path` is, at once: a reader finds the old file or the new one, whole. Raises OSError."""
+    """Replace the file at `path` by `data` atomically: a reader finds the old file or the new one, whole. Raises
+    OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
     fd = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
@@ -93,8 +94,8 @@ def replace(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """A file's bytes; None if there is no such file. Raises ValueError if it cannot be read, or is a pipe or a device,
-    which may have no end."""
+    """Return a file's bytes; None if there is no such file. Raises ValueError if it cannot be read, or is a pipe or a
+    device, which may have no end."""
     check_regular(path)
     try:
         return path.read_bytes()
@@ -105,7 +106,7 @@ def read(path: Path) -> bytes | None:
 
 
 def make_directory(disk: Disk, path: Path) -> None:
-    """Makes a directory and those above it; one that is there is kept. Raises OSError."""
+    """Make a directory and its parents; an existing one is kept. Raises OSError."""
     if path.is_dir():
         return
     if path.parent != path:
@@ -118,7 +119,7 @@ def make_directory(disk: Disk, path: Path) -> None:
 
 
 def sync_directory(disk: Disk, path: Path) -> None:
-    """Makes the names in a directory durable, where the file system can. Raises OSError."""
+    """Make the names in a directory durable, where the file system can. Raises OSError."""
     fd = disk.open(path, os.O_RDONLY)
     try:
         disk.fsync(fd)
@@ -130,7 +131,7 @@ def sync_directory(disk: Disk, path: Path) -> None:
 
 
 def lock(disk: Disk, path: Path) -> int:
-    """The descriptor of a lock file, held for this process alone until it is closed or the process ends.
+    """Return the descriptor of a lock file, held exclusively until it is closed or the process ends.
 
     A child made by a bare fork would hold it too; one that executes a program, as workers do, does not inherit it.
     Raises ValueError naming the process that holds it, OSError as the system gives it.
@@ -154,9 +155,9 @@ def lock(disk: Disk, path: Path) -> int:
 
 @contextlib.contextmanager
 def faults(path: Path, opening: bool = False) -> Iterator[None]:
-    """Turns what the system says while writing `path` into a StoreFault.
+    """Turn the system's errors while writing `path` into StoreFault.
 
-    opening: of a run, whose place that cannot be written is the caller's mistake (ValueError); a full disk is not.
+    opening: of a run, whose unwritable directory is the caller's mistake (ValueError); a full disk is not.
     """
     try:
         yield
@@ -168,7 +169,7 @@ def faults(path: Path, opening: bool = False) -> Iterator[None]:
 
 
 def _write_all(disk: Disk, fd: int, data: bytes) -> None:
-    """One write; more only if the system took less, which ends in the reason why it did."""
+    """Write in one call; in more only if the system took less, which ends in the reason why it did."""
     rest = memoryview(data)
     while rest:
         written = disk.write(fd, rest)
@@ -178,7 +179,7 @@ def _write_all(disk: Disk, fd: int, data: bytes) -> None:
 
 
 def _cut_torn_line(disk: Disk, fd: int) -> int:
-    """The size of a file in bytes, after cutting what follows its last newline."""
+    """Return the size of a file in bytes, after cutting what follows its last newline."""
     size = os.fstat(fd).st_size
     if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
         return size
@@ -190,7 +191,7 @@ def _cut_torn_line(disk: Disk, fd: int) -> int:
 
 
 def check_links(path: Path) -> None:
-    """Raises ValueError for a link in a run directory, behind which a file elsewhere would be read, cut or replaced."""
+    """Raise ValueError for a link in a run directory, through which a file elsewhere would be read, cut or replaced."""
     for folder, folders, files in os.walk(path):
         for name in (*folders, *files):
             file = Path(folder, name)

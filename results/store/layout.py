@@ -1,18 +1,11 @@
-"""Which files a run has, and the bytes of their rows: what writer and reader must agree on.
+"""Defines a run's files and the bytes of their rows: what writer and reader must agree on; makes pandas tables of rows.
 
-A cell's rows begin with `cell_id` and `attempt`; that is how the bytes that one attempt wrote are found again without
-reading the CSV, and the checksum in runs.csv is over the header and exactly those bytes. Rows that stand for
-themselves (`CHECKSUMMED`) end with a checksum over the header, the row and the checksum before it, so that a row that
-was changed, moved or lost is seen at it or after it; how many ceilings and sessions there were, the rows of runs.csv
-say.
-
-In a pandas table exact integers never pass through a float: they become `Int64` with gaps, or Python integers (dtype
-object) where one is beyond 64 bits. Floats are float64 with NaN for unknown, booleans `boolean`, text `str` with "" for
-empty. A field that may be an integer or a float stays Python numbers (dtype object). Nested values are compact JSON
-text, "" for unknown: `json.loads` opens them. pandas is imported only where somebody asks for such a table.
-
-Reading changes no file. A run of an older schema version that is resumed gets the columns that it lacks first; files
-and columns keep the names that they have (`path_of`, `column_names`).
+A cell's rows begin with `cell_id` and `attempt`, by which one attempt's bytes are found without parsing CSV; the
+checksum in runs.csv covers the header and exactly those bytes. Other rows (`CHECKSUMMED`) end with a checksum over the
+header, the row and the checksum before it, which shows a changed, moved or lost row; runs.csv has the numbers of
+ceilings and sessions. In pandas tables (imported on demand) integers are `Int64` or Python objects, never floats;
+unknown is NaN for floats and "" for text; nested values are JSON text. Reading changes no file; resuming a run of an
+older schema adds the columns that it lacks, and keeps names (`path_of`, `column_names`).
 """
 
 from __future__ import annotations
@@ -59,19 +52,19 @@ CELL_FILES: dict[str, type[Record]] = {
     RANK_TELEMETRY: RankTelemetry,
     COLLECTIVES: RankCollective,
 }
-"""File → record, of the rows that belong to an attempt at a cell. The first two fields are cell_id and attempt."""
+"""File → record, of the rows that belong to an attempt at a cell. Their first two fields are cell_id and attempt."""
 
 RUNS, SESSIONS, CEILINGS, OPERATIONS = "runs.csv", "sessions.csv", "ceilings.csv", "operations"
 PROFILES = "profiles"
 
 PACKED: dict[type[Record], str] = {Operation: "operations.csv.gz", Storage: "storages.csv.gz"}
-"""Record → the one file in which a published run has these rows of all its traces; its first column is `trace_id`."""
+"""Record → the file in which a published run has these rows of all its traces; its first column is `trace_id`."""
 
 RECORDING_ENDINGS = {"kineto": "json.gz", "nsys": "sqlite.gz"}
-"""Recorder → how the file of a recording ends: what the recorder writes, gzipped."""
+"""Recorder → ending of a recording's file: what the recorder writes, gzipped."""
 
 COMMAND = "command.txt"
-"""How the file of the command that made a recording ends, where a command did."""
+"""Ending of the file with the command that made a recording, where a command did."""
 
 RECORDS: dict[str, type[Record]] = {RUNS: Run, SESSIONS: SessionRow, CEILINGS: Ceiling, **CELL_FILES}
 
@@ -79,16 +72,16 @@ CHECKSUMMED = (RUNS, SESSIONS, CEILINGS)
 """Files whose rows each end with a checksum, in the column `CHECKSUM`."""
 
 COUNTED = (SESSIONS, CEILINGS)
-"""Those of which an attempt commits how many rows there were before it, with their checksum."""
+"""Files whose number of rows, with their checksum, each attempt commits."""
 
 CHECKSUM = "checksum"
 SEAL = "seal"
-"""What `CHECKSUM` was called before version 9."""
+"""Name of `CHECKSUM` before version 9."""
 SINCE = 4
-"""The version of the schema since which rows and headers have checksums."""
+"""First schema version whose rows and headers have checksums."""
 
 QUICK = 6
-"""Level for what may be large: seen, half the time of the best one for 3 % more bytes."""
+"""Compression level for large files: measured, half the time of the best level for 3 % more bytes."""
 
 Key = tuple[str, int]
 """cell_id and attempt."""
@@ -97,18 +90,18 @@ _COMPRESSED = re.compile(
     rf"{OPERATIONS}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.csv\.gz"
     rf"|{PROFILES}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:csv\.gz|json\.gz|sqlite\.gz|command\.txt)"
 )
-"""What `operation_files`, `profile_file` and `recording_file` name."""
+"""Matches names by `operation_files`, `profile_file` and `recording_file`."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def key_of(row: Any) -> Key:
-    """The attempt that a row belongs to."""
+    """Return the attempt that a row belongs to."""
     return row.cell_id, row.attempt
 
 
 def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
-    """Attempt → its rows, in their order."""
+    """Return attempt → its rows, in order."""
     cells: dict[Key, list[R]] = {}
     for row in rows:
         cells.setdefault(key_of(row), []).append(row)
@@ -116,26 +109,28 @@ def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
 
 
 def check_name(what: str, name: str) -> str:
-    """`name`, if it can be a part of a file name and a CSV field without quotes. Raises ValueError."""
+    """Return `name` if it can be part of a file name and an unquoted CSV field. Raises ValueError."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"expected a {what} of letters, digits, '.', '_' and '-', got {name!r}")
     return name
 
 
 def operation_files(trace_id: str) -> dict[str, type[Record]]:
-    """The two files of a trace, by their path within the run. Raises ValueError for an id that is no file name."""
+    """Return the two files of a trace, by their path within the run. Raises ValueError for an id that is no file
+    name."""
     stem = f"{OPERATIONS}/{check_name('trace_id', trace_id)}"
     return {f"{stem}.csv.gz": Operation, f"{stem}.storages.csv.gz": Storage}
 
 
 def profile_file(cell_id: str, attempt: int) -> str:
-    """The file of an attempt's profile, by its path within the run. Raises ValueError for an id that is no name."""
+    """Return the file of an attempt's profile, by its path within the run. Raises ValueError for an id that is no
+    name."""
     return f"{PROFILES}/{check_name('cell_id', cell_id)}-{attempt}.csv.gz"
 
 
 def recording_file(cell_id: str, attempt: int, pass_name: str, source: str, ending: str = "") -> str:
-    """The file of one work's recording as its recorder wrote it, by its path within the run; with the ending COMMAND
-    that of the command that made it. Raises ValueError."""
+    """Return the file of one pass's recording as its recorder wrote it, by its path within the run; with the ending
+    COMMAND the file of the command that made it. Raises ValueError."""
     if source not in RECORDING_ENDINGS:
         raise ValueError(f"expected a source of {', '.join(RECORDING_ENDINGS)}, got {source!r}")
     stem = f"{check_name('cell_id', cell_id)}-{attempt}-{check_name('work', pass_name)}"
@@ -143,45 +138,47 @@ def recording_file(cell_id: str, attempt: int, pass_name: str, source: str, endi
 
 
 def is_committed_name(file: object) -> bool:
-    """Whether a run can have committed a file of this name, below its directory."""
+    """Return whether a run can have committed a file of this name, below its directory."""
     known = {*CELL_FILES, *COUNTED, *PACKED.values()}
     return isinstance(file, str) and (file in known or bool(_COMPRESSED.fullmatch(file)))
 
 
 def head(record: type[Record]) -> bytes:
-    """The header line of a record's rows, as they are before checksums are added."""
+    """Return the header line of a record's rows, before checksums are added."""
     return csv_written([header(record)]).encode()
 
 
 def columns(file: str) -> tuple[str, ...]:
-    """The column names of one of the files of `RECORDS`, in order."""
+    """Return the column names of one of the files of `RECORDS`, in order."""
     return header(RECORDS[file]) + ((CHECKSUM,) if file in CHECKSUMMED else ())
 
 
 def path_of(run: Path, file: str) -> Path:
-    """Where a run directory has one of its files: `sessions.csv` was `sittings.csv` before version 9."""
+    """Return the path of a file in a run directory: `sessions.csv` was `sittings.csv` before version 9."""
     former = run / "sittings.csv"
     return former if file == SESSIONS and former.exists() else run / file
 
 
 def column_names(top: bytes) -> list[str]:
-    """The columns of a header line, with the names of this version. Raises ValueError as `decode` does."""
+    """Return the columns of a header line, with their current names. Raises ValueError as `decode` does."""
     (names,) = decode([top])
     return list(map(current_name, names))
 
 
 def head_of(file: str) -> bytes:
-    """The header line of one of the files of `RECORDS`."""
+    """Return the header line of one of the files of `RECORDS`."""
     return csv_written([columns(file)]).encode()
 
 
 def row_checksum(head_line: bytes, row: bytes, before: bytes) -> bytes:
-    """The checksum of one row: of the header line, the row's bytes without its own, and the checksum before it."""
+    """Return the checksum of one row: of the header line, the row's bytes without its own, and the checksum before
+    it."""
     return checksum(b"\n".join((before, head_line, row))).encode()
 
 
 def add_checksums(head_line: bytes, block: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """Whole lines with a checksum at the end of each, and the last checksum. before: that of the file's last row."""
+    """Return whole lines with a checksum at the end of each, and the last checksum. before: that of the file's last
+    row."""
     checked, top = [], head_line.rstrip(b"\n")
     for line in lines_of(block):
         before = row_checksum(top, line, before)
@@ -190,12 +187,12 @@ def add_checksums(head_line: bytes, block: bytes, before: bytes) -> tuple[bytes,
 
 
 def encode(rows: Iterable[Record]) -> bytes:
-    """Records as the lines of their file. Raises ValueError for a value that could not be read back."""
+    """Encode records as the lines of their file. Raises ValueError for a value that could not be read back."""
     return csv_written(map(to_values, rows)).encode()
 
 
 def decode(lines: Sequence[bytes]) -> list[list[str]]:
-    """The fields of whole lines. Raises ValueError for text that is no CSV or no UTF-8."""
+    """Return the fields of whole lines. Raises ValueError for text that is no CSV or no UTF-8."""
     csv.field_size_limit(1 << 30)  # the module's own limit of 131072 is less than some traces' lists of tensors
     try:
         rows = list(csv.reader(map(bytes.decode, lines), strict=True))
@@ -207,22 +204,23 @@ def decode(lines: Sequence[bytes]) -> list[list[str]]:
 
 
 def lines_of(block: bytes) -> list[bytes]:
-    """Whole lines, without their ends."""
+    """Split into whole lines, without their ends."""
     return block.split(b"\n")[:-1]
 
 
 def checksum(data: bytes) -> str:
-    """16 hex digits of SHA-256 over bytes."""
+    """Return 16 hex digits of SHA-256 over bytes."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def count_and_checksum(rows: int, data: bytes) -> list[Any]:
-    """What `Run.committed` holds for one file: how many rows, and the checksum of their bytes."""
+    """Return what `Run.committed` holds for one file: number of rows, and the checksum of their bytes."""
     return [rows, checksum(data)]
 
 
 def compress(data: bytes, level: int = 9) -> bytes:
-    """gzip without name and time, so that equal contents give equal files. level: `QUICK` for what may be large."""
+    """Compress as gzip without name and time, so that equal contents give equal files. level: `QUICK` for large
+    files."""
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=buffer, mtime=0) as packed:
         packed.write(data)
@@ -230,7 +228,7 @@ def compress(data: bytes, level: int = 9) -> bytes:
 
 
 def records(file: str, record: type[R], names: Sequence[str], block: bytes) -> list[R]:
-    """`read_block`, whose ValueError has the name of the file."""
+    """Call `read_block`, adding the file's name to its ValueError."""
     try:
         return read_block(record, names, block)
     except ValueError as fault:
@@ -238,7 +236,8 @@ def records(file: str, record: type[R], names: Sequence[str], block: bytes) -> l
 
 
 def read_block(record: type[R], names: Sequence[str], block: bytes) -> list[R]:
-    """The records of whole lines whose columns are `names`; a column that an older version lacks has its default.
+    """Return the records of whole lines whose columns are `names`; a column that an older version lacks has its
+    default.
 
     Raises ValueError for lines that are no CSV, a line of another width, and as `read_rows` of results/records does.
     """
@@ -250,7 +249,7 @@ def read_block(record: type[R], names: Sequence[str], block: bytes) -> list[R]:
 
 
 def read_records(path: Path, record: type[R]) -> list[R]:
-    """The records of a derived table (.csv or .csv.gz); none where the file is missing or empty.
+    """Return the records of a derived table (.csv or .csv.gz); none where the file is missing or empty.
 
     Raises ValueError for a file that is not the table its name says.
     """
@@ -263,7 +262,7 @@ def read_records(path: Path, record: type[R]) -> list[R]:
 
 
 def table(record: type[Record], rows: Sequence[Record]) -> pd.DataFrame:
-    """The rows with a column for each field of their record."""
+    """Return the rows as a table with a column for each field of their record."""
     import pandas as pd
 
     columns = columns_of(record).items()
@@ -280,11 +279,11 @@ def _series(column: Column, values: list[Any]) -> pd.Series[Any]:
 
 
 RESUMABLE = 6
-"""The first version whose runs can be resumed: later ones only add columns to runs.csv."""
+"""First schema version whose runs can be resumed: later ones only add columns to runs.csv."""
 
 
 def add_columns(path: Path, disk: Disk) -> None:
-    """Adds the columns that runs.csv of an older version lacks, with their defaults and new checksums, at once.
+    """Add the columns that runs.csv of an older version lacks, with their defaults and new checksums, atomically.
 
     A row whose checksum is wrong keeps it. A process that is killed afterwards leaves a run that can be read and
     resumed. Raises ValueError for other columns, OSError if the file cannot be replaced.

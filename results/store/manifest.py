@@ -1,11 +1,8 @@
-"""manifest.json: what a run is, and whether two sessions may be collected into one run.
+"""Reads and writes manifest.json: what a run is; and decides whether two sessions may be collected into one run.
 
-Says how the run was asked for (name, commands, options), by which version of this program, and which peak row its
-utilization refers to. What the machine was is in sessions.csv, one row a session. A run is a run because this file is
-there: it is written first, and always replaced whole.
-
-Which commit is the code that runs here, git says where there is git; on a machine without it the variable
-FLOPLEDGER_COMMIT, which is believed as it is.
+It holds the request (name, commands, options), the version of this program, and the peak row of the utilization; the
+machine is in sessions.csv, one row per session. A directory with this file is a run: it is written first, and always
+replaced whole. The commit comes from git, or without git from the variable FLOPLEDGER_COMMIT, which is not checked.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What one run is. `peak_row` is a copy of the row of analysis/devices/peaks.csv, None where the device has
+    """One run's manifest. `peak_row` is a copy of the row of analysis/devices/peaks.csv, None where the device has
     none."""
 
     name: str
@@ -56,11 +53,11 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "notes": (list,),
     "schema_version": (int,),
 }
-"""Field → what its value may be; `checksum` is of the file alone."""
+"""Field → types of its value; `checksum` is only in the file."""
 
 
 def write_manifest(path: Path, manifest: Manifest, disk: Disk = DISK) -> None:
-    """Puts the manifest into the run directory `path`, at once. Raises StoreFault."""
+    """Write the manifest into the run directory `path`, atomically. Raises StoreFault."""
     document = {f.name: getattr(manifest, f.name) for f in dataclasses.fields(manifest)}
     document[CHECKSUM] = _checksum_of(json.loads(json.dumps(document, default=json_default)))
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, default=json_default) + "\n"
@@ -69,7 +66,7 @@ def write_manifest(path: Path, manifest: Manifest, disk: Disk = DISK) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the run directory `path`, in this version's form; `schema_version` stays the file's own.
+    """Read the manifest of the run directory `path`, in this version's form; `schema_version` stays the file's own.
 
     Raises ValueError if `path` holds no run, if the file is damaged, or if its schema cannot be read here.
     """
@@ -106,13 +103,13 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _checksum_of(document: Mapping[str, Any]) -> str:
-    """The checksum of a manifest: of its sorted compact JSON without the checksum."""
+    """Return the checksum of a manifest: of its sorted compact JSON without the checksum."""
     return digest({name: value for name, value in document.items() if name not in (CHECKSUM, SEAL)})
 
 
 def checksum_problem(path: Path) -> str:
-    """Why the manifest of the run directory `path`, which could be read, is not the one that was written; "" if it is,
-    or is of a version without a checksum."""
+    """Return why a readable manifest of the run directory `path` is not the one that was written; "" if it is, or is of
+    a version without a checksum."""
     document = json.loads(read(path / MANIFEST) or b"{}")
     written = document.get(CHECKSUM, document.get(SEAL))
     is_old = written is None and document.get("schema_version", 0) < SINCE
@@ -122,17 +119,18 @@ def checksum_problem(path: Path) -> str:
 
 
 def utc_now() -> str:
-    """The time of day in UTC, to the second, as ISO 8601 with a Z."""
+    """Return the current time in UTC, to the second, as ISO 8601 with a Z."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def driver_branch(driver: str) -> str:
-    """The major number of a driver's version: "550" of "550.54.15"; empty where there is no driver."""
+    """Return the major number of a driver's version: "550" of "550.54.15"; empty where there is no driver."""
     return driver.split(".")[0]
 
 
 def differing(a: SessionRow, b: SessionRow) -> list[tuple[str, str, str]]:
-    """(field, its value in a, in b) of what forbids to collect two sessions into one run; empty: they belong together.
+    """Return (field, its value in a, in b) of what forbids collecting two sessions into one run; empty: they belong
+    together.
 
     Device name, driver branch, torch version and peak row must be equal. The card and the host need not be.
     """
@@ -146,7 +144,7 @@ def differing(a: SessionRow, b: SessionRow) -> list[tuple[str, str, str]]:
 
 
 def check_comparable(run: SessionRow, here: SessionRow) -> None:
-    """Raises ValueError, naming each differing field and both values, if `here` must not be added to the run."""
+    """Raise ValueError, naming each differing field and both values, if `here` must not be added to the run."""
     differences = [
         f"{name} is {of_here!r} here and {of_run!r} in the run" for name, of_run, of_here in differing(run, here)
     ]
@@ -155,8 +153,8 @@ def check_comparable(run: SessionRow, here: SessionRow) -> None:
 
 
 def harness_version(root: Path = ROOT) -> str:
-    """This program's version, with the commit where that is known: "0.1.0+g1f1a4f5c0ffe" or "….dirty". Raises
-    ValueError for a FLOPLEDGER_COMMIT that names no commit."""
+    """Return this program's version, with the commit where known: "0.1.0+g1f1a4f5c0ffe" or "….dirty". Raises ValueError
+    for a FLOPLEDGER_COMMIT that names no commit."""
     commit = commit_of(root)
     return f"{VERSION}+{commit}" if commit else VERSION
 
@@ -166,8 +164,8 @@ DIRTY = ".dirty"
 
 
 def commit_of(root: Path, environment: Mapping[str, str] = os.environ) -> str:
-    """The commit of the code at `root`: "g" and hex digits, with `.dirty` where the code was changed since; "" where
-    nobody knows. Raises ValueError for a variable that names none."""
+    """Return the commit of the code at `root`: "g" and hex digits, with `.dirty` where the code was changed since; ""
+    where it is unknown. Raises ValueError for a variable that names none."""
     named = environment.get(VARIABLE, "")
     if named and not re.fullmatch(r"[0-9a-f]{7,40}", named):
         raise ValueError(f"{VARIABLE}: expected 7 to 40 hex digits of a commit, got {named!r}")
@@ -175,7 +173,7 @@ def commit_of(root: Path, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _of_git(root: Path) -> str:
-    """What git says; "" where there is no git, or it cannot say."""
+    """Return what git says; "" where there is no git, or it cannot say."""
     import subprocess
 
     if not (root / ".git").exists():  # a virtual environment may lie inside another project's checkout

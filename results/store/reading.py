@@ -1,9 +1,9 @@
-"""Reading a run: what is committed and intact, and a line for each thing that is not.
+"""Reads a run directory: `read_run` returns what is committed and intact, and a line for each problem.
 
-A torn last line is dropped, rows that no row of runs.csv commits are left out and counted, and an attempt whose rows
-do not have the committed number and checksum is left out whole and named. Nothing is repaired and nothing is averaged.
+A torn last line is dropped, rows that no row of runs.csv commits are left out and counted, and an attempt whose rows do
+not have the committed number and checksum is left out whole and named. Nothing is repaired and nothing is averaged.
 Needs no lock: a run can be read while it is written, because runs.csv is read first and its rows are written last.
-pandas is imported only where somebody asks for a table.
+pandas is imported only for tables.
 """
 
 from __future__ import annotations
@@ -50,14 +50,13 @@ if TYPE_CHECKING:
 class RunData:
     """One run, as far as it is committed and intact.
 
-    runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
-    can be read, older and damaged attempts too. rows: file → the records of `runs`. problems: what was left out and
-    why, a line each. damaged: profiles and recordings that are not what was committed. unchecked: files that a number
-    comes from without a checksum in them, as runs of older versions have. attempts: cell → the last attempt that a file
-    has a row of, committed or not.
+    runs: the last committed attempt of each cell, in the order of their commits. all_runs: every readable row of
+    runs.csv, including older and damaged attempts. rows: file → the records of `runs`. problems: what was left out and
+    why, a line each. damaged: profiles and recordings that are not what was committed. unchecked: files without a
+    checksum that a number comes from, as in runs of older versions. attempts: cell → the last attempt that a file has a
+    row of, committed or not.
 
-    `records` gives the rows of one kind. The same as pandas tables, for whoever works with those: `samples`,
-    `telemetry`, `flop_counts`.
+    `records` gives the rows of one kind; `samples`, `telemetry` and `flop_counts` the same as pandas tables.
     """
 
     path: Path
@@ -74,12 +73,13 @@ class RunData:
     _by_cell: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def records(self, record: type[R]) -> Sequence[R]:
-        """The rows of one kind: Sample, Telemetry, FlopCount or one of several ranks, in the order of their cells."""
+        """Return the rows of one kind: Sample, Telemetry, FlopCount or one of several ranks, in the order of their
+        cells."""
         file = next(file for file, kind in CELL_FILES.items() if kind is record)
         return self.rows.get(file, ())
 
     def by_cell(self, record: type[R]) -> Mapping[Key, Sequence[R]]:
-        """Attempt → its rows of one kind; sorted once, since they are asked for again and again."""
+        """Return attempt → its rows of one kind; computed once."""
         cells: Mapping[Key, Sequence[R]] | None = self._by_cell.get(record)
         if cells is None:
             cells = self._by_cell[record] = layout.by_cell(self.records(record))
@@ -87,17 +87,17 @@ class RunData:
 
     @functools.cached_property
     def samples(self) -> pd.DataFrame:
-        """One row a timed block: the fields of `Sample`."""
+        """One row per timed block: the fields of `Sample`."""
         return table(Sample, self.records(Sample))
 
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
-        """One row a poll: the fields of `Telemetry`."""
+        """One row per poll: the fields of `Telemetry`."""
         return table(Telemetry, self.records(Telemetry))
 
     @functools.cached_property
     def flop_counts(self) -> pd.DataFrame:
-        """One row a counter's number: the fields of `FlopCount`."""
+        """One row per counter's number: the fields of `FlopCount`."""
         return table(FlopCount, self.records(FlopCount))
 
 
@@ -119,7 +119,7 @@ class _Files:
         self.blocks: dict[str, dict[Key, bytes]] = {}
 
     def body(self, file: str) -> bytes:
-        """A file without its header; a torn last line is dropped and reported. Within one schema version each
+        """Return a file without its header; a torn last line is dropped and reported. Within one schema version each
         difference of the header from the record is a problem, too."""
         data = read(layout.path_of(self.path, file)) or b""
         end, start = data.rfind(b"\n") + 1, data.find(b"\n") + 1
@@ -141,7 +141,7 @@ class _Files:
         return data[start:end]
 
     def rows(self, file: str, record: type[R]) -> list[R]:
-        """Rows that stand for themselves; one that cannot be read is reported with its line number."""
+        """Return rows that belong to no attempt; an unreadable one is reported with its line number."""
         lines, rows = layout.lines_of(self.body(file)), list[R]()
         names, top, before = self.names.get(file, [""]), self.tops.get(file, b""), b""
         if lines and names[-1] != CHECKSUM:
@@ -164,7 +164,7 @@ class _Files:
         return rows
 
     def sort_by_attempt(self, file: str) -> None:
-        """Fills `blocks`. A line without a readable attempt goes under ("", 0): never committed."""
+        """Fill `blocks`. A line without a readable attempt goes under ("", 0), which is never committed."""
         groups: dict[Key, list[bytes]] = {}
         for stretch in _STRETCH.finditer(self.body(file)):
             key = "", 0
@@ -175,8 +175,8 @@ class _Files:
         self.blocks[file] = {key: b"".join(stretches) for key, stretches in groups.items()}
 
     def intact(self, runs: Sequence[Run]) -> dict[Key, list[str]]:
-        """Compares what each attempt committed with what is there, and names each that differs: intact attempt → its
-        profiles and recordings that do. Those cost what rests on them; anything else the whole attempt."""
+        """Compare what each attempt committed with what is there, naming each difference: return intact attempt → its
+        damaged profiles and recordings. Those cost what depends on them; any other damage the whole attempt."""
         names = {current_name(file) for run in runs for file in run.committed}
         of_files = {file: self.checksum(file) for file in names if file not in (*CELL_FILES, *COUNTED)}
         intact = {}
@@ -204,7 +204,8 @@ class _Files:
         return intact
 
     def checksum(self, file: str) -> str:
-        """Of a committed file, "" where it cannot be read. A name outside of the run's directory is not opened."""
+        """Return a committed file's checksum, "" where it cannot be read. A name outside the run's directory is not
+        opened."""
         with contextlib.suppress(ValueError):
             if layout.is_committed_name(file) and (data := read(self.path / file)) is not None:
                 return layout.checksum(data)
@@ -212,12 +213,12 @@ class _Files:
 
 
 _STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n")
-"""Lines one after the other that begin with the same two fields; a line that has no two is one by itself."""
+"""Matches consecutive lines that begin with the same two fields, or a single line without two."""
 
 
 @collector_off()  # rows are in no cycles; over a million of them it takes as long as reading
 def read_run(path: Path | str) -> RunData:
-    """The committed and intact part of the run directory `path`.
+    """Read the committed and intact part of the run directory `path`.
 
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
@@ -272,7 +273,7 @@ def read_run(path: Path | str) -> RunData:
 
 
 def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], list[Storage]]:
-    """The operation table of one trace.
+    """Read the operation table of one trace.
 
     Raises ValueError for a trace that the run does not have, Inconsistent if its files are damaged.
     """
@@ -280,12 +281,12 @@ def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], l
 
 
 def read_operation_table(path: Path | str, trace_id: str) -> list[Operation]:
-    """The operations of a trace without their storages. Raises as `read_operations` does."""
+    """Read the operations of a trace without their storages. Raises as `read_operations` does."""
     return _trace_rows(Path(path), trace_id, Operation)
 
 
 def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
-    """The rows of one trace, from its own file or from the one of all traces."""
+    """Return the rows of one trace, from its own file or from the one of all traces."""
     packed = path / layout.PACKED[record]
     (file,) = (file for file, kind in layout.operation_files(trace_id).items() if kind is record)
     if (path / file).exists() or not packed.exists():
@@ -303,8 +304,8 @@ def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
 
 @functools.lru_cache(maxsize=2)
 def _packed_traces(file: Path, modified_ns: int, size: int) -> tuple[list[str], dict[str, list[bytes]]]:
-    """The column names of a file of all traces, and trace_id → its lines, in any order. changed_ns, size: the file's
-    own, so that one that was replaced is read again. Raises ValueError if it is damaged."""
+    """Return the column names of a file of all traces, and trace_id → its lines, in any order. modified_ns, size: the
+    file's, so that a replaced one is read again. Raises ValueError if it is damaged."""
     top, _, body = unpack(read(file) or b"").partition(b"\n")
     (names,) = layout.decode([top])
     traces: dict[str, list[bytes]] = {}
@@ -314,7 +315,7 @@ def _packed_traces(file: Path, modified_ns: int, size: int) -> tuple[list[str], 
 
 
 def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledOperation]:
-    """What a profiler recorded in one attempt at a cell, every work of it.
+    """Read what a profiler recorded in one attempt at a cell, all its passes.
 
     Raises ValueError for an attempt that has no profile, Inconsistent if its file is damaged.
     """

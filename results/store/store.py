@@ -1,9 +1,9 @@
-"""The append-only writer of one run directory, and the reader beside it.
+"""Writes one run directory, append-only.
 
 A cell's rows go to their files first, each file in one write and one fsync; its row in runs.csv goes last and commits
-them. A kill at any moment therefore leaves a cell either whole or uncommitted, and rows of an uncommitted attempt are
-never mistaken for a later one, because an attempt number is used once. Nothing is ever rewritten but manifest.json.
-What becomes of a cell that failed, and when to write, is the caller's to decide.
+them. A kill at any moment therefore leaves a cell either whole or uncommitted; an attempt number is used once, so that
+uncommitted rows are never taken for a later attempt's. Only manifest.json is ever rewritten. When to write, and what to
+do about a failed cell, is the caller's decision.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "rea
 NOT_CONVERGED = "not_converged"
 
 FAILED = ("out_of_memory", "timeout", "device_error", "crashed")
-"""Statuses that a resumed sweep keeps unless it is asked to try them again."""
+"""Statuses that a resumed sweep keeps unless it is told to retry them."""
 
 _UNTRACED = tuple(f"trace: {status}: " for status in FAILED)
-"""How a warning of a cell begins whose trace failed."""
+"""Prefixes of a warning of a cell whose trace failed."""
 
 INTERRUPTED = "interrupted"
-"""The status that a resumed sweep always measures again."""
+"""Status of cells that a resumed sweep always measures again."""
 
 _LOCK = ".lock"
 
 
 class Store:
-    """One run directory, held by this process alone until `close`.
+    """One run directory, held by this process exclusively until `close`.
 
     Every method that writes raises StoreFault, from its cause, when the system refuses; whole rows are kept and
-    `resume` goes on. `Store.create` and `Store.resume` open one; the constructor is theirs.
+    `resume` goes on. Open one with `Store.create` or `Store.resume`; the constructor is internal.
     """
 
     def __init__(self, path: Path, manifest: Manifest, disk: Disk, held: int) -> None:
@@ -79,7 +79,7 @@ class Store:
 
     @classmethod
     def create(cls, path: Path | str, manifest: Manifest, disk: Disk = DISK) -> Store:
-        """Begins a run in a directory that is new or empty, and holds it.
+        """Begin a run in a directory that is new or empty, and hold it.
 
         Raises ValueError for a directory that holds a run or anything else, cannot be written, or is held by another
         process; StoreFault if the disk is full or broken.
@@ -100,7 +100,7 @@ class Store:
 
     @classmethod
     def resume(cls, path: Path | str, disk: Disk = DISK) -> Store:
-        """Opens a run to go on with it, and holds it.
+        """Open a run to go on with it, and hold it.
 
         Raises ValueError for a directory that holds no run, one too old or too new to resume, or a published one, that
         cannot be written, has a link in it, or is held by another process.
@@ -154,22 +154,22 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the directory; a second time does nothing."""
+        """Release the directory; a second call does nothing."""
         if self._held is not None:
             held, self._held = self._held, None
             with faults(self.path):
                 self._disk.close(held)
 
     def next_attempt(self, cell_id: str) -> int:
-        """The number for the next attempt at a cell: above any that a file holds a row of, committed or not."""
+        """Return the number for the next attempt at a cell: above any that a file holds a row of, committed or not."""
         return self._attempts.get(cell_id, 0) + 1
 
     def done(self, retry_failed: bool = False, retry_unconverged: bool = False) -> dict[str, str]:
-        """cell_id → status, of the cells that need no more measuring.
+        """Return cell_id → status, of the cells that need no more measuring.
 
         That is the status of a cell's last committed attempt, if its rows and its profiles are intact. Interrupted
-        cells are never done; cells that failed, or of which a work did, are done unless `retry_failed`, and
-        those whose interval did not become narrow unless `retry_unconverged`.
+        cells are never done; cells that failed, or of which a pass did, are done unless `retry_failed`, and those whose
+        interval did not become narrow unless `retry_unconverged`.
         """
         again = {INTERRUPTED, *(FAILED if retry_failed else ()), *((NOT_CONVERGED,) if retry_unconverged else ())}
         lacking = self.incomplete_cells if retry_failed else set()
@@ -180,11 +180,11 @@ class Store:
         }
 
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
-        """Keeps one attempt at a cell: its rows by file name, then its row in runs.csv, which commits them.
+        """Store one attempt at a cell: its rows by file name, then its row in runs.csv, which commits them.
 
-        `run.committed` is filled in here, with the files of `run.trace_id` too. An attempt number counts as used
-        from the first write on, even if the commit fails. Raises ValueError before anything is written: for a used
-        attempt number, a trace that was not written, or a value that could not be read back.
+        `run.committed` is filled in here, with the files of `run.trace_id` too. An attempt number counts as used from
+        the first write on, even if the commit fails. Raises ValueError before anything is written: for a used attempt
+        number, a trace that was not written, or a value that could not be read back.
         """
         self._check_attempt(run.cell_id, run.attempt)
         blocks = {file: layout.encode(records) for file, records in rows.items() if records}
@@ -206,10 +206,10 @@ class Store:
     def write_operations(
         self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
     ) -> dict[str, list[Any]]:
-        """Keeps the operation table of a trace, once: file → [rows, checksum], as `Run.committed` holds it.
+        """Store the operation table of a trace, once: return file → [rows, checksum], as `Run.committed` holds it.
 
-        Files with the same content are kept, damaged ones are written again. Raises Inconsistent if the trace is
-        there with other content.
+        Files with the same content are kept, damaged ones are written again. Raises Inconsistent if the trace is there
+        with other content.
         """
         tables: list[list[Record]] = [list(operations), list(storages)]
         files = layout.operation_files(trace_id)
@@ -227,7 +227,7 @@ class Store:
         return self._committed_of(trace_id)
 
     def has_operations(self, trace_id: str) -> bool:
-        """Whether the operation table of a trace is there, and whole. It is read."""
+        """Return whether the operation table of a trace exists and is whole. It is read."""
         try:
             read_operations(self.path, trace_id)
         except (ValueError, Inconsistent):
@@ -235,7 +235,7 @@ class Store:
         return True
 
     def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]:
-        """Keeps what a profiler recorded in an attempt: file → [rows, checksum], which its Run commits.
+        """Store what a profiler recorded in an attempt: return file → [rows, checksum], which its Run commits.
 
         Put the answer into `Run.committed`. What a killed sweep left under the same attempt is replaced. Raises
         ValueError for an attempt number that is used, or a value that could not be read back.
@@ -246,9 +246,9 @@ class Store:
     def write_recording(
         self, cell_id: str, attempt: int, pass_name: str, source: str, packed: bytes, command: str = ""
     ) -> dict[str, list[Any]]:
-        """Keeps one work's recording, compressed, as its recorder wrote it: file → [1, checksum].
+        """Store one pass's recording, compressed, as its recorder wrote it: return file → [1, checksum].
 
-        command: what was run to record it, kept beside it; empty: no command was. Its Run commits them and they are
+        command: what was run to record it, stored with it; empty: no command was. Its Run commits them and they are
         replaced as a profile is (`write_profile`). Raises ValueError for an attempt number that is used.
         """
         files = {layout.recording_file(cell_id, attempt, pass_name, source): (1, packed)}
@@ -258,7 +258,7 @@ class Store:
         return self._keep(cell_id, attempt, files)
 
     def _keep(self, cell_id: str, attempt: int, files: Mapping[str, tuple[int, bytes]]) -> dict[str, list[Any]]:
-        """files: how many rows they have, and their content."""
+        """Store files. files: their number of rows, and their content."""
         self._check_attempt(cell_id, attempt)
         for file, (_, content) in files.items():
             with faults(self.path / file):
@@ -271,7 +271,7 @@ class Store:
             raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {free}")
 
     def append_session(self, session: SessionRow) -> None:
-        """Keeps what machine the following rows come from.
+        """Store what machine the following rows come from.
 
         Raises ValueError if the name is taken, or if the machine may not go on with this run (`manifest.differing`).
         """
@@ -283,17 +283,17 @@ class Store:
         self.sessions.append(session)
 
     def append_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        """Keeps ceilings; each row stands for itself."""
+        """Store ceilings, which belong to no attempt."""
         if ceilings:
             self._append(CEILINGS, layout.encode(ceilings))
 
     def replace_manifest(self, manifest: Manifest) -> None:
-        """Puts another manifest in the place of the run's, at once."""
+        """Replace the run's manifest, atomically."""
         write_manifest(self.path, manifest, self._disk)
         self.manifest = manifest
 
     def _count(self, run: Run, counts: Sequence[Record]) -> None:
-        """Remembers what became of a cell, and whether one of its works has no time or no profile, or its trace or one
+        """Remember what became of a cell, and whether one of its passes has no time or no profile, or its trace or one
         of its counters failed in a way that may pass: a process that was killed costs no count for good."""
         self._statuses[run.cell_id] = run.status
         untraced = any(warning.startswith(_UNTRACED) for warning in run.warnings)
@@ -312,7 +312,7 @@ class Store:
             self._counted[file] += block
 
     def _committed_of(self, trace_id: str) -> dict[str, list[Any]]:
-        """What the files of a trace hold, written in this session or an earlier one; nothing for no trace."""
+        """Return what the files of a trace hold, written in this session or an earlier one; empty for no trace."""
         entries = {}
         for file in layout.operation_files(trace_id) if trace_id else ():
             packed = store_disk.read(self.path / file)
@@ -323,7 +323,7 @@ class Store:
 
 
 def check_vacant(path: Path) -> None:
-    """Raises ValueError unless `path` is absent or a directory without anything but what a killed `create` leaves."""
+    """Raise ValueError unless `path` is absent or a directory without anything but what a killed `create` leaves."""
     with faults(path, opening=True):  # a name too long, a directory above that may not be searched
         if not path.exists():
             return
