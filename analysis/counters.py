@@ -208,14 +208,14 @@ layer needs no input gradient."""
 
 
 def kind_of_operator(counter: str, operator: str, native_unit: str = "mac") -> str | None:
-    """The kind of a counter's operator by its own name; None if it is in no table."""
+    """Return the kind of a counter's operator by its own name; None if it is in no table."""
     if operator.endswith(ELEMENTS) or (native_unit == "flop" and counter in ELEMENTS_APART):
         return "elementwise"
     return COUNTERS[counter].kinds.get(operator) if counter in COUNTERS else None
 
 
 def install_line(requirement: str) -> str:
-    """The command that installs a missing counter, or that there is nothing to install."""
+    """Return the command that installs a missing counter, or that there is nothing to install."""
     if not requirement:
         return "nothing to install: this project or torch brings it"
     return f"python -m pip install {' '.join(map(shlex.quote, requirement.split()))}"

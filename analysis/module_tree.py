@@ -69,7 +69,7 @@ class ModuleNode:
         return self.forward_flop + self.backward_flop + self.optimizer_flop
 
     def unknowns(self, *passes: str) -> int:
-        """Operations of these passes that no rule counts; of all but recomputation if none is named."""
+        """Return the operations of these passes that no rule counts; of all but recomputation if none is named."""
         return sum(self.unknown_calls.get(side, 0) for side in passes or ("forward", "backward", OPTIMIZER))
 
     def at_least(self, *passes: str) -> str:
@@ -110,7 +110,7 @@ class ModuleNode:
 
 
 def tree(profile: StepProfile) -> dict[str, ModuleNode]:
-    """Path → module, in the profile's order, the root ("") first.
+    """Return path → module, in the profile's order, the root ("") first.
 
     An operation whose path is no module counts for the nearest one above it. A profile without modules has only a root,
     of the model's name.
@@ -143,14 +143,14 @@ def tree(profile: StepProfile) -> dict[str, ModuleNode]:
 
 
 def nearest(path: str, known: Iterable[str]) -> str:
-    """The path itself or the nearest known one above it; the root in the end."""
+    """Return the path itself or the nearest known one above it; the root in the end."""
     while path and path not in known:
         path = path.rpartition(".")[0]
     return path
 
 
 def above(path: str, known: Iterable[str]) -> list[str]:
-    """A module and all modules above it, the root last."""
+    """Return a module and all modules above it, the root last."""
     chain = [path]
     while path:
         path = nearest(path.rpartition(".")[0], known)
@@ -196,13 +196,13 @@ def _side(operation: StepOperation) -> str:
 
 
 def _known_sum(values: Iterable[float | None]) -> float | None:
-    """None where no value is known."""
+    """Sum the known values; None where none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def _utilization(operations: Sequence[StepOperation], machine: Machine) -> float | None:
-    """None without a time, or where a unit's peak, a product's FLOP or its time is unknown."""
+    """Return the utilization; None without a time, or where a unit's peak, a product's FLOP or its time is unknown."""
     counting = [operation for operation in operations if operation.phase != RECOMPUTE]
     products = [operation for operation in counting if operation.model_flop]
     known = all(machine.peak_by_unit.get(o.unit) and o.time_s is not None for o in products)

@@ -54,7 +54,8 @@ def _product(node: GraphNode) -> Cost:
 
 
 def _convolution(data: int, weight: int) -> Callable[[GraphNode], Cost]:
-    """A multiply-add for each element of tensor `data` and each weight of one of the filters in tensor `weight`."""
+    """Return a multiply-add for each element of tensor `data` and each weight of one of the filters in tensor
+    `weight`."""
 
     def count(node: GraphNode) -> Cost:
         tensors = node.inputs + node.outputs
@@ -72,7 +73,7 @@ def _per_input(flop_per_element: int, position: int = 0) -> Callable[[GraphNode]
 
 
 def _normalised(channels: int) -> Callable[[GraphNode], Cost]:
-    """6 FLOP an element and `channels` a channel; input 0 is the batch, input 2 has one value a channel."""
+    """Return 6 FLOP an element and `channels` a channel; input 0 is the batch, input 2 has one value a channel."""
     return lambda node: scalars(6 * node.inputs[0].numel + channels * node.inputs[2].numel)
 
 
@@ -153,23 +154,24 @@ VARIABLES = ("Variable", "Buffer")
 
 
 def parameters(nodes: Iterable[GraphNode]) -> Size:
-    """Number of elements of all variables among the nodes."""
+    """Return the number of elements of all variables among the nodes."""
     return sum(node.outputs[0].numel * node.times for node in nodes if node.name == "Variable")
 
 
 def flop(nodes: Iterable[GraphNode]) -> Cost:
-    """FLOP of the nodes: model FLOP of products and convolutions, other FLOP of the rest."""
+    """Return the FLOP of the nodes: model FLOP of products and convolutions, other FLOP of the rest."""
     return sum((FLOP[node.name](node) * node.times for node in nodes if node.name in FLOP), ZERO)
 
 
 def traffic(nodes: Iterable[GraphNode]) -> tuple[Size, Size]:
-    """(bytes read, bytes written): each input and output once, except for names in `MOVED`."""
+    """Return (bytes read, bytes written): each input and output once, except for names in `MOVED`."""
     moved = [(_node_bytes(node), node.times) for node in nodes]
     return sum(read * times for (read, _), times in moved), sum(written * times for (_, written), times in moved)
 
 
 def footprint_of(nodes: Iterable[GraphNode]) -> Size:
-    """Bytes that the nodes add to Catamount's total footprint: all that they write, unless it exists already."""
+    """Return the bytes that the nodes add to Catamount's total footprint: all that they write, unless it exists
+    already."""
     held = [node for node in nodes if node.name not in IN_PLACE]
     return sum((_bytes(node.outputs) if node.name in VARIABLES else _node_bytes(node)[1]) * node.times for node in held)
 
@@ -190,7 +192,7 @@ FLAG = Operand((), 1)
 
 
 def forward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ...]:
-    """One time step of an LSTM's forward loop. inputs: width of the layer's input.
+    """Return one time step of an LSTM's forward loop. inputs: width of the layer's input.
 
     The cell is BasicLSTMCell: input and state are joined, multiplied with one matrix and split into four gates; 1 is
     added to the forget gate. With inputs = hidden = h: 16h²b + 33hb + 6 FLOP, as in Catamount's wordlm graph.
@@ -213,7 +215,7 @@ def forward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ..
 
 
 def _counter(adds: int) -> tuple[GraphNode, ...]:
-    """The loop's own operations: step, output and gradient counters, two comparisons, a condition."""
+    """Return the loop's own operations: step, output and gradient counters, two comparisons, a condition."""
     return (
         GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), adds),
         GraphNode("Less", (SCALAR, SCALAR), (FLAG,), 2),
@@ -223,7 +225,7 @@ def _counter(adds: int) -> tuple[GraphNode, ...]:
 
 
 def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ...]:
-    """One time step of the backward loop, which adds its gradients of matrix and bias to their sums.
+    """Return one time step of the backward loop, which adds its gradients of matrix and bias to their sums.
 
     TensorFlow sums and reshapes the gradients of both sides of each sum and product, broadcast or not. With inputs =
     hidden = h: 32h²b + 8h² + 37hb + 4h + 3 FLOP.
@@ -264,5 +266,5 @@ def backward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, .
 
 
 def repeated(nodes: tuple[GraphNode, ...], times: Size) -> tuple[GraphNode, ...]:
-    """The nodes of a step, repeated `times` times."""
+    """Return the nodes of a step, repeated `times` times."""
     return tuple(GraphNode(node.name, node.inputs, node.outputs, node.times * times) for node in nodes)

@@ -93,7 +93,7 @@ class Term:
 
 @cache
 def terms(model: str) -> tuple[Term, ...]:
-    """The nonzero terms of a model; none for a model that Catamount has no graph of."""
+    """Return the nonzero terms of a model; none for a model that Catamount has no graph of."""
     groups = nodes(model)
     return tuple(
         Term(name, quantity, expression, WHY[name])
@@ -109,7 +109,7 @@ def terms(model: str) -> tuple[Term, ...]:
 
 @cache
 def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
-    """Term → the nodes it sums."""
+    """Return term → the nodes it sums."""
     if model in DEPTHS:
         return resnet_nodes(model)
     groups: dict[str, tuple[GraphNode, ...]] = {}
@@ -126,7 +126,7 @@ _TENSOR = re.compile(r"\[([^\]]*)\](?::(\d))?")
 
 
 def _tensors(text: str) -> tuple[Operand, ...]:
-    """Tensors as `[batch,seq]:8`: sizes, and bytes of an element where these are not 4."""
+    """Return the tensors as `[batch,seq]:8`: sizes, and bytes of an element where these are not 4."""
     matches = _TENSOR.findall(text)
     return tuple(
         Operand(tuple(map(_parsed, sizes.split(",") if sizes else ())), int(width or 4)) for sizes, width in matches
@@ -173,7 +173,7 @@ class Sums:
 
 @cache
 def sums(model: str) -> Sums:
-    """Computes the sums of one ResNet. Raises KeyError for another model."""
+    """Compute the sums of one ResNet. Raises KeyError for another model."""
     stages, wider = DEPTHS[model]
     convolutions, channels = 1, WIDTH
     weights = COLOURS * WIDTH * 49
@@ -196,7 +196,7 @@ def sums(model: str) -> Sums:
 
 
 def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
-    """Term → its nodes, with negative times where PyTorch does more."""
+    """Return term → its nodes, with negative times where PyTorch does more."""
     counted = sums(model)
     added = Operand((BATCH * counted.added,))
     sizes = (BATCH, IMAGE, IMAGE, COLOURS)

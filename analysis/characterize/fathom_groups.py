@@ -122,14 +122,15 @@ TYPES: Mapping[str, str] = {
 
 
 def bare(name: str) -> str:
-    """ "aten::add_" and "aten.add" as "add"; "torchvision::nms" as "torchvision.nms"; "_foreach_mul_" as "mul"."""
+    """Return "aten::add_" and "aten.add" as "add"; "torchvision::nms" as "torchvision.nms"; "_foreach_mul_" as
+    "mul"."""
     plain = name.replace("::", ".").removeprefix("aten.")
     short = plain.removesuffix("_") if not plain.endswith("__") else plain
     return short.removeprefix("_foreach_")
 
 
 def group_of(name: str, scope: str = "", tags: Sequence[str] = ()) -> str:
-    """The group of an operation by its name as torch's profiler or our tracer reports it; "" for none.
+    """Return the group of an operation by its name as torch's profiler or our tracer reports it; "" for none.
 
     scope: "step" or "zero_grad" of an optimizer around it, or "". tags: see `BY_TAG`.
     """
@@ -146,7 +147,8 @@ def _by_name(short: str) -> str:
 
 
 def type_of(name: str, scope: str = "", optimizer: str = "") -> str:
-    """The operation type that a call counts as: one for all backends of a convolution and for all matrix products.
+    """Return the operation type that a call counts as: one for all backends of a convolution and for all matrix
+    products.
 
     All that an optimizer's step does is one type ("Adam.step"), as an ApplyAdam is in TensorFlow; so is its zero_grad.
     """
@@ -170,7 +172,7 @@ COLUMNS_OF_GROUPS: Mapping[str, str] = {
 
 @functools.cache
 def figure3() -> dict[str, dict[str, int]]:
-    """Workload → operation type → per cent of its training time, from `fathom_figure3.csv`.
+    """Return workload → operation type → per cent of its training time, from `fathom_figure3.csv`.
 
     The paper's tool cuts each cell down to a whole per cent, so that rows sum to 94 to 99. As printed, seq2seq's data
     movement reads Tile 3, Select 20, Reshape 1, though its graph has no Select; the file has the run shifted by one
@@ -181,7 +183,7 @@ def figure3() -> dict[str, dict[str, int]]:
 
 
 def figure3_groups() -> dict[str, dict[str, int]]:
-    """Workload → group → per cent, the sums of the printed cells."""
+    """Return workload → group → per cent, the sums of the printed cells."""
     return {
         workload: {group: sum(cells[name] for name in names.split()) for group, names in COLUMNS_OF_GROUPS.items()}
         for workload, cells in figure3().items()

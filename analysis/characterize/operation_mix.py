@@ -86,18 +86,19 @@ class Mix:
 
 
 def inner_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
-    """The steps without the first and the last, where at least three are left."""
+    """Return the steps without the first and the last, where at least three are left."""
     ordered = sorted(steps, key=lambda step: step.step)
     return ordered[1:-1] if len(ordered) >= 5 else ordered
 
 
 def steps_of(data: Characterization, recording: int, part: str) -> list[RecordedStep]:
-    """The steps of one part that count."""
+    """Return the steps of one part that count."""
     return inner_steps([step for step in data.steps if step.recording == recording and step.part == part])
 
 
 def step_s(data: Characterization, recording: int) -> float | None:
-    """The median step without a profiler; None where none was timed. Steps under one are longer, and no stand-in."""
+    """Return the median step without a profiler; None where none was timed. Steps under one are longer, and no
+    stand-in."""
     times = [step.time_s for step in steps_of(data, recording, PLAIN)]
     return statistics.median(times) if times else None
 
@@ -105,7 +106,7 @@ def step_s(data: Characterization, recording: int) -> float | None:
 def type_table(
     data: Characterization, recording: int, steps: Collection[int], views: bool = True
 ) -> dict[str, pd.DataFrame]:
-    """time_s, calls and launches, each of (operation type, group) × step; 0 where a type was not called.
+    """Return time_s, calls and launches, each of (operation type, group) × step; 0 where a type was not called.
 
     views: whether calls that only give a view of a tensor are in it.
     """
@@ -124,8 +125,8 @@ def type_table(
 
 
 def mix(data: Characterization, recording: WorkloadRecording, label: str = "") -> Mix | None:
-    """The shares of one recording; None where none of its steps was profiled. Steps without a time of their operations
-    are left out."""
+    """Return the shares of one recording; None where none of its steps was profiled. Steps without a time of their
+    operations are left out."""
     steps = [s for s in steps_of(data, recording.recording, PROFILED) if s.operations_s is not None]
     table = type_table(data, recording.recording, [step.step for step in steps])
     if not steps or table["time_s"].empty:
@@ -155,7 +156,7 @@ def mix(data: Characterization, recording: WorkloadRecording, label: str = "") -
 
 
 def _groups(shares: pd.DataFrame, ratios: pd.Series) -> dict[str, Share]:
-    """A group's share is the sum of its types'; its interval that of the steps' own sums."""
+    """Return the groups' shares: a group's share is the sum of its types'; its interval that of the steps' own sums."""
     by_step = shares.groupby("group").sum().reindex(list(GROUPS), fill_value=0.0)
     by_group = ratios.groupby("group").sum().reindex(list(GROUPS), fill_value=0.0)
     groups = {}
@@ -167,7 +168,8 @@ def _groups(shares: pd.DataFrame, ratios: pd.Series) -> dict[str, Share]:
 
 
 def types_for(shares: Iterable[float], ratio: float = 0.9) -> int | None:
-    """How many operation types, the largest first, make up this part of their sum; None where none has a share."""
+    """Return how many operation types, the largest first, make up this part of their sum; None where none has a
+    share."""
     sums = list(itertools.accumulate(sorted(shares, reverse=True)))
     if not sums or not sums[-1] > 0:
         return None
@@ -175,7 +177,7 @@ def types_for(shares: Iterable[float], ratio: float = 0.9) -> int | None:
 
 
 def vectors(mixes: Sequence[Mix]) -> dict[str, tuple[float, ...]]:
-    """Label → shares by operation type, time between operations left out as in the paper.
+    """Return label → shares by operation type, time between operations left out as in the paper.
 
     Each (group, type) has the same index for all workloads.
     """
@@ -192,7 +194,7 @@ LABELS = {
 
 
 def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
-    """Recording → the workload's name and what distinguishes it from others of that name."""
+    """Return recording → the workload's name and what distinguishes it from others of that name."""
     names = {}
     for recording in recordings:
         others = [other for other in recordings if other.workload == recording.workload]
@@ -219,13 +221,13 @@ class Merge:
 
 
 def cosine_distance(left: Sequence[float], right: Sequence[float]) -> float:
-    """1 - cos of the angle between two vectors, none of zeros: 0 the same direction, 1 nothing in common."""
+    """Return 1 - cos of the angle between two vectors, none of zeros: 0 the same direction, 1 nothing in common."""
     lengths = math.sqrt(math.fsum(x * x for x in left)) * math.sqrt(math.fsum(y * y for y in right))
     return max(0.0, 1 - math.fsum(x * y for x, y in zip(left, right, strict=True)) / lengths)
 
 
 def centroid_linkage(vectors: Mapping[str, Sequence[float]]) -> list[Merge]:
-    """The merges of all into one cluster, the nearest pair first; of pairs as near the one named first.
+    """Return the merges of all into one cluster, the nearest pair first; of pairs as near the one named first.
 
     vectors: name → shares, all of one length and none of zeros.
     """
@@ -243,7 +245,8 @@ def centroid_linkage(vectors: Mapping[str, Sequence[float]]) -> list[Merge]:
 
 
 def matrix(names: Sequence[str], merges: Sequence[Merge]) -> list[tuple[float, float, float, float]]:
-    """The merges as scipy's `dendrogram` takes them: two clusters' numbers, height, members. names: 0, 1, … there."""
+    """Return the merges as scipy's `dendrogram` takes them: two clusters' numbers, height, members. names: 0, 1, …
+    there."""
     clusters = [frozenset((name,)) for name in names] + [frozenset(merge.members) for merge in merges]
     numbers = {members: float(number) for number, members in enumerate(clusters)}
     return [
@@ -253,7 +256,7 @@ def matrix(names: Sequence[str], merges: Sequence[Merge]) -> list[tuple[float, f
 
 
 def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
-    """Variant → the mixes of its picture, labelled without the variant; empty where no workload has two
+    """Return variant → the mixes of its picture, labelled without the variant; empty where no workload has two
     variants, or where there is no other workload.
 
     mixes: those that stand for their workloads (`analysis/characterize/summary.py`, `comparable_mixes`).

@@ -42,13 +42,14 @@ class Scaling:
 
 
 def parallelism(data: Characterization) -> list[Scaling]:
-    """Over threads: the whole step, then each type of at least `LEAST_TYPES_RATIO` of it, the longest first."""
+    """Return parallelism over threads: of the whole step, then of each type of at least `LEAST_TYPES_RATIO` of it, the
+    longest first."""
     by_threads = _by_field(ok(data, "mix", "threads"), "threads")
     return [scaling for group in by_threads for scaling in _scalings(data, group)]
 
 
 def _by_field(recordings: Iterable[WorkloadRecording], field: str) -> list[dict[int, WorkloadRecording]]:
-    """Groups recordings that differ in one field alone, by its value, where it has several values."""
+    """Group recordings that differ in one field alone, by its value, where it has several values."""
     groups: dict[tuple[object, ...], dict[int, WorkloadRecording]] = defaultdict(dict)
     for recording in recordings:
         value = getattr(recording, field)
@@ -78,7 +79,7 @@ def _scaling(workload: str, name: str, group: str, times_s: Mapping[int, Sequenc
 
 
 def over_batch(data: Characterization) -> list[tuple[WorkloadRecording, Mix]]:
-    """The mixes of each workload by batch size, the smallest first, where it has more than one."""
+    """Return the mixes of each workload by batch size, the smallest first, where it has more than one."""
     sizes = [group[size] for group in _by_field(ok(data, "mix", "batch"), "batch_size") for size in sorted(group)]
     mixes = ((recording, mix(data, recording)) for recording in sizes)
     return [(recording, shares) for recording, shares in mixes if shares is not None]
@@ -110,13 +111,13 @@ class Amdahl:
     karp_flatt: Mapping[int, float]
 
     def time_s(self, threads: int) -> float:
-        """The time that the law gives."""
+        """Return the time that the law gives."""
         return self.serial_s + self.parallel_s / threads
 
 
 def amdahl(times_s: Mapping[int, Sequence[float]]) -> Amdahl | None:
-    """The law fitted to threads → times of steps; None below two counts, below two steps at one of them, and for times
-    of 0."""
+    """Return the law fitted to threads → times of steps; None below two counts, below two steps at one of them, and for
+    times of 0."""
     if len(times_s) < 2 or min(map(len, times_s.values())) < 2:
         return None
     middles = {count: statistics.median(times_s[count]) for count in sorted(times_s)}
@@ -140,13 +141,13 @@ def amdahl(times_s: Mapping[int, Sequence[float]]) -> Amdahl | None:
 
 
 def karp_flatt(speed_up: float, threads: int) -> float:
-    """The serial share that a speed-up over one thread shows."""
+    """Return the serial share that a speed-up over one thread shows."""
     return (1 / speed_up - 1 / threads) / (1 - 1 / threads)
 
 
 def _error(times_s: Sequence[float], middle_s: float) -> float:
-    """Standard error of a median of k times: 1.2533 σ/√k (Kenney and Keeping), σ from the median absolute deviation × k
-    ÷ (k - 0.8) (Croux and Rousseeuw 1992)."""
+    """Return the standard error of a median of k times: 1.2533 σ/√k (Kenney and Keeping), σ from the median absolute
+    deviation × k ÷ (k - 0.8) (Croux and Rousseeuw 1992)."""
     count = len(times_s)
     deviation = statistics.median(abs(time - middle_s) for time in times_s)
     sigma = MAD_TO_SIGMA * deviation * count / (count - 0.8)
@@ -154,7 +155,7 @@ def _error(times_s: Sequence[float], middle_s: float) -> float:
 
 
 def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[float, float, _Covariance]:
-    """Weighted least squares of times over 1 ÷ threads: (intercept, slope, their covariances).
+    """Return the weighted least squares of times over 1 ÷ threads: (intercept, slope, their covariances).
 
     Uses sums about the mean: `np.polyfit` inverts a matrix that is singular where one error is a millionth of another.
     """
@@ -168,8 +169,8 @@ def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[fl
 
 
 def _fieller(serial: float, slope: float, covariance: _Covariance, degrees: int) -> tuple[float | None, float | None]:
-    """Fieller's 95 % interval (J. R. Stat. Soc. B 16, 1954) of serial ÷ (serial + slope); None, None where it is open.
-    degrees: of Student's t."""
+    """Return Fieller's 95 % interval (J. R. Stat. Soc. B 16, 1954) of serial ÷ (serial + slope); None, None where it is
+    open. degrees: of Student's t."""
     of_serial, both, of_slope = covariance
     whole = serial + slope
     of_whole, shared = of_serial + 2 * both + of_slope, of_serial + both

@@ -27,7 +27,7 @@ FEWEST = 4
 
 
 def stationarity(times_s: Sequence[float]) -> dict[str, Any]:
-    """Statistics of a series of times in s, in order, as a row of stationarity.csv.
+    """Return the statistics of a series of times in s, in order, as a row of stationarity.csv.
 
     low_s, high_s: of the median, None below six steps. The spread is a ratio to the mean; trends are ratios to the
     median, over the whole series, not a step. p_value: how often a series without a trend would look at least as
@@ -61,7 +61,7 @@ def stationarity(times_s: Sequence[float]) -> dict[str, Any]:
 
 
 def mann_kendall(values: Sequence[float]) -> float | None:
-    """Two-sided p-value of Mann-Kendall's test against a trend; None below `FEWEST` values."""
+    """Return the two-sided p-value of Mann-Kendall's test against a trend; None below `FEWEST` values."""
     from scipy.stats import kendalltau  # 1 s to import: not for a command's --help
 
     n = len(values)
@@ -74,7 +74,7 @@ def mann_kendall(values: Sequence[float]) -> float | None:
 
 
 def sen_slope(values: Sequence[float]) -> tuple[float, float, float] | None:
-    """(median, low, high) of the slopes between all pairs, a step: Theil and Sen's, with a 95 % interval.
+    """Return (median, low, high) of the slopes between all pairs, a step: Theil and Sen's, with a 95 % interval.
 
     None below `FEWEST` values.
     """
@@ -87,7 +87,7 @@ def sen_slope(values: Sequence[float]) -> tuple[float, float, float] | None:
 
 
 def _spread(values: Sequence[float], mean: float) -> tuple[float | None, float | None, float | None]:
-    """Standard deviation ÷ mean, and its 95 % interval if the values were normal; None below two values."""
+    """Return the standard deviation ÷ mean, and its 95 % interval if the values were normal; None below two values."""
     n = len(values)
     if n < 2:
         return None, None, None
@@ -103,7 +103,7 @@ FEWEST_TIMES = 10
 
 
 def tail(times_s: Sequence[float]) -> dict[str, Any] | None:
-    """How unequal times are; None for fewer than `FEWEST_TIMES` times above 0.
+    """Return how unequal times are; None for fewer than `FEWEST_TIMES` times above 0.
 
     calls: how many; top_1_ratio, top_10_ratio: share of the total time in the longest 1 % and 10 %; fits: each law with
     its parameters, aic (lower is better) and distance (greatest between the survival functions), the best first; none
@@ -128,7 +128,7 @@ def _of_the_longest(ordered: Sequence[float], part: float) -> float:
 
 
 def _fits(ordered: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """Each law by greatest likelihood; all have two parameters. Closed forms, as scipy has them."""
+    """Yield each law by greatest likelihood; all have two parameters. Closed forms, as scipy has them."""
     from scipy import stats  # 1 s to import: not for a command's --help
 
     least = ordered[0]

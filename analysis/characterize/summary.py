@@ -41,12 +41,12 @@ T = TypeVar("T", AloneTime, OperationTypeCost)
 
 
 def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
-    """The successful recordings that were made for these reasons."""
+    """Return the successful recordings that were made for these reasons."""
     return [recording for recording in data.recordings if recording.status == "ok" and recording.why in whys]
 
 
 def mixes(data: Characterization) -> list[Mix]:
-    """The mix of every recording that has one, with its label."""
+    """Return the mix of every recording that has one, with its label."""
     recordings = ok(data, "mix")
     names = labels(recordings)
     shares = (mix(data, recording, names[recording.recording]) for recording in recordings)
@@ -54,7 +54,8 @@ def mixes(data: Characterization) -> list[Mix]:
 
 
 def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
-    """The mixes that are compared between workloads: training on the first one's device, else inference there."""
+    """Return the mixes that are compared between workloads: training on the first one's device, else inference
+    there."""
     if not mixes:
         return []
     mode = "training" if any(mix.recording.mode == "training" for mix in mixes) else "inference"
@@ -65,12 +66,12 @@ def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
 
 
 def linkage(mixes: Sequence[Mix]) -> list[Merge]:
-    """The clusters of workloads by operation types, of those mixes that have any."""
+    """Return the clusters of workloads by operation types, of those mixes that have any."""
     return centroid_linkage({label: vector for label, vector in vectors(mixes).items() if any(vector)})
 
 
 def training_against_inference(data: Characterization) -> list[Row]:
-    """Each mode on each device, Fathom's Figure 5: a workload's median step, and its ratio to CPU training."""
+    """Return each mode on each device, Fathom's Figure 5: a workload's median step, and its ratio to CPU training."""
     steps = [(r, time_s) for r in ok(data, "mix") if (time_s := step_s(data, r.recording)) is not None]
     cpu = {r.workload: time_s for r, time_s in steps if (r.mode, r.device) == ("training", "cpu")}
     return [
@@ -86,13 +87,13 @@ def training_against_inference(data: Characterization) -> list[Row]:
 
 
 def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Row]]:
-    """Stationarity of the plain steps of each mix."""
+    """Return the stationarity of the plain steps of each mix."""
     times = [(r, [step.time_s for step in steps_of(data, r.recording, PLAIN)]) for r in ok(data, "mix")]
     return [(recording, stationarity(times_s)) for recording, times_s in times if times_s]
 
 
 def _by_group(rows: Sequence[T], recording: WorkloadRecording) -> dict[str, list[T]]:
-    """A recording's rows by group, "" for unclassified ones. All of an optimizer is F."""
+    """Return a recording's rows by group, "" for unclassified ones. All of an optimizer is F."""
     groups: dict[str, list[T]] = {group: [] for group in (*OPERATIONS, UNCLASSIFIED)}
     for row in rows:
         if row.recording == recording.recording:
@@ -101,7 +102,8 @@ def _by_group(rows: Sequence[T], recording: WorkloadRecording) -> dict[str, list
 
 
 def group_costs(data: Characterization, peaks: Mapping[str, float]) -> list[Row]:
-    """FLOP, bytes and time by group, of every training mix whose operations were counted. peaks: unit → FLOP/s.
+    """Return the FLOP, bytes and time by group, of every training mix whose operations were counted. peaks: unit →
+    FLOP/s.
 
     time_s: mean over the joined steps; None where calls have no time (`untimed_calls`); at_least_time_s is that of the
     others. model_flop, other_flop: None where calls of the group have no formula (`unknown_calls`); at_least_flop is
@@ -117,7 +119,7 @@ def group_costs(data: Characterization, peaks: Mapping[str, float]) -> list[Row]
 
 
 def _group_cost(workload: str, group: str, rows: Sequence[OperationTypeCost], peaks: Mapping[str, float]) -> Row:
-    """The sum over a group's rows; FLOP are None if one of them has no formula."""
+    """Return the sum over a group's rows; FLOP are None if one of them has no formula."""
     times = [row.time_s for row in rows if row.time_s is not None]
     model, other = sum(row.model_flop for row in rows), sum(row.other_flop for row in rows)
     nbytes = sum(row.read_bytes + row.written_bytes for row in rows)
@@ -155,7 +157,7 @@ def _group_cost(workload: str, group: str, rows: Sequence[OperationTypeCost], pe
 
 
 def reconstructed(data: Characterization) -> list[Row]:
-    """By group, then all together ("all"), of every recording whose operations were timed alone.
+    """Reconstruct times by group, then all together ("all"), of every recording whose operations were timed alone.
 
     alone_s: how often × how long alone; None where calls could not be run alone (`untimed`), at_least_alone_s is the
     sum of the others. kinds: distinct calls. recorded_s: None without a profiled step. step_ratio: alone_s ÷ the whole

@@ -35,8 +35,9 @@ SUSTAINED = "sustained"
 
 
 def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Ceiling | None:
-    """The row of this unit's product or convolution with the highest FLOP/s, the first of equals; None if none has a
-    rate that is finite and above 0. sustained: among those that ran back to back for seconds, else among the others.
+    """Return the row of this unit's product or convolution with the highest FLOP/s, the first of equals; None if none
+    has a rate that is finite and above 0. sustained: among those that ran back to back for seconds, else among the
+    others.
 
     The caller chooses whose rows these are: ceilings of another device or session are not distinguished here.
     """
@@ -47,7 +48,7 @@ def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Cei
 
 
 def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | None:
-    """The highest FLOP/s that a row's unit can reach; None where the sheet has no figure for it.
+    """Return the highest FLOP/s that a row's unit can reach; None where the sheet has no figure for it.
 
     highest_hz: the highest SM clock that the device reports; None: the sheet's. A sheet that quotes a unit at a higher
     clock is believed. Only a convolution whose kernels name a fast algorithm may be faster than its unit.
@@ -59,12 +60,12 @@ def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | N
 
 
 def able_to_be_fast(row: Ceiling) -> bool:
-    """Whether a fast algorithm exists for what was timed; `row.family` says which one ran."""
+    """Return whether a fast algorithm exists for what was timed; `row.family` says which one ran."""
     return row.operation == "convolution" and row.unit not in TENSOR_UNITS
 
 
 def impossible(ceilings: Iterable[Ceiling], unit: str, known: Device | None, highest_hz: float | None = None) -> str:
-    """Why the ceilings of a unit cannot be believed: one of them exceeds its limit; "" if none does.
+    """Return why the ceilings of a unit cannot be believed: one of them exceeds its limit; "" if none does.
 
     known: the device's row of peaks; None: it has none. Whatever made one time too short (events, a kernel that did not
     run) may have shortened the others too.
@@ -80,7 +81,7 @@ def impossible(ceilings: Iterable[Ceiling], unit: str, known: Device | None, hig
 
 
 def impossible_bandwidth(row: Ceiling | None, known: Device | None) -> str:
-    """Why a copy beyond the caches cannot have been as fast as its time says; "" if it can."""
+    """Return why a copy beyond the caches cannot have been as fast as its time says; "" if it can."""
     if row is None or known is None or not known.bandwidth_bytes_per_s or not row.bytes_per_s:
         return ""
     if row.bytes_per_s <= known.bandwidth_bytes_per_s:
@@ -103,7 +104,7 @@ class Achievable:
 
 
 def figures(device_name: str, unit: str) -> list[Achievable]:
-    """Published rates of this device's unit; empty for a device that `peaks.csv` does not know."""
+    """Return the published rates of this device's unit; empty for a device that `peaks.csv` does not know."""
     device = peaks.lookup(device_name)
     if device is None:
         return []
@@ -137,6 +138,6 @@ class CollectiveRate(Record):
 
 
 def sent_share(operation: str, ranks: int) -> Fraction:
-    """The share of a buffer that each rank has to send. Raises KeyError for no collective of COLLECTIVES."""
+    """Return the share of a buffer that each rank has to send. Raises KeyError for no collective of COLLECTIVES."""
     once = Fraction(ranks - 1, ranks)
     return {"all_reduce": 2 * once, "all_gather": once, "reduce_scatter": once, "all_to_all": once}[operation]

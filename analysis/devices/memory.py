@@ -30,12 +30,12 @@ class Memory:
 
 
 def lookup(name: str) -> Memory | None:
-    """The memory of the device that prints this name; None where it is not known."""
+    """Return the memory of the device that prints this name; None where it is not known."""
     return _by_name().get(normalise(name))
 
 
 def names() -> list[str]:
-    """Every name of the table."""
+    """Return every name of the table."""
     return [memory.name for memory in _by_name().values()]
 
 
@@ -94,7 +94,7 @@ class Link:
 
 @functools.cache
 def links() -> Mapping[str, Link]:
-    """Every link of the table by name."""
+    """Return every link of the table by name."""
     with INTERCONNECTS.open(encoding="utf-8", newline="") as file:
         return {
             row["name"]: Link(
@@ -110,11 +110,11 @@ def links() -> Mapping[str, Link]:
 
 
 def within(device: Device) -> Link:
-    """The link between devices of one node, by default."""
+    """Return the link between devices of one node, by default."""
     major = device.compute_capability.partition(".")[0]
     return links()[WITHIN.get(device.name, PCIE.get(major, "PCIe 5 x16"))]
 
 
 def between(device: Device) -> Link:
-    """The port of each device to other nodes, by default."""
+    """Return the port of each device to other nodes, by default."""
     return links()[BETWEEN.get(device.compute_capability.partition(".")[0], "InfiniBand EDR")]

@@ -44,7 +44,7 @@ STAND_IN_MARK = "stand_in"
 
 
 def stand_in_warning(name: str) -> str:
-    """The warning on each row of a stand-in device."""
+    """Return the warning on each row of a stand-in device."""
     return f"{STAND_IN_MARK}: {name} computes nothing: no hardware was measured"
 
 
@@ -127,26 +127,27 @@ class Device:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def at_clock(self, unit: str, clock_hz: float) -> float | None:
-        """The unit's peak in FLOP/s if it ran at this clock; None where the sheet's figure or its clock is unknown."""
+        """Return the unit's peak in FLOP/s if it ran at this clock; None where the sheet's figure or its clock is
+        unknown."""
         if unit not in self.peaks or unit not in self.clock_hz:
             return None
         return self.peaks[unit] * clock_hz / self.clock_hz[unit]
 
 
 def normalise(name: str) -> str:
-    """A driver's name in lower case, with single spaces, without a leading "NVIDIA"; of a stand-in, the device that it
-    stands in for."""
+    """Return a driver's name in lower case, with single spaces, without a leading "NVIDIA"; of a stand-in, the device
+    that it stands in for."""
     tokens = name.casefold().removeprefix(STAND_IN).split()
     return " ".join(tokens[1:] if len(tokens) > 1 and tokens[0] == "nvidia" else tokens)
 
 
 def is_stand_in(name: str) -> bool:
-    """Whether this is the name of a stand-in device: no hardware, whatever its figures."""
+    """Return whether this is the name of a stand-in device: no hardware, whatever its figures."""
     return name.casefold().startswith(STAND_IN)
 
 
 def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
-    """The row of the device that prints this name, or None: exact after `normalise`, never a part of a name.
+    """Return the row of the device that prints this name, or None: exact after `normalise`, never a part of a name.
 
     multiprocessors: the count that the device itself reports. With it a row must have that count as well, which tells
     apart parts that share a name (GeForce RTX 3080 with 10 and with 12 GB) and refuses slices and cut-down parts.
@@ -158,7 +159,7 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
 
 
 def device_called(name: str) -> Device:
-    """Finds the row for a name that a person types: its own name, the end of one row's names ("RTX 3090"), or words in
+    """Find the row for a name that a person types: its own name, the end of one row's names ("RTX 3090"), or words in
     them that no other row has ("MI300X").
 
     A driver prints whole names: use `lookup` for those. Raises ValueError for a name of no row, with the nearest, and
@@ -180,15 +181,15 @@ def device_called(name: str) -> Device:
 
 
 def _figures(row: Device) -> list[str]:
-    """Figures that distinguish a row from others of its family: the peak in its fastest common format, and its
-    bandwidth."""
+    """Return the figures that distinguish a row from others of its family: the peak in its fastest common format, and
+    its bandwidth."""
     unit = next(unit for unit in ("bf16", "fp16", "fp32", *row.peaks) if unit in row.peaks)
     rate = [f"{row.bandwidth_bytes_per_s / 1e12:.3g} TB/s"] if row.bandwidth_bytes_per_s else []
     return [f"{unit} {row.peaks[unit] / 1e12:.4g} TFLOP/s", *rate]
 
 
 def spelling(device: Device, name: str) -> str:
-    """The device's own name as the table writes it; for a row of several devices, not the row's name.
+    """Return the device's own name as the table writes it; for a row of several devices, not the row's name.
 
     name: what the driver or the caller calls it, which led to this row. Another name gives the row's; a stand-in keeps
     its own.
@@ -200,8 +201,8 @@ def spelling(device: Device, name: str) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Up to three names of the table that resemble this one, or whose end or word does, best first; for messages, never
-    for a peak."""
+    """Return up to three names of the table that resemble this one, or whose end or word does, best first; for
+    messages, never for a peak."""
     name_of: dict[str, str] = {}
     for row in all_devices():
         for tokens in (normalise(spelling).split() for spelling in (row.name, *row.names)):
@@ -214,11 +215,11 @@ def nearest(name: str) -> list[str]:
 def derived_upper_bound(
     compute_capability: str, multiprocessors: int, max_clock_hz: float, geforce: bool
 ) -> Mapping[str, float]:
-    """Multiprocessors × rate × 2 × clock by unit, in FLOP/s, for a device that the table lacks.
+    """Return the multiprocessors × rate × 2 × clock by unit, in FLOP/s, for a device that the table lacks.
 
     It is no datasheet peak: it is too high where the sheet quotes tensor units at a lower clock (H100: 7.6 %) and for
-    export and half-rate parts (H20: 4 ×), and where the clock is a board's highest.
-    compute_capability: "8.6". An unknown generation gives an empty mapping. Raises ValueError for impossible sizes.
+    export and half-rate parts (H20: 4 ×), and where the clock is a board's highest. compute_capability: "8.6". An
+    unknown generation gives an empty mapping. Raises ValueError for impossible sizes.
     """
     if multiprocessors < 1 or max_clock_hz <= 0:
         raise ValueError(f"expected positive sizes, got {multiprocessors} multiprocessors at {max_clock_hz} Hz")
@@ -229,13 +230,13 @@ def derived_upper_bound(
 
 @functools.cache
 def all_devices() -> tuple[Device, ...]:
-    """Every row of the table, in its order. Raises ValueError for a row that cannot be right."""
+    """Return every row of the table, in its order. Raises ValueError for a row that cannot be right."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return tuple(_device(row) for row in csv.DictReader(file))
 
 
 def table_digest() -> str:
-    """16 hex digits of SHA-256 over the table's bytes."""
+    """Return 16 hex digits of SHA-256 over the table's bytes."""
     return hashlib.sha256(TABLE.read_bytes()).hexdigest()[:16]
 
 
@@ -276,13 +277,13 @@ def _device(row: Mapping[str, str]) -> Device:
 
 
 def _row_id(row: Mapping[str, str]) -> str:
-    """A digest of everything that a run may divide by and its source, without sparse figures and reasons."""
+    """Return a digest of everything that a run may divide by and its source, without sparse figures and reasons."""
     absent = {"sparse", "refused", *(name for name in LATER_COLUMNS if not row[name])}
     return digest({name: value for name, value in row.items() if name not in absent})
 
 
 def _sparse(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, float]:
-    """Figures with sparsity by unit: `unit` means twice the dense figure, `unit=figure` another one."""
+    """Return the figures with sparsity by unit: `unit` means twice the dense figure, `unit=figure` another one."""
     figures = {}
     for word in row["sparse"].split():
         unit, _, figure = word.partition("=")
@@ -295,7 +296,7 @@ def _tokens(spelling: str) -> set[str]:
 
 
 def manifest_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
-    """The device's row of peaks.csv as a run's manifest keeps it; None where it has none."""
+    """Return the device's row of peaks.csv as a run's manifest keeps it; None where it has none."""
     device = lookup(name, multiprocessors)
     if device is None:
         return None
@@ -344,7 +345,7 @@ class MixedPeak:
 
 
 def peak(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> Peak | None:
-    """The dense peak of a device by the name that its driver prints; None where no maker's figure is known.
+    """Return the dense peak of a device by the name that its driver prints; None where no maker's figure is known.
 
     dtype: a format (fp64, fp32, tf32, fp16, bf16, fp8, int8, mxfp8, fp6, fp4, nvfp4, mxfp4), or torch's name or dtype
     ("torch.bfloat16"). sparsity: the figure with 2:4 structured sparsity, where the maker states one; training does not
@@ -364,7 +365,8 @@ def peak(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> Peak 
 
 
 def peak_refusal(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> str | None:
-    """Why `peak` of the same arguments is None, in one sentence; None where it has a figure. Raises as `peak` does.
+    """Return why `peak` of the same arguments is None, in one sentence; None where it has a figure. Raises as `peak`
+    does.
 
     >>> import flopledger
     >>> flopledger.peak_refusal("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16")
@@ -376,7 +378,7 @@ def peak_refusal(device_name: str, dtype: str = "fp32", sparsity: bool = False) 
 
 
 def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPeak | None:
-    """The peak of work in several formats; None where one of them has none, as nothing may be left out.
+    """Return the peak of work in several formats; None where one of them has none, as nothing may be left out.
 
     flop_by_dtype: dtype as `peak` takes it → FLOP of the step's products in it. Raises as `peak` does, and ValueError
     for work that is no positive number.
@@ -408,7 +410,7 @@ def _unit(dtype: str) -> str:
 
 
 def _named(name: str) -> Device | None:
-    """The row of a name; None for one that is known to have no peak. Raises ValueError for an unknown one."""
+    """Return the row of a name; None for one that is known to have no peak. Raises ValueError for an unknown one."""
     return lookup(name) if name_refusal(name) is not None else device_called(name)
 
 
@@ -423,7 +425,7 @@ def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None
 
 
 def name_refusal(device_name: str) -> str | None:
-    """Why a device of this name has no peak in any format; None for a device of the table and an unknown name.
+    """Return why a device of this name has no peak in any format; None for a device of the table and an unknown name.
 
     Names in `peak_refusals.csv` are patterns: a whole name, an end after `* `, or words between `* ` and ` *`.
     """

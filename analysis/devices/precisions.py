@@ -40,11 +40,10 @@ _UNIT_OF_DTYPE = {"float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int
 
 
 def unit_of(dtype: str, precision: Precision, device: str) -> str:
-    """The unit that runs a convolution or matrix product of this input dtype under this policy.
+    """Return the unit that runs a convolution or matrix product of this input dtype under this policy.
 
-    dtype: torch's name without "torch."; device: "cpu", "cuda", ….
-    float32 runs on tf32 units where the policy allows it and the device is no CPU. Raises ValueError for a dtype
-    that has no unit here.
+    dtype: torch's name without "torch."; device: "cpu", "cuda", …. float32 runs on tf32 units where the policy allows
+    it and the device is no CPU. Raises ValueError for a dtype that has no unit here.
     """
     if dtype == "float32":
         return "tf32" if precision.tf32 and not device.startswith("cpu") else "fp32"
@@ -77,7 +76,7 @@ def disagreements(
     cudnn_benchmark: bool | None = None,
     deterministic: bool | None = None,
 ) -> list[str]:
-    """Where flags that were read disagree with the policy: "FLAG: expected …, found …" each; empty if nowhere.
+    """Return where flags that were read disagree with the policy: "FLAG: expected …, found …" each; empty if nowhere.
 
     device: "cpu", "cuda", …; cudnn_benchmark, deterministic: what was set; None is not asked.
     """
@@ -98,7 +97,7 @@ def disagreements(
 
 
 def overriding(precision: Precision, device: str, environ: Mapping[str, str]) -> list[str]:
-    """Environment variables that change this policy's products below the flags.
+    """Return the environment variables that change this policy's products below the flags.
 
     On CUDA those of TF32 only reach float32 products, of which autocast leaves few.
     """
@@ -108,7 +107,7 @@ def overriding(precision: Precision, device: str, environ: Mapping[str, str]) ->
 
 
 def expected_cuda(precision: Precision) -> dict[str, tuple[Any, ...]]:
-    """Flag → the values that this policy allows on CUDA."""
+    """Return flag → the values that this policy allows on CUDA."""
     float32 = ("tf32",) if precision.tf32 else _IEEE
     return {
         "cuda.matmul.fp32_precision": float32,

@@ -57,7 +57,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energy:
-    """Energy between two host times, in J.
+    """Return the energy between two host times, in J.
 
     Taken from the counter's difference, interpolated to the window; where the counter is absent or stood still, from
     the trapezoid of polled power. The readings must enclose the window but for 0.5 s. Raises ValueError if the window
@@ -78,7 +78,8 @@ def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energ
 
 
 def mean_sm_clock_hz(readings: Sequence[Telemetry], start_s: float, end_s: float) -> float | None:
-    """Time-weighted mean SM clock over a window; None if readings do not enclose it or are missing for too long."""
+    """Return the time-weighted mean SM clock over a window; None if readings do not enclose it or are missing for too
+    long."""
     clock = [(r.time_s, float(r.sm_clock_hz)) for r in readings if r.sm_clock_hz is not None]
     if not end_s > start_s or _uncovered(clock, start_s, end_s, ""):
         return None
@@ -86,7 +87,7 @@ def mean_sm_clock_hz(readings: Sequence[Telemetry], start_s: float, end_s: float
 
 
 def event_shares(readings: Iterable[Telemetry], start_s: float, end_s: float) -> dict[str, float] | None:
-    """Event reason → share of the polls inside the window that show it; None if no poll could tell."""
+    """Return event reason → share of the polls inside the window that show it; None if no poll could tell."""
     seen = [r.event_reasons for r in readings if start_s <= r.time_s <= end_s and r.event_reasons is not None]
     if not seen:
         return None
@@ -117,7 +118,7 @@ def _doubts(joules: float, polled: float | None, window_s: float) -> str:
 
 
 def counter_fault(counter: Points, stall_s: float = STALL_S) -> str:
-    """Why an energy counter is wrong: it went backwards, or showed one value for too long; "" if it is not."""
+    """Return why an energy counter is wrong: it went backwards, or showed one value for too long; "" if it is not."""
     since_s, longest_s = (counter[0][0] if counter else 0.0), 0.0
     for (_, before), (time_s, after) in itertools.pairwise(counter):
         if after < before:
@@ -143,14 +144,14 @@ def _not_enclosed(points: Points, start_s: float, end_s: float, what: str) -> st
 
 
 def _window(points: Points, start_s: float, end_s: float) -> Points:
-    """The points inside the window and the nearest one on either side; at least two."""
+    """Return the points inside the window and the nearest one on either side; at least two."""
     first = max((i for i, (t, _) in enumerate(points) if t <= start_s), default=0)
     last = min((i for i, (t, _) in enumerate(points) if t >= end_s), default=len(points) - 1)
     return points[min(first, len(points) - 2) : max(last, first + 1) + 1]
 
 
 def _padded(points: Points, start_s: float, end_s: float, rate: float = 0.0) -> Points:
-    """Points continued to both ends of the window, at a constant rate."""
+    """Return the points continued to both ends of the window, at a constant rate."""
     (t0, v0), (t1, v1) = points[0], points[-1]
     before = [(start_s, v0 - rate * (t0 - start_s))] if t0 > start_s else []
     after = [(end_s, v1 + rate * (end_s - t1))] if t1 < end_s else []
@@ -158,7 +159,7 @@ def _padded(points: Points, start_s: float, end_s: float, rate: float = 0.0) -> 
 
 
 def _interpolated(points: Points, time_s: float) -> float:
-    """Linear interpolation at `time_s`, which lies within."""
+    """Return the linear interpolation at `time_s`, which lies within."""
     for (t0, v0), (t1, v1) in itertools.pairwise(points):
         if t0 <= time_s <= t1:
             return v0 if t1 == t0 else v0 + (v1 - v0) * (time_s - t0) / (t1 - t0)
@@ -166,7 +167,7 @@ def _interpolated(points: Points, time_s: float) -> float:
 
 
 def _integral(points: Points, start_s: float, end_s: float) -> float:
-    """Trapezoid of the straight lines between points, from start to end."""
+    """Return the trapezoid of the straight lines between points, from start to end."""
     known = _padded(points, start_s, end_s)
     inside = [(t, v) for t, v in known if start_s < t < end_s]
     line = [(start_s, _interpolated(known, start_s)), *inside, (end_s, _interpolated(known, end_s))]

@@ -37,12 +37,12 @@ class Reserved:
 
 
 def rounded(nbytes: int) -> int:
-    """The bytes of the smallest block that a request can have; 0 for nothing, which asks for no block."""
+    """Return the bytes of the smallest block that a request can have; 0 for nothing, which asks for no block."""
     return -(-nbytes // BLOCK) * BLOCK
 
 
 def segment(nbytes: int) -> int:
-    """The bytes of the segment that a request creates if no free block fits."""
+    """Return the bytes of the segment that a request creates if no free block fits."""
     if nbytes <= SMALL:
         return SMALL_SEGMENT
     if nbytes < OWN_SEGMENT:
@@ -66,7 +66,7 @@ class Pools:
         self._small: list[bool] = []  # of each segment
 
     def take(self, number: int, nbytes: int) -> None:
-        """Allocates a block for a request of nbytes."""
+        """Allocate a block for a request of nbytes."""
         size = rounded(nbytes)
         if not size:
             return
@@ -87,7 +87,7 @@ class Pools:
         self.allocated += taken
 
     def give(self, number: int) -> None:
-        """Frees a block; an empty request has none."""
+        """Free a block; an empty request has none."""
         where, start, size = self.blocks.pop(number, (0, 0, 0))
         if not size:
             return
@@ -101,7 +101,7 @@ class Pools:
 
 
 def replay(storages: Iterable[Storage]) -> Reserved:
-    """Peak bytes that a step needs of the allocator. Storages of unknown size are left out.
+    """Return the peak bytes that a step needs of the allocator. Storages of unknown size are left out.
 
     An operation's inputs and outputs are alive together: its dead storages are freed after its new ones are allocated.
     """
@@ -135,7 +135,7 @@ ALLOCATED, FREED = "alloc", "free_completed"
 
 
 def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
-    """Peak bytes requested by tensors, from entry `since` on."""
+    """Return the peak bytes requested by tensors, from entry `since` on."""
     living: dict[int, int] = {}
     tensors = most = 0
     for position, entry in enumerate(history):
@@ -150,7 +150,8 @@ def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
 
 
 def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a library requested it, by the innermost frames up to the operator's own (at::native or at::_ops)."""
+    """Return whether a library requested it, by the innermost frames up to the operator's own (at::native or
+    at::_ops)."""
     names = [str(frame.get("name", "")) for frame in frames]
     if any(map(_EMPTY.search, names)):
         return any(name.startswith(_CUBLAS) for name in names)
@@ -184,7 +185,8 @@ class Workspace:
 def allowance(
     operations: Sequence[Operation], device: str, compute_capability: str | None = None
 ) -> tuple[Workspace, ...]:
-    """Workspaces to add to a step's tensors. device: "cuda" or "cpu". compute_capability: "8.0"; None: unknown."""
+    """Return the workspaces to add to a step's tensors. device: "cuda" or "cpu". compute_capability: "8.0"; None:
+    unknown."""
     if device != "cuda":
         return ()
     threads = {operation.phase in ("backward", "recompute") for operation in operations if operation.kind in _PRODUCTS}
@@ -196,7 +198,7 @@ def allowance(
 
 
 def unforeseen(operations: Sequence[Operation], device: str) -> str:
-    """Memory that is known to come on top and has no number, in one line; "" for none."""
+    """Return the memory that is known to come on top and has no number, in one line; "" for none."""
     kinds = {operation.kind for operation in operations}
     if device == "cuda":
         cudnn = kinds & {"convolution", "recurrent"}
@@ -235,12 +237,12 @@ class BatchFit:
 
 
 def in_eights(batch: int) -> int:
-    """The largest multiple of EIGHT that is not larger; a batch below EIGHT as it is."""
+    """Return the largest multiple of EIGHT that is not larger; a batch below EIGHT as it is."""
     return batch - batch % EIGHT if batch > EIGHT else batch
 
 
 def reserved_fits(live_fit: BatchFit, reserved: Callable[[int], int], least: int) -> BatchFit:
-    """Adds the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what comes on top."""
+    """Add the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what comes on top."""
     batch, nbytes = in_eights(live_fit.largest_batch), 0
     while batch >= least and (nbytes := reserved(batch)) > live_fit.available_bytes:
         batch = min(batch - 1, batch * live_fit.available_bytes // nbytes)
@@ -252,7 +254,7 @@ def reserved_fits(live_fit: BatchFit, reserved: Callable[[int], int], least: int
 def largest_batch(
     need: Callable[[int], Sequence[int]], available_bytes: int, least: int = 1, most: int = MOST
 ) -> BatchFit:
-    """Finds the largest batch: it fits, and the next one does not, or the step refuses it (ValueError).
+    """Find the largest batch: it fits, and the next one does not, or the step refuses it (ValueError).
 
     At one order of operations each moment's live bytes are a line in the batch, so that two small batches predict the
     highest moment at any batch; where operations change with the batch the search doubles and halves. need: batch →
@@ -292,8 +294,8 @@ def largest_batch(
 
 
 def _predicted_batch(small: Sequence[tuple[int, Sequence[int]]], available_bytes: int) -> int | None:
-    """The batch at which the first moment's line through two small batches reaches the memory; None without two that
-    have as many moments, each at one order of operations."""
+    """Return the batch at which the first moment's line through two small batches reaches the memory; None without two
+    that have as many moments, each at one order of operations."""
     if len(small) < 2 or len(small[0][1]) != len(small[1][1]):
         return None
     (first, low), (second, high) = small

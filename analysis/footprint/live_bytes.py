@@ -78,7 +78,7 @@ class Footprint:
 
 
 def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> Footprint:
-    """The eager footprint of a step. Among moments with equal bytes the first is the peak.
+    """Return the eager footprint of a step. Among moments with equal bytes the first is the peak.
 
     Raises ValueError for sizes that are expressions and for operations that are not numbered from 0, Inconsistent for a
     storage that dies before it is born or lives outside of the step.
@@ -116,13 +116,14 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
 
 
 def peak_bytes(operations: Sequence[Operation], storages: Iterable[Storage]) -> int:
-    """The peak of `footprint` only, in a fraction of its time. Raises as it does."""
+    """Return the peak of `footprint` only, in a fraction of its time. Raises as it does."""
     known, _ = _known_storages(operations, tuple(storages))
     return max(live_bytes(reuse_gradients(operations, known), len(operations)))
 
 
 def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> dict[int, str]:
-    """Storage → one of CATEGORIES: its role, or CAST for an activation or temporary that is a copy in another dtype."""
+    """Return storage → one of CATEGORIES: its role, or CAST for an activation or temporary that is a copy in another
+    dtype."""
     category = {}
     for storage in storages:
         category[storage.id] = storage.role
@@ -134,7 +135,7 @@ def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> 
 
 
 def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
-    """The storages, with gradients that a sum reads last ending before it, as their memory becomes the sum's.
+    """Return the storages, with gradients that a sum reads last ending before it, as their memory becomes the sum's.
 
     Such a sum is a plain `add` of two in the backward pass. The first operand that dies there is reused, if it is as
     large and no view of it exists, since autograd only writes where nobody else looks.
@@ -155,7 +156,7 @@ def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]
 
 
 def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
-    """Bytes of these storages at each moment of so many operations."""
+    """Return the bytes of these storages at each moment of so many operations."""
     change = [0] * (operations + 2)
     for storage in storages:
         change[storage.born_index - BEFORE] += storage.nbytes
@@ -165,7 +166,7 @@ def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
 
 
 def moment_at(operations: Sequence[Operation], index: int) -> StepMoment:
-    """The moment of operation `index`; -1: before the first one."""
+    """Return the moment of operation `index`; -1: before the first one."""
     if index == BEFORE:
         return StepMoment(BEFORE, "", "", "")
     operation = operations[index]
@@ -175,7 +176,7 @@ def moment_at(operations: Sequence[Operation], index: int) -> StepMoment:
 def _known_storages(
     operations: Sequence[Operation], storages: Sequence[Storage]
 ) -> tuple[list[Storage], tuple[int, ...]]:
-    """(storages of known size, numbers of the others)."""
+    """Return (storages of known size, numbers of the others)."""
     for position, operation in enumerate(operations):
         if operation.index != position:
             raise ValueError(f"expected operations numbered from 0, got {operation.index} at {position}")
@@ -195,7 +196,7 @@ def _known_storages(
 
 
 def unsized(operations: Iterable[Operation], storages: Iterable[Storage]) -> set[int]:
-    """Numbers of the storages of unknown size."""
+    """Return the numbers of the storages of unknown size."""
     opaque = {operation.writes[-1] for operation in operations if operation.name in UNSIZED}
     return {
         storage.id for storage in storages if storage.nbytes is None or (storage.nbytes == 0 and storage.id in opaque)

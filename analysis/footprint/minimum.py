@@ -81,7 +81,7 @@ class Minimal:
 
 
 def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Minimal:
-    """The minimal footprint of a step, with a lower bound.
+    """Return the minimal footprint of a step, with a lower bound.
 
     Raises as `analysis.footprint.live_bytes.footprint` does.
     """
@@ -98,7 +98,7 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage]) -> Min
 
 
 def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph:
-    """The graph of a step: `operations` numbered from 0, and their storages, sizes in whole numbers or None.
+    """Return the graph of a step: `operations` numbered from 0, and their storages, sizes in whole numbers or None.
 
     Raises Inconsistent for an operation that uses a storage which is not among them.
     """
@@ -146,7 +146,7 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
 
 
 def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
-    """Extends an order of nodes to all operations: a view follows what last wrote its storage."""
+    """Extend an order of nodes to all operations: a view follows what last wrote its storage."""
     turn = {graph.operations[node]: position for position, node in enumerate(order, 1)}
     written: dict[int, int] = {}
     positions = []
@@ -162,7 +162,7 @@ def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[in
 
 
 def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[int, int]:
-    """Storage of a sum of gradients → the storage whose memory it reuses."""
+    """Return storage of a sum of gradients → the storage whose memory it reuses."""
     pairs = zip(storages, reuse_gradients(operations, storages), strict=True)
     given = [before for before, after in pairs if before.died_index != after.died_index]
     shared: dict[int, int] = {}
@@ -174,7 +174,7 @@ def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[
 def _before(
     chosen: Sequence[Operation], reads: Sequence[set[int]], writes: Sequence[set[int]]
 ) -> list[tuple[int, ...]]:
-    """The direct predecessors of each node. Too many operations rather than too few are taken to draw random
+    """Return the direct predecessors of each node. Too many operations rather than too few are taken to draw random
     numbers."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
@@ -197,8 +197,8 @@ def _before(
 
 
 def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequence[int]]:
-    """(peak, order) of a greedy run over the graph that stays below a limit in bytes where it can; None: in eager
-    order.
+    """Return (peak, order) of a greedy run over the graph that stays below a limit in bytes where it can; None: in
+    eager order.
 
     Of the ready operations, the first choice fits below the limit and leaves no more than before: postponing it would
     free no more. The next fits, the first of the eager order or the one that leaves the least; where none fits, the one
@@ -242,7 +242,7 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
 
 
 def forced_bytes(graph: Graph) -> list[int]:
-    """Bytes that are alive while each node runs, in any order.
+    """Return the bytes that are alive while each node runs, in any order.
 
     They are the blocks that it uses, that a predecessor made and a successor uses, and that stay from before the step
     or have been made by then. Their maximum is a lower bound of every order's peak, which need not be reached: two
@@ -271,7 +271,7 @@ def forced_bytes(graph: Graph) -> list[int]:
 
 
 def _reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
-    """The nodes that each node reaches over neighbours, itself included, as bits. order: neighbours first."""
+    """Return the nodes that each node reaches over neighbours, itself included, as bits. order: neighbours first."""
     reached = [0] * len(neighbours)
     for node in order:
         reached[node] = 1 << node

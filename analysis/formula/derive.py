@@ -113,11 +113,11 @@ class Derived:
     unsized: frozenset[CountKey] = frozenset()
 
     def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _key: True) -> Form:
-        """The sum of a quantity over the selected keys."""
+        """Return the sum of a quantity over the selected keys."""
         return plus(form for (key, of), form in self.counts.items() if of == quantity and keep(key))
 
     def cost(self, name: str, keep: Callable[[Any], bool]) -> Expr:
-        """The expression of a cost, over the selected operations."""
+        """Return the expression of a cost, over the selected operations."""
         return expression(plus(self.total(part, keep) for part in _PARTS.get(name, (name,))))
 
 
@@ -184,7 +184,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
 def _through(
     structural: Sequence[Axis], level: Callable[[Point], Level], without: Collection[Key]
 ) -> tuple[Counts, Point]:
-    """Interpolates the counts over the structural symbols; also gives the structural point at which they were
+    """Interpolate the counts over the structural symbols; also gives the structural point at which they were
     verified."""
     points: list[Point] = [{axis.symbol: axis.base for axis in structural}]
     points += [{**points[0], axis.symbol: axis.value(1 + i)} for axis in structural for i in range(STRUCTURE_POINTS)]
@@ -216,7 +216,7 @@ def _through(
 
 
 def partly_evaluated(form: Form, point: Point) -> Form:
-    """A form with numbers in place of some of its symbols."""
+    """Return a form with numbers in place of some of its symbols."""
     parts = []
     for monomial, coefficient in form.items():
         free = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
@@ -229,7 +229,7 @@ def partly_evaluated(form: Form, point: Point) -> Form:
 
 
 def expression(form: Form) -> Expr:
-    """A form as a sympy expression."""
+    """Return a form as a sympy expression."""
     return sympy.Add(
         *(
             sympy.Rational(c.numerator, c.denominator) * sympy.Mul(*(atom.expression() ** n for atom, n in monomial))
@@ -241,7 +241,8 @@ def expression(form: Form) -> Expr:
 def totals(
     derived: Derived, terms: Iterable[Term] = (), peaks: Mapping[str, Expr] = MappingProxyType({})
 ) -> dict[str, Expr]:
-    """Every quantity of the whole step, in the order of `QUANTITIES`. peaks: the footprints that have a formula."""
+    """Return every quantity of the whole step, in the order of `QUANTITIES`. peaks: the footprints that have a
+    formula."""
     whole = _known_sums(derived)
     for term in terms:
         whole[_OF_TERMS[term.quantity]] += term.expression
@@ -251,7 +252,7 @@ def totals(
 
 
 def unknown(derived: Derived) -> dict[str, str]:
-    """Quantity without a formula → why, except for footprints."""
+    """Return quantity without a formula → why, except for footprints."""
     why = {}
     if derived.without:
         keys = ", ".join(sorted({str(key) for key, _ in derived.without}))
@@ -266,15 +267,15 @@ def unknown(derived: Derived) -> dict[str, str]:
 
 
 def at_least(derived: Derived) -> dict[str, Expr]:
-    """FLOP of the operations with a rule where others have none, and bytes of the storages of known size where others
-    have none; else empty."""
+    """Return the FLOP of the operations with a rule where others have none, and bytes of the storages of known size
+    where others have none; else empty."""
     names = (FLOP if derived.unsupported else ()) + (SIZED if derived.unsized else ())
     known = _known_sums(derived) if names else {}
     return {name: known[name] for name in names}
 
 
 def _known_sums(derived: Derived) -> dict[str, Expr]:
-    """Every quantity that is a sum, over what is known."""
+    """Return every quantity that is a sum, over what is known."""
 
     def of_operation(key: Any) -> bool:
         return isinstance(key, CountKey)
@@ -294,7 +295,7 @@ def _known_sums(derived: Derived) -> dict[str, Expr]:
 
 
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
-    """Costs by phase, kind, module or operation, in order of the step."""
+    """Return the costs by phase, kind, module or operation, in order of the step."""
     grouped: dict[str, dict[CountKey, None]] = {}
     for key, _ in derived.counts:
         if isinstance(key, CountKey):
@@ -314,7 +315,7 @@ def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
 
 
 def _intensity(costs: Mapping[str, Expr]) -> Expr:
-    """FLOP per byte; 0 where nothing is moved; None without a formula of FLOP or bytes."""
+    """Return the FLOP per byte; 0 where nothing is moved; None without a formula of FLOP or bytes."""
     if costs["all_flop"] is None or costs["bytes_accessed"] is None:
         return None
     return costs["all_flop"] / costs["bytes_accessed"] if costs["bytes_accessed"] != 0 else sympy.Integer(0)

@@ -50,25 +50,25 @@ _NUMBER = re.compile(r"\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 
 
 def symbol(name: str) -> Expr:
-    """The symbol of this name: a positive whole number. Raises ValueError for a name that cannot be one."""
+    """Return the symbol of this name: a positive whole number. Raises ValueError for a name that cannot be one."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or keyword.iskeyword(name) or name in FUNCTIONS:
         raise ValueError(f"expected a symbol's name of letters, digits and _, and no word of Python's, got {name!r}")
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 def rational(number: Fraction | float) -> Expr:
-    """The exact value of a fraction, int or float as a sympy number."""
+    """Return the exact value of a fraction, int or float as a sympy number."""
     exact = Fraction(number)
     return sympy.Rational(exact.numerator, exact.denominator)
 
 
 def names(*expressions: Expr) -> list[str]:
-    """Names of the symbols in these expressions, sorted."""
+    """Return the names of the symbols in these expressions, sorted."""
     return sorted({free.name for expression in expressions for free in sympy.sympify(expression).free_symbols})
 
 
 def unknown_name(kind: str, got: str, valid: Iterable[str]) -> str:
-    """One line for a name that is not valid, with the nearest that are."""
+    """Return one line for a name that is not valid, with the nearest that are."""
     known = [str(name) for name in valid]
     near = nearest(got, known, cutoff=0.5)
     shown = known if len(known) <= MOST_NAMED else [*known[:MOST_NAMED], f"{len(known) - MOST_NAMED} others"]
@@ -77,12 +77,12 @@ def unknown_name(kind: str, got: str, valid: Iterable[str]) -> str:
 
 
 def plain(expression: Expr) -> str:
-    """The expression as text that sympy and `parse` read: leading terms first (highest degree, then by name)."""
+    """Return the expression as text that sympy and `parse` read: leading terms first (highest degree, then by name)."""
     return str(sympy.sstr(sympy.sympify(expression), order="grlex"))
 
 
 def parse(text: str, known: Iterable[str] | Mapping[str, Expr] | None = None) -> Expr:
-    """Parses a formula.
+    """Parse a formula.
 
     known: the names that may occur (None: any), or what each name stands for. `^` is a power and `·` a product. Raises
     ValueError, in one line, for anything that is no formula, an unknown name, and a division by zero.
@@ -132,7 +132,7 @@ class _Reader:
         raise ValueError(f"expected a formula, got {ast.unparse(node)[:20]!r} in {self.shown}")
 
     def chain(self, node: ast.expr, plus: type[ast.operator], minus: type[ast.operator]) -> list[tuple[bool, Expr]]:
-        """The terms of a sum, or factors of a product, each with whether it is subtracted or divided by."""
+        """Return the terms of a sum, or factors of a product, each with whether it is subtracted or divided by."""
         parts = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, plus | minus):
             parts.append((isinstance(node.op, minus), self.read(node.right)))
@@ -145,7 +145,7 @@ class _Reader:
         return 1 / divisor
 
     def raised(self, base: Expr, power: Expr) -> Expr:
-        """Raises ValueError for nested powers whose number would be endless, since sympy would calculate it."""
+        """Raise ValueError for nested powers whose number would be endless, since sympy would calculate it."""
         if not power.is_Integer or abs(power) > HIGHEST_POWER:
             raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {power} in {self.shown}")
         base, count = self.inverse(base) if power < 0 else base, abs(int(power))
@@ -185,7 +185,7 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def shortest(expression: Expr) -> Expr:
-    """The form with the shortest text: expanded, factored, or collected by a symbol; the first of equals.
+    """Return the form with the shortest text: expanded, factored, or collected by a symbol; the first of equals.
 
     It need not be sympy's normal form (`2·(a + b)` stays so). Formulas with a maximum stay as they are: that takes
     long.
@@ -204,7 +204,7 @@ def shortest(expression: Expr) -> Expr:
 
 
 def pretty(expression: Expr) -> str:
-    """The expression as one line for a person."""
+    """Return the expression as one line for a person."""
     text: str = _Text({"order": "grlex"}).doprint(sympy.sympify(expression))
     return text.replace("*", "·")
 
@@ -243,7 +243,7 @@ Point = Mapping[str, int]
 
 
 def value(expression: Expr, point: Point, symbols: Collection[str] | None = None) -> Exact:
-    """The expression's value at a point: an int where it is whole, else a Fraction.
+    """Return the expression's value at a point: an int where it is whole, else a Fraction.
 
     symbols: names that the point may have (None: those of the expression). Raises ValueError, in one line, for a symbol
     without value, a name that is none of the symbols, a value that is no positive whole number, a division by zero.
@@ -258,7 +258,7 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
 
 
 def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
-    """A row a point: its symbols, then each formula's value there. A formula may lack some of the symbols.
+    """Return a row a point: its symbols, then each formula's value there. A formula may lack some of the symbols.
 
     Raises ValueError as `value` does, and for a formula named like a symbol.
     """
@@ -269,7 +269,7 @@ def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str
 
 
 def partly(expression: Expr, point: Point) -> Expr:
-    """The expression with these symbols replaced by numbers; maxima stay unevaluated."""
+    """Return the expression with these symbols replaced by numbers; maxima stay unevaluated."""
     here = {symbol(name): sympy.Integer(number) for name, number in point.items()}
     return _replaced(sympy.sympify(expression), here)
 
@@ -277,7 +277,7 @@ def partly(expression: Expr, point: Point) -> Expr:
 def checked_point(
     point: Mapping[str, Any], wanted: Iterable[str], symbols: Collection[str] | None = None
 ) -> dict[str, int]:
-    """The point with values as ints. Raises ValueError as `value` does."""
+    """Return the point with values as ints. Raises ValueError as `value` does."""
     needed = list(wanted)
     valid = sorted({*(symbols or ()), *needed})
     if strangers := [name for name in point if name not in valid]:
@@ -293,7 +293,7 @@ def checked_point(
 
 @functools.lru_cache(maxsize=4096)
 def compiled(expression: Expr) -> tuple[list[str], Callable[..., Exact]]:
-    """Names of its symbols, and the expression as a function of their values in that order."""
+    """Return the names of its symbols, and the expression as a function of their values in that order."""
     wanted = names(expression)
     places = {name: f"s{number}" for number, name in enumerate(wanted)}
     code = f"lambda {', '.join(places.values())}: {_code(expression, places)}"
@@ -321,7 +321,7 @@ _SCOPE: Mapping[str, Callable[..., Any]] = {
 
 
 def _code(expression: Expr, places: Mapping[str, str]) -> str:
-    """Python source of a formula, in the names of _SCOPE."""
+    """Return Python source of a formula, in the names of _SCOPE."""
     if isinstance(expression, sympy.Symbol):
         return places[expression.name]
     if isinstance(expression, sympy.Rational):

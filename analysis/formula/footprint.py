@@ -74,13 +74,13 @@ class Footprints:
     proven: bool
 
     def formula(self, quantity: str) -> Expr:
-        """The quantity as a sympy expression."""
+        """Return the quantity as a sympy expression."""
         parts = list(dict.fromkeys(expression(peak.form) for peak in self.peaks[quantity]))
         return parts[0] if len(parts) == 1 else sympy.Max(*parts, evaluate=False)
 
 
 def footprints(derived: Derived, point: Point) -> Footprints:
-    """The footprints of a step. point: a value of every symbol, at which the minimal order is searched."""
+    """Return the footprints of a step. point: a value of every symbol, at which the minimal order is searched."""
     axes = (*derived.axes, *derived.structural)
     least = {axis.symbol: 1 if axis.symbol == BATCH else min(axis.base, point[axis.symbol]) for axis in axes}
     peaks: dict[str, tuple[Labelled, ...]] = {}
@@ -114,17 +114,17 @@ def footprints(derived: Derived, point: Point) -> Footprints:
 
 
 def value(peaks: Sequence[Labelled], point: Point) -> int | Fraction:
-    """The largest of the forms at a point."""
+    """Return the largest of the forms at a point."""
     return max(value_of(peak.form, point) for peak in peaks)
 
 
 def eager_peak(sample: SizeSample) -> int:
-    """The eager peak of a sampled step."""
+    """Return the eager peak of a sampled step."""
     return peak_bytes(sample.operations, sample.storages)
 
 
 def _eager_lives(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tuple[list[Life], list[Operation]]:
-    """When storages are alive in the eager order, and its operations, preceded by the moment before them. Raises
+    """Return when storages are alive in the eager order, and its operations, preceded by the moment before them. Raises
     Unalike where storages live otherwise at some sample."""
     lives = []
     for sample in samples:
@@ -141,8 +141,8 @@ def _eager_lives(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tuple[
 def _ordered_lives(
     samples: Sequence[SizeSample], forms: Sequence[Form], point: Point
 ) -> tuple[list[Life], list[Operation], bool]:
-    """When storages are alive in the order that is found at a point, its operations, whether none needs less. Raises
-    Unalike where dependencies differ between samples."""
+    """Return when storages are alive in the order that is found at a point, its operations, whether none needs less.
+    Raises Unalike where dependencies differ between samples."""
     operations, pairs = samples[0].operations, zip(samples[0].storages, forms, strict=True)
     here = tuple(replace(storage, nbytes=int(value_of(form, point))) for storage, form in pairs)
     whole = graph(operations, samples[0].storages)
@@ -162,12 +162,12 @@ def _ordered_lives(
 
 
 def _shape(graph: Graph) -> tuple[object, ...]:
-    """What two graphs share that differ only in sizes."""
+    """Return what two graphs share that differ only in sizes."""
     return graph.before, [replace(block, nbytes=0) for block in graph.blocks]
 
 
 def _through(by_table: Sequence[tuple[Point, Sequence[Labelled]]]) -> tuple[Labelled, ...]:
-    """Interpolates the peaks of all tables as forms in every symbol. Raises Unalike."""
+    """Interpolate the peaks of all tables as forms in every symbol. Raises Unalike."""
     if max(len(peaks) for _, peaks in by_table) > MOST:
         raise Unalike(f"more than {MOST} operations can be the peak")
     if len(by_table) == 1:
@@ -189,8 +189,8 @@ def _through(by_table: Sequence[tuple[Point, Sequence[Labelled]]]) -> tuple[Labe
 
 
 def _by_key(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
-    """The forms by key and number; several of one key are numbered from the first (0, 1, …) and from the last (-1, -2,
-    …): of two layers the second is the last, of three it is between."""
+    """Return the forms by key and number; several of one key are numbered from the first (0, 1, …) and from the last
+    (-1, -2, …): of two layers the second is the last, of three it is between."""
     there: dict[CountKey, list[Form]] = {}
     for peak in peaks:
         there.setdefault(peak.key, []).append(peak.form)
@@ -206,7 +206,7 @@ def _by_key(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
 
 
 def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int, Form]]:
-    """The moments that may have the most bytes for sizes from `least` on, and their forms.
+    """Return the moments that may have the most bytes for sizes from `least` on, and their forms.
 
     A moment is dropped where another always has at least as much: their difference, in variables that are never
     negative, has no negative coefficient; and where a mean of two others has: so are all layers between the first and
@@ -242,7 +242,7 @@ def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int
 
 
 def _moved(rows: Matrix, monomials: Sequence[Monomial], least: Point) -> Matrix:
-    """The rows in variables that are 0 or more for all sizes from the least on.
+    """Return the rows in variables that are 0 or more for all sizes from the least on.
 
     For each symbol the coarsest rounding is its least value plus a variable; each finer one is the next coarser times
     their ratio, plus the least difference and a variable.
@@ -271,7 +271,7 @@ def _moved(rows: Matrix, monomials: Sequence[Monomial], least: Point) -> Matrix:
 
 
 def _between(row: Matrix, others: Matrix) -> bool:
-    """Whether a row is at most a mean of two others, and so never above the larger of them."""
+    """Return whether a row is at most a mean of two others, and so never above the larger of them."""
     for index in range(len(others) - 1):
         first, rest = others[index], others[index + 1 :]
         slope, need = (first - rest).astype(float), (row - rest).astype(float)

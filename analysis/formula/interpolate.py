@@ -40,7 +40,7 @@ class Atom(NamedTuple):
         return value if self.by == 1 else (value + self.add) // self.by
 
     def expression(self) -> Any:
-        """The atom as a sympy expression; (s + m - 1) // m is a ceiling."""
+        """Return the atom as a sympy expression; (s + m - 1) // m is a ceiling."""
         import sympy
 
         symbol = sympy.Symbol(self.symbol, integer=True, positive=True)
@@ -61,13 +61,13 @@ ONE: Monomial = ()
 
 
 def point_text(point: Point) -> str:
-    """A point as text: "batch 3, image 64"."""
+    """Return a point as text: "batch 3, image 64"."""
     return ", ".join(f"{symbol} {value}" for symbol, value in point.items())
 
 
 def value_of(form: Form, point: Point) -> int | Fraction:
-    """The value of a form at a point; an int where no coefficient has a denominator, as ints add up many times as
-    fast."""
+    """Return the value of a form at a point; an int where no coefficient has a denominator, as ints add up many times
+    as fast."""
     whole: int | Fraction = 0
     for monomial, coefficient in form.items():
         value = coefficient.numerator
@@ -78,7 +78,7 @@ def value_of(form: Form, point: Point) -> int | Fraction:
 
 
 def times(left: Form, right: Form) -> Form:
-    """The product of two forms."""
+    """Return the product of two forms."""
     product_form: Form = {}
     for (left_powers, a), (right_powers, b) in product(left.items(), right.items()):
         powers = dict(left_powers)
@@ -90,7 +90,7 @@ def times(left: Form, right: Form) -> Form:
 
 
 def plus(forms: Iterable[Form]) -> Form:
-    """The sum of forms."""
+    """Return the sum of forms."""
     total: Form = {}
     for form in forms:
         for monomial, coefficient in form.items():
@@ -112,17 +112,17 @@ class Fitter:
         self._along_axis: dict[tuple[str, Values], list[Form]] = {}
 
     def fit(self, values: Values) -> Form | None:
-        """The form through all values, one a point; None if none is found."""
+        """Return the form through all values, one a point; None if none is found."""
         if values not in self._found:
             self._found[values] = next(self._forms(values), None)
         return self._found[values]
 
     def curved(self, values: Values) -> set[str]:
-        """Symbols along whose axis no form was found, where more points may help."""
+        """Return the symbols along whose axis no form was found, where more points may help."""
         return {symbol for symbol in self._axes if not self._along(symbol, values)}
 
     def doubt(self, values: Values, among: Mapping[str, Sequence[int]]) -> tuple[str, int] | None:
-        """(symbol, its value) at which the forms through its axis differ most; None where one is left.
+        """Return (symbol, its value) at which the forms through its axis differ most; None where one is left.
 
         among: the values of each symbol that may be sampled.
         """
@@ -176,7 +176,8 @@ class Fitter:
             yield general
 
     def _solved(self, monomials: Sequence[Monomial], values: Values) -> Form | None:
-        """The unique combination of these monomials through all points; None where there is none, or more than one."""
+        """Return the unique combination of these monomials through all points; None where there is none, or more than
+        one."""
         if len(monomials) > len(values):
             return None
         rows = [[value_of({monomial: Fraction(1)}, point) for monomial in monomials] for point in self.points]
@@ -184,7 +185,7 @@ class Fitter:
         return None if solved is None else _without_zeros(dict(zip(monomials, solved, strict=True)))
 
     def _along(self, symbol: str, values: Values) -> list[Form]:
-        """The forms along one axis, the simplest first."""
+        """Return the forms along one axis, the simplest first."""
         positions = self._axes[symbol]
         seen = tuple(values[position] for position in positions)
         if (symbol, seen) not in self._along_axis:
@@ -201,8 +202,8 @@ class Fitter:
 
 
 def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
-    """The form in more symbols that equals each of these at the fitter's point; else the symbol along which none was
-    found ("" if between axes)."""
+    """Return the form in more symbols that equals each of these at the fitter's point; else the symbol along which none
+    was found ("" if between axes)."""
     parts = []
     for monomial in dict.fromkeys(monomial for form in forms for monomial in form):
         values = tuple(form.get(monomial, Fraction(0)) for form in forms)
@@ -214,8 +215,8 @@ def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
 
 
 def _rounded(symbol: str, there: tuple[int, ...], seen: Values, degree: int) -> list[Form]:
-    """Polynomials in a rounded quotient of the symbol, smallest divisors first; only those without a constant, if there
-    are any."""
+    """Return the polynomials in a rounded quotient of the symbol, smallest divisors first; only those without a
+    constant, if there are any."""
     order = sorted(range(len(there)), key=there.__getitem__)
     steps = [seen[b] != seen[a] for a, b in pairwise(order)]
     quotients = _quotients(tuple(there[position] for position in order))
@@ -230,13 +231,13 @@ _ROUNDINGS = [(by, add) for by in STRIDES for add in range(by - 1, -by - 1, -1)]
 
 @lru_cache(maxsize=64)
 def _quotients(there: tuple[int, ...]) -> Any:
-    """A row for each rounding: its value at each point."""
+    """Return a row for each rounding: its value at each point."""
     by, add = numpy.array(_ROUNDINGS).T
     return (numpy.array(there)[None, :] + add[:, None]) // by[:, None]
 
 
 def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) -> Form | None:
-    """The polynomial of this degree in the atom through all points; None if there is none, or there are too few
+    """Return the polynomial of this degree in the atom through all points; None if there is none, or there are too few
     points."""
     value_of_atom: dict[int, int] = {}
     for argument, value in zip(there, seen, strict=True):
@@ -252,7 +253,7 @@ def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) 
 
 
 def solve(rows: Sequence[Sequence[int | Fraction]], right: Sequence[int | Fraction]) -> list[Fraction] | None:
-    """The unique exact solution of an overdetermined system; None if there is none, or more than one."""
+    """Return the unique exact solution of an overdetermined system; None if there is none, or more than one."""
     table = [
         [QQ(entry.numerator, entry.denominator) for entry in (*row, value)]
         for row, value in zip(rows, right, strict=True)

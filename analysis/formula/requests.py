@@ -82,7 +82,7 @@ def request(
     symbols: Collection[str] | None = None,
     measures: Mapping[str, str] | None = None,
 ) -> Constraint:
-    """Parses a request.
+    """Parse a request.
 
     quantities: name → formula, in B, FLOP, s or plain numbers. symbols: that may be used (None: those of the
     quantities). measures: name → "B", "FLOP", "FLOP/B", "s" or "" (a count), for quantities whose bounds are to be
@@ -114,7 +114,7 @@ def request(
 
 
 def amount(number: int | Fraction, measure: str) -> str:
-    """A number of B, FLOP or s (or without a unit) as text, in the largest unit of which it has at least one."""
+    """Return a number of B, FLOP or s (or without a unit) as text, in the largest unit of which it has at least one."""
     exact = Fraction(number)
     for unit in _SHOWN.get(measure, ()):
         factor = UNITS[unit][1]
@@ -134,7 +134,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 
 
 def _candidates(text: str) -> Candidates:
-    """Parses which integers are allowed: nothing, `multiple of 64`, `= 1 mod 8` or `in 8:1024:8`."""
+    """Parse which integers are allowed: nothing, `multiple of 64`, `= 1 mod 8` or `in 8:1024:8`."""
     if match := re.fullmatch(r"(?:multiple of|(?:=|==|≡)\s*(?P<rest>\d+)\s+mod)\s+(?P<step>\d+)|", text):
         step = int(match["step"] or 1)
         if step < 1:
@@ -150,7 +150,7 @@ def _candidates(text: str) -> Candidates:
 
 
 def _in_base_units(text: str) -> str:
-    """Replaces each number with a unit by a product. Raises ValueError for an unknown unit."""
+    """Replace each number with a unit by a product. Raises ValueError for an unknown unit."""
 
     def product(match: re.Match[str]) -> str:
         number, unit = match.groups()
@@ -163,7 +163,7 @@ def _in_base_units(text: str) -> str:
 
 
 def _check_units(side: str, other: str, measures: Mapping[str, str]) -> None:
-    """Raises ValueError where one side is a quantity and the other has units that do not measure it."""
+    """Raise ValueError where one side is a quantity and the other has units that do not measure it."""
     if side not in measures:
         return
     for _, unit in _NUMBER.findall(other):
@@ -182,7 +182,7 @@ _WHOLE = re.compile(r"[0-9](_?[0-9])*")
 
 
 def parse_point(text: str) -> dict[str, int]:
-    """Parses `hidden=2004,batch=64`. Raises ValueError for anything else, and for a symbol with several values."""
+    """Parse `hidden=2004,batch=64`. Raises ValueError for anything else, and for a symbol with several values."""
     values = axes(text)
     for name, several in values.items():
         if len(several) != 1:
@@ -191,7 +191,7 @@ def parse_point(text: str) -> dict[str, int]:
 
 
 def axes(text: str) -> dict[str, tuple[int, ...]]:
-    """Parses `hidden=512:2048:512,batch=1,2,4` into each symbol's values, in the order written.
+    """Parse `hidden=512:2048:512,batch=1,2,4` into each symbol's values, in the order written.
 
     A comma separates values of one symbol as well as symbols: a piece without `=` belongs to the symbol before it.
     Raises ValueError, in one line, for a piece that is neither, a symbol twice, and a value twice.
@@ -216,7 +216,7 @@ def axes(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def span(text: str) -> Sequence[int]:
-    """Parses `7`, `1:5`, `512:8192:512` or `1:1024:*2`. Raises ValueError for anything else."""
+    """Parse `7`, `1:5`, `512:8192:512` or `1:1024:*2`. Raises ValueError for anything else."""
     pieces = text.split(":")
     if len(pieces) == 1:
         return (_digits_of(text, text),)
@@ -236,7 +236,7 @@ def span(text: str) -> Sequence[int]:
 
 
 def points(swept: Mapping[str, Sequence[int]], fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Every combination of the swept values with the fixed ones; the last axis moves fastest.
+    """Return every combination of the swept values with the fixed ones; the last axis moves fastest.
 
     Raises ValueError for more than MOST_POINTS combinations.
     """
@@ -276,14 +276,15 @@ class Rates:
 
 
 def time_bound(flop: Expr, nbytes: Expr, device: Rates) -> Expr:
-    """The least time in seconds, as a maximum of two formulas."""
+    """Return the least time in seconds, as a maximum of two formulas."""
     arithmetic = sympy.sympify(flop) / rational(device.peak_flop_per_s)
     memory = sympy.sympify(nbytes) / rational(device.bandwidth_bytes_per_s)
     return sympy.Max(arithmetic, memory, evaluate=False)  # comparing the formulas of a model takes minutes
 
 
 def rates(device_name: str, unit: str) -> Rates:
-    """Datasheet rates of a device by the name its driver prints. unit: "fp32", "bf16", … (analysis.devices.precisions).
+    """Return the datasheet rates of a device by the name its driver prints. unit: "fp32", "bf16", …
+    (analysis.devices.precisions).
 
     Raises ValueError for a device or a unit without figures, naming the nearest.
     """

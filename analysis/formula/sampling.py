@@ -82,20 +82,20 @@ class CountKey(NamedTuple):
 
 
 def count_key(operation: Operation, merged: bool = False) -> CountKey:
-    """The key under which an operation counts. merged: replace numbers in module names by *."""
+    """Return the key under which an operation counts. merged: replace numbers in module names by *."""
     module = re.sub(r"\d+", "*", operation.module) if merged else operation.module
     return CountKey(operation.phase, operation.kind, module, operation.name)
 
 
 def restructured(base: SizeSample, sample: SizeSample) -> Unfitted:
-    """The error for two samples whose operations differ: between which sizes, and the first difference."""
+    """Return the error for two samples whose operations differ: between which sizes, and the first difference."""
     symbols = [symbol for symbol in base.point if base.point[symbol] != sample.point[symbol]]
     old, new = (point_text({symbol: sample.point[symbol] for symbol in symbols}) for sample in (base, sample))
     return Unfitted(f"the operations change between {old} and {new}: {difference(base, sample)}")
 
 
 def difference(before: SizeSample, after: SizeSample) -> str:
-    """Describes the first difference between two tables of different structure."""
+    """Describe the first difference between two tables of different structure."""
     pairs = zip_longest(before.structure[0], after.structure[0], before.operations, after.operations)
     for old, new, was, now in pairs:
         if was is None:
@@ -122,20 +122,20 @@ class Sizes:
     fitter: Fitter
 
     def form(self, values: Values) -> Form:
-        """The form of a size from its values, one a sample. Raises Unfitted if it has none."""
+        """Return the form of a size from its values, one a sample. Raises Unfitted if it has none."""
         form = self.fitter.fit(values[: self.fitted])
         if form is None or not self.holds(form, values):
             raise Unfitted(f"no formula goes through {', '.join(map(str, values[:6]))}, …")
         return form
 
     def holds(self, form: Form, values: Values) -> bool:
-        """Whether a form gives the values of the samples that it was not fitted to."""
+        """Return whether a form gives the values of the samples that it was not fitted to."""
         late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
         return all(value_of(form, sample.point) == value for sample, value in late)
 
 
 def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
-    """Samples until all sizes have a form in the axes' symbols. fixed: values of the other symbols.
+    """Return the samples until all sizes have a form in the axes' symbols. fixed: values of the other symbols.
 
     Raises Unfitted.
     """
@@ -183,7 +183,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
 
 
 def _tried(sampler: Sampler, point: Point) -> list[SizeSample]:
-    """The sample at a point; empty if the model does not take sizes that large."""
+    """Return the sample at a point; empty if the model does not take sizes that large."""
     try:
         return [sampler(point)]
     except Unfitted:
@@ -193,7 +193,7 @@ def _tried(sampler: Sampler, point: Point) -> list[SizeSample]:
 
 
 def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> list[dict[str, int]]:
-    """The next point along an axis where more than one rounding is possible; empty where the points decide."""
+    """Return the next point along an axis where more than one rounding is possible; empty where the points decide."""
     among = {axis.symbol: [axis.value(steps) for steps in range(1, REACH)] for axis in axes}
     doubts = filter(None, (fitter.doubt(values, among) for values in sizes))
     return [dict([doubt]) for doubt in islice(doubts, 1)]
@@ -202,7 +202,7 @@ def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> l
 def _more(
     fitter: Fitter, unfitted: Sequence[Values], used: dict[str, int], axes: Sequence[Axis]
 ) -> list[dict[str, int]]:
-    """Further points along axes on which a size has no form; empty if that is not the cause."""
+    """Return the further points along axes on which a size has no form; empty if that is not the cause."""
     curved = set().union(*(fitter.curved(values) for values in unfitted))
     points: list[dict[str, int]] = []
     for axis in axes:
@@ -214,7 +214,7 @@ def _more(
 
 
 def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
-    """Points at which all symbols change, each by another number of steps."""
+    """Yield the points at which all symbols change, each by another number of steps."""
     turn = 0
     while True:
         far = 29 * (turn // 29)
@@ -226,7 +226,7 @@ def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 
 def _unfitted_message(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
-    """Names the operation with the first size that has no form."""
+    """Return the names the operation with the first size that has no form."""
     missing = set(unfitted)
     for rows in zip(*(sample.operations for sample in samples), strict=True):
         tensors = zip(*((*row.input_shapes, *row.output_shapes) for row in rows), strict=True)
@@ -237,7 +237,7 @@ def _unfitted_message(samples: Sequence[SizeSample], unfitted: Sequence[Values])
 
 
 def columns(samples: Sequence[SizeSample]) -> list[Values]:
-    """Every distinct size of the tables, as its values in all samples."""
+    """Return every distinct size of the tables, as its values in all samples."""
     shapes, attributes = set(), {}
     for rows in zip(*(sample.operations for sample in samples), strict=True):
         shapes |= {tuple([row.input_shapes for row in rows]), tuple([row.output_shapes for row in rows])}
@@ -257,7 +257,7 @@ def columns(samples: Sequence[SizeSample]) -> list[Values]:
 
 
 def merge_values(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
-    """Merges nested values that differ in integers into one, each such integer replaced by `size`. Where something else
+    """Merge nested values that differ in integers into one, each such integer replaced by `size`. Where something else
     differs (a scale that is a root of a size), the first is taken."""
     first = values[0]
     if all(value is first or value == first for value in values):

@@ -52,7 +52,7 @@ class Runs:
 
 
 def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) -> Runs:
-    """Where `formula relation 0` holds for the unknown, the formula's only symbol.
+    """Return where `formula relation 0` holds for the unknown, the formula's only symbol.
 
     Raises ValueError where the formula divides by 0 at a candidate.
     """
@@ -85,12 +85,13 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
 
 
 def is_quotient(formula: Expr) -> bool:
-    """Whether it is a quotient of polynomials."""
+    """Return whether it is a quotient of polynomials."""
     return not formula.has(sympy.Mod, sympy.Max, sympy.Min, sympy.Abs, *_ROUNDINGS)
 
 
 def _sign_changes(formula: Expr, unknown: Expr) -> list[int]:
-    """Integers at or next to a root of numerator or denominator, and those after them, where the sign can change."""
+    """Return the integers at or next to a root of numerator or denominator, and those after them, where the sign can
+    change."""
     breaks: set[int] = set()
     for part in sympy.fraction(sympy.together(formula)):
         polynomial = sympy.Poly(part, unknown, domain="QQ")
@@ -100,7 +101,7 @@ def _sign_changes(formula: Expr, unknown: Expr) -> list[int]:
 
 
 def direction(formula: Expr, unknown: Expr) -> int | None:
-    """1: never falls as the unknown grows from 1 on; -1: never rises; 0: constant; None: unknown.
+    """Return 1 if it never falls as the unknown grows from 1 on; -1 if it never rises; 0 if constant; None if unknown.
 
     Other symbols are positive integers.
     """
@@ -124,7 +125,7 @@ def direction(formula: Expr, unknown: Expr) -> int | None:
 
 
 def _common(parts: Iterable[Expr], unknown: Expr) -> int | None:
-    """The direction of terms or factors together; None where two oppose each other."""
+    """Return the direction of terms or factors together; None where two oppose each other."""
     ways = {direction(part, unknown) for part in parts} - {0}
     return None if len(ways) > 1 else next(iter(ways), 0)
 
@@ -161,12 +162,12 @@ class Solution:
     formula: Expr | None
 
     def why(self) -> str:
-        """Describes the proof of the answer."""
+        """Describe the proof of the answer."""
         return _PROOFS[self.proof].format(self.searched_to)
 
 
 def solve(request: Constraint, fixed: Point) -> Solution:
-    """Solves a request, with the other symbols at fixed values.
+    """Solve a request, with the other symbols at fixed values.
 
     Raises NoSolution where no candidate, or every one without end, satisfies it; ValueError for a symbol without a
     value and a fixed value of the unknown.
@@ -195,10 +196,11 @@ def solve(request: Constraint, fixed: Point) -> Solution:
 
 
 def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
-    """The unknown at which both sides are equal, as a formula: `(limit - c)/a`, or the larger root of a quadratic.
+    """Return the unknown at which both sides are equal, as a formula: `(limit - c)/a`, or the larger root of a
+    quadratic.
 
-    A right side that is a number is called `limit`. None where the sides are no quotients of polynomials of degree 1
-    or 2 in the unknown, and where the quadratic's leading coefficient is not known to be positive.
+    A right side that is a number is called `limit`. None where the sides are no quotients of polynomials of degree 1 or
+    2 in the unknown, and where the quadratic's leading coefficient is not known to be positive.
     """
     main = symbol(unknown)
     bound = sympy.Symbol(LIMIT, positive=True) if sympy.sympify(right).is_Rational else right
@@ -218,7 +220,7 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
 
 
 def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr) -> tuple[int, str]:
-    """The answer, and which end of a stretch it is."""
+    """Return the answer, and which end of a stretch it is."""
     candidates, question = request.candidates, request.text.rpartition(" for ")[0]
     if not runs.runs:
         raise NoSolution(_none(runs, request, question, left, right))
@@ -241,7 +243,7 @@ def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr) -> tuple[i
 
 
 def _none(runs: Runs, request: Constraint, question: str, left: Expr, right: Expr) -> str:
-    """Why there is no answer, with the value at the first candidate (and the last, where there is one)."""
+    """Return why there is no answer, with the value at the first candidate (and the last, where there is one)."""
     unknown, first = request.unknown, request.candidates.first
     if request.relation == "==":
         reach = "" if runs.searched_to is None else f" up to {runs.searched_to}"

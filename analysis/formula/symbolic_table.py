@@ -53,8 +53,8 @@ OWN = Convention()
 
 
 def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...], set[Key]]:
-    """The counts of a table with symbolic sizes, the points where they were verified, and keys of `OPEN` that are left
-    out because they differ from the samples. Raises Unfitted where another count differs."""
+    """Return the counts of a table with symbolic sizes, the points where they were verified, and keys of `OPEN` that
+    are left out because they differ from the samples. Raises Unfitted where another count differs."""
     samples, space = sizes.samples, _Space(sizes)
     storages = zip(*([storage.nbytes for storage in sample.storages] for sample in samples), strict=True)
     parameters = zip(*([shape for _, shape in sample.parameters] for sample in samples), strict=True)
@@ -74,7 +74,7 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
 def check(
     counts: Counts, sample: SizeSample, convention: Convention, merged: bool, without: Collection[Key] = frozenset()
 ) -> None:
-    """Raises Unfitted where a form differs from the count of the sample. without: counts that have no form."""
+    """Raise Unfitted where a form differs from the count of the sample. without: counts that have no form."""
     _refuse(_wrong(counts, sample, convention, merged), sample, without)
 
 
@@ -89,7 +89,7 @@ def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: SizeSample,
 def _wrong(
     counts: Counts, sample: SizeSample, convention: Convention, merged: bool
 ) -> dict[Key, tuple[int | Fraction, int]]:
-    """(the form's value, the sample's count) where these differ."""
+    """Return (the form's value, the sample's count) where these differ."""
     nbytes, shapes = (storage.nbytes for storage in sample.storages), (shape for _, shape in sample.parameters)
     exact = _sums((sample,), merged, convention, lambda rows: rows[0], nbytes, shapes)
     wrong = {}
@@ -110,8 +110,8 @@ def _sums(
     nbytes: Iterable[Any],
     shapes: Iterable[tuple[Any, ...]],
 ) -> dict[Key, Any]:
-    """Every count of a step. nbytes: of each storage; shapes: of each parameter. operation_of: merges the operations of
-    one row of the tables; those with equal costs are counted once."""
+    """Return every count of a step. nbytes: of each storage; shapes: of each parameter. operation_of: merges the
+    operations of one row of the tables; those with equal costs are counted once."""
     operations, storages = samples[0].operations, samples[0].storages
     calls: Counter[tuple[Any, tuple[Any, ...]]] = Counter()
     costs: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
@@ -135,7 +135,7 @@ def _sums(
 
 
 def _costs(operation: Operation, convention: Convention) -> Iterable[tuple[str, Any]]:
-    """The costs of an operation; for attention also what conventions count less, or a call for which that is
+    """Yield the costs of an operation; for attention also what conventions count less, or a call for which that is
     unknown."""
     if convention.added_bytes is not None:
         yield FOOTPRINT, convention.added_bytes(operation)
@@ -150,8 +150,8 @@ def _costs(operation: Operation, convention: Convention) -> Iterable[tuple[str, 
 
 
 def _cost_key(rows: Sequence[Operation]) -> tuple[Any, ...]:
-    """A key that is equal for operations with equal costs. Sizes and attributes are compared by identity, as the tracer
-    keeps one object for all calls of a signature."""
+    """Return a key that is equal for operations with equal costs. Sizes and attributes are compared by identity, as the
+    tracer keeps one object for all calls of a signature."""
     first = rows[0]
     sizes = [id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)]
     storages = (*first.reads, *first.writes)
@@ -169,7 +169,7 @@ class _Space:
         self._elements: dict[Any, Any] = {}
 
     def form(self, element: Any) -> Form:
-        """An element of the ring, or a number, as a form."""
+        """Return an element of the ring, or a number, as a form."""
         terms = (self._ring.zero + element).items()
         return {
             tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power]): Fraction(
@@ -179,7 +179,7 @@ class _Space:
         }
 
     def operation(self, rows: Sequence[Operation]) -> Operation:
-        """Merges the operations of several tables into one with symbolic sizes."""
+        """Merge the operations of several tables into one with symbolic sizes."""
         return replace(
             rows[0],
             input_shapes=tuple(map(self.shape, zip(*(row.input_shapes for row in rows), strict=True))),
@@ -188,13 +188,13 @@ class _Space:
         )
 
     def shape(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
-        """The symbolic shape of a tensor."""
+        """Return the symbolic shape of a tensor."""
         if shapes not in self._elements:
             self._elements[shapes] = tuple(map(self.element, zip(*shapes, strict=True)))
         return self._elements[shapes]  # type: ignore[no-any-return]
 
     def element(self, values: tuple[Any, ...]) -> Any:
-        """A symbolic size; a number where all samples agree."""
+        """Return a symbolic size; a number where all samples agree."""
         if len(set(values)) == 1:
             return values[0]
         if values not in self._elements:

@@ -29,7 +29,8 @@ ON_CPU = "aten._scaled_dot_product_flash_attention_for_cpu"
 
 
 def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
-    """Pairs with j ≤ i + shift, for i < queries and j < keys: the sum over i of min(max(i + shift + 1, 0), keys).
+    """Return the pairs with j ≤ i + shift, for i < queries and j < keys: the sum over i of min(max(i + shift + 1, 0),
+    keys).
 
     >>> causal_pairs(4, 4)  # 1 + 2 + 3 + 4
     10
@@ -43,7 +44,7 @@ def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
 
 
 def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:
-    """Counts the pairs that a mask rule keeps. A window keeps i + shift - window < j ≤ i + shift.
+    """Count the pairs that a mask rule keeps. A window keeps i + shift - window < j ≤ i + shift.
 
     >>> pairs_of("window:2", 4, 4)  # 1 + 2 + 2 + 2
     7
@@ -55,7 +56,7 @@ def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:
 
 
 def is_rule(rule: object) -> bool:
-    """Whether this value is a valid mask rule."""
+    """Return whether this value is a valid mask rule."""
     if not isinstance(rule, str):
         return False
     width = rule.removeprefix(WINDOW)
@@ -63,8 +64,8 @@ def is_rule(rule: object) -> bool:
 
 
 def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:
-    """Pairs in the queries × keys tiles that hold at least one pair of the causal mask: what a kernel computes that can
-    skip only whole tiles. Tiles at the edges are smaller.
+    """Return the pairs in the queries × keys tiles that hold at least one pair of the causal mask: what a kernel
+    computes that can skip only whole tiles. Tiles at the edges are smaller.
 
     >>> tile_pairs(3, 3, (2, 2))  # two tiles of the lower row, of two pairs and one, and one of the upper, of four
     7
@@ -79,7 +80,8 @@ def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -
 
 
 def computed_pairs(operation: Operation, queries: int, keys: int) -> int | None:
-    """Query-key pairs of one head that the kernel of this call computes; None where its tiles are unknown."""
+    """Return the query-key pairs of one head that the kernel of this call computes; None where its tiles are
+    unknown."""
     is_known = operation.name.removesuffix("_backward") == ON_CPU and BLOCK_PAIRS not in operation.attributes
     if not is_known or operation.input_dtypes[0] not in ("float32", "float64"):
         return None
@@ -129,7 +131,7 @@ class AttentionFlop:
     hardware: Mapping[str, int] | None = None
 
     def flop(self, convention: str, phase: str, dense: int | None) -> int | None:
-        """A phase's FLOP by a convention, from its dense FLOP. Raises ValueError for an unknown convention."""
+        """Return a phase's FLOP by a convention, from its dense FLOP. Raises ValueError for an unknown convention."""
         if convention not in CONVENTIONS:
             raise ValueError(f"expected one of {', '.join(CONVENTIONS)}, got {convention!r}")
         if convention == "dense" or dense is None:
@@ -138,13 +140,14 @@ class AttentionFlop:
         return None if less is None else dense - less.get(phase, 0)
 
     def as_row(self, phase: str, dense: int | None) -> dict[str, Any]:
-        """What a row of flop_counts.csv stores: convention → FLOP of a phase, and the reason where there is none."""
+        """Return what a row of flop_counts.csv stores: convention → FLOP of a phase, and the reason where there is
+        none."""
         others = {name: self.flop(name, phase, dense) for name in (*BY_RULE, "hardware")}
         return {"convention": "dense", **others, "calls": self.calls, "reasons": dict(self.reasons)}
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[str, int | None, Mapping[str, Any]]]) -> AttentionFlop | None:
-        """The inverse of `as_row`, from (phase, dense FLOP, stored values); None where no row stores any."""
+        """Return the inverse of `as_row`, from (phase, dense FLOP, stored values); None where no row stores any."""
         counted = [(phase, dense, row) for phase, dense, row in rows if row and dense is not None]
         if not counted:
             return None
@@ -169,7 +172,7 @@ class KeptPairs:
     hardware: Size | None = None
 
     def less(self, convention: str, flop: Size) -> Size | None:
-        """The part of the call's dense FLOP that a convention leaves out; every pair has the same share."""
+        """Return the part of the call's dense FLOP that a convention leaves out; every pair has the same share."""
         pairs: Size | None = getattr(self, convention)
         if pairs is None:
             return None
@@ -179,7 +182,7 @@ class KeptPairs:
 
 
 def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
-    """Sums over a step's operations; None for a convention that any call lacks. rules: module path → the rule of the
+    """Sum over a step's operations; None for a convention that any call lacks. rules: module path → the rule of the
     masks it makes, for a table whose calls do not carry it."""
     less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
     reasons: dict[str, str] = {}
@@ -203,12 +206,12 @@ def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | N
 
 
 def may_have_mask(operation: Operation) -> bool:
-    """Whether this is attention, or a product that may be part of it."""
+    """Return whether this is attention, or a product that may be part of it."""
     return operation.name in _BATCHED or kind_of(operation.name) == "attention"
 
 
 def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
-    """Counts the pairs of a call that may have a mask; None for a product outside attention. rule: the mask rule of its
+    """Count the pairs of a call that may have a mask; None for a product outside attention. rule: the mask rule of its
     module, where the call does not carry it. A gradient's call has the pairs of its forward call."""
     batched, rule = operation.name in _BATCHED, attribute(operation, MASK_RULE, "") or rule
     if batched and not is_rule(rule):
@@ -232,7 +235,7 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
 
 
 def _rule(operation: Operation, rule: str) -> tuple[str, str]:
-    """(mask rule of a call, or "" and the reason). rule: of the module's masks, or ""."""
+    """Return (mask rule of a call, or "" and the reason). rule: of the module's masks, or ""."""
     if BLOCK_PAIRS in operation.attributes:
         return "", UNKNOWN_BLOCKS
     if operation.name in _BATCHED:
@@ -250,7 +253,7 @@ def _rule(operation: Operation, rule: str) -> tuple[str, str]:
 
 
 def attention_sizes(operation: Operation) -> tuple[Size, ...]:
-    """(queries, keys) of a call; empty where its shapes do not show them.
+    """Return (queries, keys) of a call; empty where its shapes do not show them.
 
     For a batched product, the length is what two of its three sizes share: scores are (length × width) by (width ×
     length), and every other product of attention and its gradients has the same three sizes in another order.

@@ -42,11 +42,11 @@ class Cost:
         )
 
     def __radd__(self, other: object) -> Cost:
-        """0 + cost, so that `sum(costs)` works without a start value."""
+        """Return 0 + cost, so that `sum(costs)` works without a start value."""
         return self if other == 0 else NotImplemented
 
     def __mul__(self, times: Size) -> Cost:
-        """The cost of the operation, repeated `times` times."""
+        """Return the cost of the operation, repeated `times` times."""
         return Cost(
             self.model_flop * times, self.other_flop * times, self.read_bytes * times, self.written_bytes * times
         )
@@ -77,17 +77,17 @@ STORED = "stored_values"
 
 
 def has(operation: Operation, argument: str) -> bool:
-    """Whether this tensor argument was passed; a None tensor was not."""
+    """Return whether this tensor argument was passed; a None tensor was not."""
     return argument in operation.input_names
 
 
 def has_any(operation: Operation, *arguments: str) -> bool:
-    """Whether any of these tensor arguments was passed."""
+    """Return whether any of these tensor arguments was passed."""
     return any(argument in operation.input_names for argument in arguments)
 
 
 def shape(operation: Operation, *arguments: str) -> Sizes:
-    """The shape of an input tensor by argument name; of several names, the first that was passed.
+    """Return the shape of an input tensor by argument name; of several names, the first that was passed.
 
     Tensors in a list are "NAME[i]". Raises ValueError if none of them was passed.
     """
@@ -101,7 +101,7 @@ def shape(operation: Operation, *arguments: str) -> Sizes:
 
 
 def shapes_in(operation: Operation, argument: str) -> list[Sizes]:
-    """The shapes of all tensors of a list argument, in order."""
+    """Return the shapes of all tensors of a list argument, in order."""
     return [
         tuple(form)
         for name, form in zip(operation.input_names, operation.input_shapes, strict=True)
@@ -110,32 +110,32 @@ def shapes_in(operation: Operation, argument: str) -> list[Sizes]:
 
 
 def output(operation: Operation, position: int = 0) -> Sizes:
-    """The shape of an output; for an operation that returns nothing, of the first input, which it writes."""
+    """Return the shape of an output; for an operation that returns nothing, of the first input, which it writes."""
     if operation.output_shapes:
         return tuple(operation.output_shapes[position])
     return first(operation)
 
 
 def first(operation: Operation) -> Sizes:
-    """The shape of the first input tensor. Raises ValueError if there is none."""
+    """Return the shape of the first input tensor. Raises ValueError if there is none."""
     if not operation.input_shapes:
         raise ValueError(f"{operation.name} at index {operation.index}: expected an input tensor, got none")
     return tuple(operation.input_shapes[0])
 
 
 def numel(sizes: Sizes) -> Size:
-    """Elements of a tensor of this shape."""
+    """Return the number of elements of a tensor of this shape."""
     return prod(sizes)
 
 
 def attribute(operation: Operation, name: str, default: Any = None) -> Any:
-    """A non-tensor argument; `default` where it is absent or None."""
+    """Return a non-tensor argument; `default` where it is absent or None."""
     value = operation.attributes.get(name)
     return default if value is None else value
 
 
 def needed(operation: Operation, name: str) -> Any:
-    """A required non-tensor argument. Raises ValueError if it is absent."""
+    """Return a required non-tensor argument. Raises ValueError if it is absent."""
     value = operation.attributes.get(name)
     if value is None:
         raise ValueError(f"{operation.name} at index {operation.index}: expected the attribute {name}")
@@ -143,18 +143,18 @@ def needed(operation: Operation, name: str) -> Any:
 
 
 def needs_gradient(operation: Operation, *arguments: str) -> tuple[bool, ...]:
-    """Which of these inputs of the forward call need a gradient; all where unknown."""
+    """Return which of these inputs of the forward call need a gradient; all where unknown."""
     needs = operation.attributes.get(NEEDS, arguments)
     return tuple(argument in needs for argument in arguments)
 
 
 def output_mask(operation: Operation, size: int = 3) -> tuple[bool, ...]:
-    """Which gradients the call computes; all where it has no mask."""
+    """Return which gradients the call computes; all where it has no mask."""
     return tuple(bool(is_needed) for is_needed in attribute(operation, "output_mask", [True] * size))
 
 
 def computes(operation: Operation) -> bool:
-    """Whether floating or complex numbers are involved: arithmetic on integers and bools is not FLOP.
+    """Return whether floating or complex numbers are involved: arithmetic on integers and bools is not FLOP.
 
     An operation without dtypes (a hand-written record) counts as computing.
     """

@@ -26,7 +26,7 @@ Chain = tuple[int, ...]
 
 
 def with_fused(rules: Rules = TABLE) -> Rules:
-    """A rule table that also has a rule for fused chains."""
+    """Return a rule table that also has a rule for fused chains."""
     counted = Rule("elementwise", "counted", lambda operation: Cost(other_flop=needed(operation, "other_flop")))
     return {**rules, FUSED: counted}
 
@@ -37,8 +37,8 @@ def understand_fused() -> None:
 
 
 def fuse_pointwise(table: StepTable, rules: Rules = TABLE) -> StepTable:
-    """The table with every chain of two or more merged at the position of its last operation; use `with_fused(rules)`
-    to cost it."""
+    """Return the table with every chain of two or more merged at the position of its last operation; use
+    `with_fused(rules)` to cost it."""
     into: dict[int, Chain] = {}
     for run in _runs(table.operations, rules):
         for members in _chains(table.operations, run, rules):
@@ -59,7 +59,7 @@ def _is_view(operation: Operation, rules: Rules) -> bool:
 
 
 def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
-    """Positions of pointwise operations of one phase that only views separate, with those views."""
+    """Return the positions of pointwise operations of one phase that only views separate, with those views."""
     runs: list[list[int]] = [[]]
     for position, operation in enumerate(operations):
         joins = _is_view(operation, rules) or kind_of(operation.name, rules) in POINTWISE
@@ -71,8 +71,8 @@ def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
 
 
 def _chains(operations: Sequence[Operation], run: Sequence[int], rules: Rules) -> list[Chain]:
-    """Connected parts of a run, each from a pointwise operation to a pointwise one; parts with a single one are left
-    out."""
+    """Return the connected parts of a run, each from a pointwise operation to a pointwise one; parts with a single one
+    are left out."""
     part = _parts(operations, run)
     chains = []
     for leader in sorted(set(part.values())):
@@ -86,7 +86,8 @@ def _chains(operations: Sequence[Operation], run: Sequence[int], rules: Rules) -
 
 
 def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, int]:
-    """Position → its connected part of the run: an operation joins the part whose storages it reads or writes."""
+    """Return position → its connected part of the run: an operation joins the part whose storages it reads or
+    writes."""
     part = {position: position for position in run}
     writer: dict[int, int] = {}
     for position in run:
@@ -100,8 +101,8 @@ def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, 
 
 
 def _crossed(operations: Sequence[Operation], chain: Chain, run: Sequence[int]) -> bool:
-    """Whether moving the chain to its last operation would reorder a dependency: an operation in between writes what
-    the chain reads, or reads what it writes."""
+    """Return whether moving the chain to its last operation would reorder a dependency: an operation in between writes
+    what the chain reads, or reads what it writes."""
     members = set(chain)
     others = [operations[position] for position in run if chain[0] < position < chain[-1] and position not in members]
     written = {storage for other in others for storage in other.writes}
@@ -142,7 +143,7 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
 
 
 def _unique_pieces(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tuple[int, Form]]:
-    """(storage, form) of what is moved: each tensor once, and no part of a storage that is moved whole."""
+    """Return (storage, form) of what is moved: each tensor once, and no part of a storage that is moved whole."""
     whole = {storage: form for storage, form, size in pieces if storage in room and size == room[storage]}
     return list(dict.fromkeys((storage, whole.get(storage, form)) for storage, form, _ in pieces))
 
@@ -151,8 +152,8 @@ Sizes = dict[Form, int]
 
 
 def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[tuple[int | None, int]]:
-    """(group, bytes) of each operation: the index of the operation that leads its group (None for a view), and the
-    bytes that the group moves, on its leader (0 on the others).
+    """Return (group, bytes) of each operation: the index of the operation that leads its group (None for a view), and
+    the bytes that the group moves, on its leader (0 on the others).
 
     Operations are those of one trace, in order, with numeric sizes. Takes time linear in their tensors. Raises
     ValueError for an operation without storages.
@@ -165,7 +166,7 @@ def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[
 
 
 def group(operations: Sequence[Operation], room: dict[int, int | None]) -> list[int | None]:
-    """The position of each operation's group leader; None for a view. room: storage → its bytes."""
+    """Return the position of each operation's group leader; None for a view. room: storage → its bytes."""
     joining = _Groups(room)
     for position, operation in enumerate(operations):
         if _is_view(operation, TABLE):
@@ -192,7 +193,7 @@ class _Groups:
         self._readers: dict[int, set[int]] = defaultdict(set)  # storage → groups that read what is in it now
 
     def leader(self, position: int) -> int:
-        """The leader of the group that an operation is in."""
+        """Return the leader of the group that an operation is in."""
         while (above := self.into[position]) != position:
             self.into[position] = position = self.into[above]
         return position
@@ -224,7 +225,7 @@ class _Groups:
             self._readers.pop(storage, None)
 
     def _host(self, phase: str, sources: list[tuple[int, int]], needed: set[int]) -> int | None:
-        """The group to join, merged with the groups that can run with it; None where there is none."""
+        """Return the group to join, merged with the groups that can run with it; None where there is none."""
         here = [(size, maker) for size, maker in sources if self._phase[self.leader(maker)] == phase]
         if not here:
             return None
@@ -242,7 +243,7 @@ class _Groups:
         return host
 
     def _may_join(self, late: int, early: int) -> bool:
-        """Whether a later group without a product could have started as early as this one."""
+        """Return whether a later group without a product could have started as early as this one."""
         free = late not in self._products and self._after[late] < early
         return free and self._phase[late] == self._phase[early]
 
@@ -252,14 +253,14 @@ class _Groups:
 
 
 def _held(size: int, room: int | None) -> int:
-    """Bytes of a tensor that exist in memory: an expanded tensor has more elements than its storage."""
+    """Return the bytes of a tensor that exist in memory: an expanded tensor has more elements than its storage."""
     return size if room is None else min(size, room)
 
 
 def _group_bytes(
     operations: Sequence[Operation], groups: Sequence[int | None], room: dict[int, int | None], outliving: set[int]
 ) -> dict[int, int]:
-    """Bytes that each group moves."""
+    """Return the bytes that each group moves."""
     arriving: dict[tuple[int, int], Sizes] = defaultdict(dict)
     leaving: dict[tuple[int, int], Sizes] = defaultdict(dict)
     wanted: set[tuple[int | None, int]] = set()  # (group, storage) that another reads, or that the step leaves behind

@@ -282,7 +282,8 @@ def add_rule(name: str, rule: Rule) -> None:
 
 
 def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
-    """The rule of an operation; an in-place form ("aten.add_") has that of its bare name. None: not understood."""
+    """Return the rule of an operation; an in-place form ("aten.add_") has that of its bare name. None: not
+    understood."""
     rule = rules.get(name)
     if rule is None:
         rule = rules.get(name.removesuffix("_"))
@@ -296,31 +297,31 @@ UNSUPPORTED: Mapping[str, str] = {
 
 
 def is_iterative(name: str, rules: Rules = TABLE) -> bool:
-    """Whether an operation without a rule is an iteration and no product: it has no model FLOP, and its other
+    """Return whether an operation without a rule is an iteration and no product: it has no model FLOP, and its other
     arithmetic depends on values."""
     return rule_of(name, rules) is None and UNSUPPORTED.get(name) == names.ITERATIVE
 
 
 def registration(name: str) -> str:
-    """The source line that registers an operation without a rule; its function returns the FLOP of one call, from the
-    sizes in `inputs` and `out`."""
+    """Return the source line that registers an operation without a rule; its function returns the FLOP of one call,
+    from the sizes in `inputs` and `out`."""
     return f'flopledger.register("{name.replace(".", "::", 1)}", lambda *inputs, out: FLOP)'
 
 
 def kind_of(name: str, rules: Rules = TABLE) -> str:
-    """The kind of an operation; "" if it is not understood."""
+    """Return the kind of an operation; "" if it is not understood."""
     rule = rule_of(name, rules)
     return "" if rule is None else rule.kind
 
 
 def bucket_of(name: str, rules: Rules = TABLE) -> str:
-    """ "counted", "ignored" (on purpose) or "not_understood"."""
+    """Return "counted", "ignored" (on purpose) or "not_understood"."""
     rule = rule_of(name, rules)
     return "not_understood" if rule is None else rule.bucket
 
 
 def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
-    """FLOP and bytes of one operation.
+    """Return the FLOP and bytes of one operation.
 
     An operation without a rule has bytes and no FLOP: show `unsupported` with every total. A multiply-add of complex
     numbers is four of real ones. Raises ValueError where the record lacks what its formula needs.
@@ -332,28 +333,28 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
 
 
 def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
-    """The model FLOP of `cost` only. Raises ValueError where the record lacks what its formula needs."""
+    """Return the model FLOP of `cost` only. Raises ValueError where the record lacks what its formula needs."""
     rule = rule_of(operation.name, rules)
     return 0 if rule is None else int(rule.reader(operation).model_flop) * _real_multiply_adds(operation)
 
 
 def unneeded_flop(operation: Operation) -> int:
-    """Model FLOP of gradients that a call computes although no input of its forward call needs them."""
+    """Return the model FLOP of gradients that a call computes although no input of its forward call needs them."""
     computed = {name: value for name, value in operation.attributes.items() if name != NEEDS}
     return model_flop(replace(operation, attributes=computed)) - model_flop(operation)
 
 
 def _real_multiply_adds(operation: Operation) -> int:
-    """Real multiply-adds in one multiply-add of the operation's dtype: 4 for complex numbers."""
+    """Return the real multiply-adds in one multiply-add of the operation's dtype: 4 for complex numbers."""
     return 4 if any(dtype.startswith("complex") for dtype in operation.input_dtypes) else 1
 
 
 def total(operations: Iterable[Operation], rules: Rules = TABLE) -> Cost:
-    """The sum over operations. An operation without a rule adds bytes and no FLOP."""
+    """Return the sum over operations. An operation without a rule adds bytes and no FLOP."""
     return sum((cost(operation, rules) for operation in operations), ZERO)
 
 
 def unsupported(operations: Iterable[Operation], rules: Rules = TABLE) -> dict[str, int]:
-    """Name → number of calls of operations without a rule, the most frequent first."""
+    """Return name → number of calls of operations without a rule, the most frequent first."""
     calls = Counter(operation.name for operation in operations if rule_of(operation.name, rules) is None)
     return dict(calls.most_common())

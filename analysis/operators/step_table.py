@@ -57,15 +57,15 @@ class Table:
         self._phase, self._module = "forward", ""
 
     def input(self, shape: Shape, dtype: str = "") -> Tensor:
-        """A tensor of the batch."""
+        """Add a tensor of the batch."""
         return self._there(shape, dtype, "input")
 
     def weight(self, shape: Shape, dtype: str = "") -> Tensor:
-        """A trained tensor."""
+        """Add a trained tensor."""
         return self._there(shape, dtype, "weight")
 
     def scratch(self, shape: Shape, dtype: str = "") -> Tensor:
-        """A tensor that several operations write parts of, through `into`."""
+        """Add a tensor that several operations write parts of, through `into`."""
         return self._tensor(shape, dtype or self.dtype, "activation", len(self._operations))
 
     @contextlib.contextmanager
@@ -122,58 +122,58 @@ class Table:
         return results
 
     def mm(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
-        """(m, k) by (k, n). Raises ValueError for sizes that do not fit."""
+        """Multiply (m, k) by (k, n). Raises ValueError for sizes that do not fit."""
         _fit("mm", left.shape, right.shape, 2, left.shape[-1], right.shape[0])
         return self.call("aten.mm", {"self": left, "mat2": right}, [(left.shape[0], right.shape[1])], **more)[0]
 
     def addmm(self, bias: Tensor, left: Tensor, right: Tensor, **more: Any) -> Tensor:
-        """bias + (m, k) by (k, n)."""
+        """Compute bias + (m, k) by (k, n)."""
         _fit("addmm", left.shape, right.shape, 2, left.shape[-1], right.shape[0])
         inputs = {"self": bias, "mat1": left, "mat2": right}
         return self.call("aten.addmm", inputs, [(left.shape[0], right.shape[1])], **more)[0]
 
     def bmm(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
-        """(b, m, k) by (b, k, n)."""
+        """Multiply (b, m, k) by (b, k, n)."""
         _fit("bmm", left.shape, right.shape, 3, left.shape[-1], right.shape[1])
         form = (left.shape[0], left.shape[1], right.shape[2])
         return self.call("aten.bmm", {"self": left, "mat2": right}, [form], **more)[0]
 
     def embedding(self, weight: Tensor, indices: Tensor, **more: Any) -> Tensor:
-        """Rows of a table: (…) → (…, width)."""
+        """Gather rows of a table: (…) → (…, width)."""
         form = (*indices.shape, weight.shape[-1])
         return self.call("aten.embedding", {"weight": weight, "indices": indices}, [form], **more)[0]
 
     def add(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
-        """left + right; right has left's sizes or is broadcast to them."""
+        """Return left + right; right has left's sizes or is broadcast to them."""
         return self._two("aten.add", left, right, more)
 
     def mul(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
-        """left · right; right has left's sizes or is broadcast to them."""
+        """Return left · right; right has left's sizes or is broadcast to them."""
         return self._two("aten.mul", left, right, more)
 
     def relu(self, x: Tensor, **more: Any) -> Tensor:
-        """max(x, 0)."""
+        """Return max(x, 0)."""
         return self.pointwise("aten.relu", x, **more)
 
     def sigmoid(self, x: Tensor, **more: Any) -> Tensor:
-        """1 ÷ (1 + exp(-x))."""
+        """Return 1 ÷ (1 + exp(-x))."""
         return self.pointwise("aten.sigmoid", x, **more)
 
     def tanh(self, x: Tensor, **more: Any) -> Tensor:
-        """tanh(x)."""
+        """Return tanh(x)."""
         return self.pointwise("aten.tanh", x, **more)
 
     def softmax(self, x: Tensor, **more: Any) -> Tensor:
-        """Softmax over the last dimension."""
+        """Compute softmax over the last dimension."""
         return self.call("aten._softmax", {"self": x}, [x.shape], dim=-1, half_to_float=False, **more)[0]
 
     def pointwise(self, name: str, x: Tensor, **more: Any) -> Tensor:
-        """Any operation of one tensor that returns one of the same sizes."""
+        """Append any operation of one tensor that returns one of the same sizes."""
         return self.call(name, {"self": x}, [x.shape], **more)[0]
 
     def mm_backward(self, out: Tensor, grad: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of both factors of `out = mm(left, right)`: gradᵒᵘᵗ · rightᵀ and leftᵀ · gradᵒᵘᵗ, in the phase
-        backward."""
+        """Return the gradients of both factors of `out = mm(left, right)`: gradᵒᵘᵗ · rightᵀ and leftᵀ · gradᵒᵘᵗ, in the
+        phase backward."""
         m, n = out.shape
         k = left.shape[1]
         turned_right, turned_left = replace(right, shape=(n, k)), replace(left, shape=(k, m))
@@ -181,7 +181,7 @@ class Table:
             return self.mm(grad, turned_right, of=out), self.mm(turned_left, grad, of=out, role="gradient")
 
     def done(self) -> StepTable:
-        """The table so far, with the life of each storage."""
+        """Return the table so far, with the life of each storage."""
         last = {storage: operation.index for operation in self.operations for storage in operation.reads}
         died = (
             storage if storage.role in LASTING else replace(storage, died_index=last.get(storage.id))
@@ -245,14 +245,14 @@ def insert(
 
 
 def remove(table: StepTable, positions: Iterable[int]) -> StepTable:
-    """The table without these operations. Raises ValueError where another reads what only they made."""
+    """Return the table without these operations. Raises ValueError where another reads what only they made."""
     return replaced(table, dict.fromkeys(positions, ()))
 
 
 def replaced(
     table: StepTable, instead: Mapping[int, Sequence[Operation]], storages: Iterable[Storage] = ()
 ) -> StepTable:
-    """The table with the operation at each of these positions replaced by others (none: removed)."""
+    """Return the table with the operation at each of these positions replaced by others (none: removed)."""
     _check(table, instead)
     entries: list[Entry] = []
     for old in _same(table):
@@ -265,7 +265,7 @@ def replaced(
 
 
 def rebuilt(table: StepTable, entries: Sequence[Entry], storages: Iterable[Storage] = ()) -> StepTable:
-    """The table of these entries, renumbered and relinked. storages: those that the old table lacks.
+    """Return the table of these entries, renumbered and relinked. storages: those that the old table lacks.
 
     Raises ValueError for a storage that is unknown, or is read before any operation made it.
     """
@@ -290,7 +290,8 @@ def rebuilt(table: StepTable, entries: Sequence[Entry], storages: Iterable[Stora
 def _lives(
     operations: Sequence[Operation], known: Mapping[int, Storage], ends: Mapping[int, int]
 ) -> tuple[Storage, ...]:
-    """Storages in order of number, with births and deaths in the new numbering. ends: old index → last new one."""
+    """Return the storages in order of number, with births and deaths in the new numbering. ends: old index → last new
+    one."""
     birth: dict[int, int] = {}
     used: dict[int, int] = {}
     for operation in operations:

@@ -72,14 +72,14 @@ POOLS = frozenset(f"aten.{name}" for name in (
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element. Raises ValueError for a dtype that is not in the table."""
+    """Return the bytes of one element. Raises ValueError for a dtype that is not in the table."""
     if dtype not in DTYPE_BYTES:
         raise ValueError(f"expected a dtype of {', '.join(DTYPE_BYTES)}, got {dtype!r}")
     return DTYPE_BYTES[dtype]
 
 
 def bytes_moved(operation: Operation) -> tuple[Size, Size]:
-    """(bytes read, bytes written) by an operation that moves data."""
+    """Return (bytes read, bytes written) by an operation that moves data."""
     return sum(size for *_, size in reads(operation)), sum(size for *_, size in writes(operation))
 
 
@@ -88,17 +88,17 @@ UNSIZED = frozenset(("aten.mkldnn_rnn_layer",))
 
 
 def lacks_sizes(operation: Operation) -> bool:
-    """Whether only part of its bytes is known: it writes a workspace whose size the trace lacks."""
+    """Return whether only part of its bytes is known: it writes a workspace whose size the trace lacks."""
     return operation.name in UNSIZED and bool(operation.output_shapes) and numel(operation.output_shapes[-1]) == 0
 
 
 def nothing(_operation: Operation) -> tuple[Size, Size]:
-    """(0, 0): traffic of a view, an allocation or a query."""
+    """Return (0, 0): traffic of a view, an allocation or a query."""
     return 0, 0
 
 
 def reads(operation: Operation) -> list[Piece]:
-    """Pieces that an operation reads: a tensor passed twice once, and no tensor that is only overwritten."""
+    """Return the pieces that an operation reads: a tensor passed twice once, and no tensor that is only overwritten."""
     table = GATHERS.get(operation.name)
     sizes: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
@@ -115,7 +115,7 @@ def _only_written(operation: Operation, name: str) -> bool:
 
 
 def _not_read(operation: Operation, name: str) -> bool:
-    """Whether a tensor is passed for its shape only, or for a gradient that is not computed."""
+    """Return whether a tensor is passed for its shape only, or for a gradient that is not computed."""
     if operation.name in CONVOLUTION_GRADIENTS:
         of_input, of_weight, *_ = output_mask(operation)
         return (name == "weight" and not of_input) or (name in ("input", "self") and not of_weight)
@@ -123,13 +123,13 @@ def _not_read(operation: Operation, name: str) -> bool:
 
 
 def touched_size(size: Size, taps: Size, positions: Size, stride: int, padding: int, dilation: int = 1) -> Size:
-    """Length of a dimension that windows touch: positions × taps where there is no padding and the stride exceeds the
-    window; otherwise all of it."""
+    """Return the length of a dimension that windows touch: positions × taps where there is no padding and the stride
+    exceeds the window; otherwise all of it."""
     return positions * taps if padding == 0 and dilation * (taps - 1) + 1 < stride else size
 
 
 def _touched(operation: Operation, name: str, form: Sizes) -> Sizes:
-    """Sizes of the part of an input that is read: the whole for an operation without windows."""
+    """Return the sizes of the part of an input that is read: the whole for an operation without windows."""
     window = _window(operation, name, form)
     if window is None:
         return form
@@ -144,7 +144,7 @@ SETTINGS: tuple[tuple[str, Any], ...] = (("stride", 1), ("padding", 0), ("dilati
 
 
 def _window(operation: Operation, name: str, form: Sizes) -> tuple[Sizes, Sizes] | None:
-    """(taps, positions) by dimension of the window that passes over this input; None without a window."""
+    """Return (taps, positions) by dimension of the window that passes over this input; None without a window."""
     if name not in ("input", "self") or len(form) < 3:
         return None
     if operation.name in POOLS:
@@ -159,7 +159,7 @@ def _window(operation: Operation, name: str, form: Sizes) -> tuple[Sizes, Sizes]
 
 
 def _by_dimension(operation: Operation, name: str, count: int, default: int) -> list[Any]:
-    """A window setting by dimension. A pool's empty stride means the window's own size, which leaves no gap."""
+    """Return a window setting by dimension. A pool's empty stride means the window's own size, which leaves no gap."""
     value = attribute(operation, name, default)
     if isinstance(value, str):  # "same": padded
         return [1 if value == "same" else 0] * count
@@ -168,8 +168,8 @@ def _by_dimension(operation: Operation, name: str, count: int, default: int) -> 
 
 
 def writes(operation: Operation) -> list[Piece]:
-    """Pieces that an operation writes: outputs and inputs written in place. An output that is such an input counts
-    once."""
+    """Return the pieces that an operation writes: outputs and inputs written in place. An output that is such an input
+    counts once."""
     written = set(operation.writes)
     inputs = _inputs(operation)
     in_place = list(dict.fromkeys((s, (form, dtype)) for _, form, dtype, s in inputs if s in written))
@@ -187,7 +187,8 @@ def writes(operation: Operation) -> list[Piece]:
 
 
 def _inputs(operation: Operation) -> list[tuple[str, tuple[Size, ...], str, int]]:
-    """(argument, shape, dtype, storage) of each input tensor. A record without storages gets one per argument."""
+    """Return (argument, shape, dtype, storage) of each input tensor. A record without storages gets one per
+    argument."""
     count = len(operation.input_names)
     storages = operation.reads if len(operation.reads) == count else tuple(-1 - i for i in range(count))
     return list(zip(operation.input_names, operation.input_shapes, operation.input_dtypes, storages, strict=True))

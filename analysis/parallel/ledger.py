@@ -66,7 +66,7 @@ class RankLoad:
     collectives: tuple[CollectiveCalls, ...]
 
     def total(self, *phases: str) -> int:
-        """Model FLOP of these phases."""
+        """Return the model FLOP of these phases."""
         return sum(flop for (phase, _, _), flop in self.flop.items() if phase in phases)
 
 
@@ -125,7 +125,7 @@ class RankRecording:
 
 
 def ledger_of(recording: RankRecording, grid: RankGrid, buckets: Buckets) -> Ledger:
-    """The ledger of a step. Raises ValueError where there are fewer layers than stages."""
+    """Return the ledger of a step. Raises ValueError where there are fewer layers than stages."""
     loads: dict[Coordinates, RankLoad] = {}
     known: dict[int, list[list[RankLoad]]] = {}
     for tensor, trace in enumerate(recording.ranks):
@@ -138,7 +138,7 @@ def ledger_of(recording: RankRecording, grid: RankGrid, buckets: Buckets) -> Led
 
 
 def flop_by_key(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
-    """Model FLOP by phase, module and kind; the loss is forward."""
+    """Return the model FLOP by phase, module and kind; the loss is forward."""
     flop_by: Counter[tuple[str, str, str]] = Counter()
     for operation in operations:
         if flop := model_flop(operation):
@@ -149,8 +149,8 @@ def flop_by_key(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]
 
 
 def _replica_loads(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankLoad]:
-    """Loads of the ranks of the data axis: they differ in the weights that they hold, where they share them, and in
-    what they reduce of the weights that other stages hold, too."""
+    """Return the loads of the ranks of the data axis: they differ in the weights that they hold, where they share them,
+    and in what they reduce of the weights that other stages hold, too."""
     first = _rank_load(trace, stages, stage, grid, buckets)
     loads = [first]
     for replica in range(1, grid.dp):
@@ -170,7 +170,7 @@ def _held(trace: RankTrace, stages: Stages, stage: int) -> list[LocalParameter]:
 
 
 def _part(parameter: LocalParameter, replica: int, grid: RankGrid) -> LocalParameter:
-    """A replica's part of a parameter; a stage's step is recorded with whole weights, even where replicas share
+    """Return a replica's part of a parameter; a stage's step is recorded with whole weights, even where replicas share
     them."""
     if grid.shares_stages and parameter.shape:
         parameter = replace(parameter, rows=parameter.shape[0])
@@ -204,8 +204,8 @@ def _rank_load(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buc
 
 
 def _activations(trace: RankTrace, stages: Stages, stage: int) -> int:
-    """Bytes of one micro-batch that are kept for its backward pass here: made or received here, without gathered
-    weights."""
+    """Return the bytes of one micro-batch that are kept for its backward pass here: made or received here, without
+    gathered weights."""
     gathers = [gather for gather in trace.operations if gather.name.startswith(("fsdp.", "c10d."))]
     gathered = {number for gather in gathers for number in (*gather.reads, *gather.writes)}
     nbytes = sum(
@@ -219,7 +219,7 @@ def _activations(trace: RankTrace, stages: Stages, stage: int) -> int:
 
 
 def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGrid) -> list[CollectiveCalls]:
-    """Collectives among the step's operations. Raises ValueError for an unknown one."""
+    """Return the collectives among the step's operations. Raises ValueError for an unknown one."""
     calls: Counter[tuple[str, str]] = Counter()
     nbytes: Counter[tuple[str, str]] = Counter()
     for operation in operations:
@@ -239,8 +239,8 @@ def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGr
 def _reductions(
     trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets
 ) -> list[CollectiveCalls]:
-    """All-reduces of gradients between ranks with the same weights, once a step; experts' gradients are reduced
-    separately, in a group of their own."""
+    """Return the all-reduces of gradients between ranks with the same weights, once a step; experts' gradients are
+    reduced separately, in a group of their own."""
     named = {name: parameter for parameter in held for name in parameter.names}
     arrived = [named[name] for name in trace.gradients if name in named]
     if grid.replicas == "fsdp":
@@ -256,9 +256,9 @@ def _reductions(
 
 
 def _dense_sizes(gradients: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> Sequence[int]:
-    """Bytes of each all-reduce. Plain replicas have the buckets of DistributedDataParallel. Split modules use torch's
-    `replicate`: one reduction per element of the outermost module lists and one for the rest. A pipeline stage, in
-    which torch.export leaves no such list, is reduced as a whole."""
+    """Return the bytes of each all-reduce. Plain replicas have the buckets of DistributedDataParallel. Split modules
+    use torch's `replicate`: one reduction per element of the outermost module lists and one for the rest. A pipeline
+    stage, in which torch.export leaves no such list, is reduced as a whole."""
     if grid.tp == 1:
         return buckets(gradients)
     sizes: Counter[str] = Counter()
@@ -270,9 +270,9 @@ def _dense_sizes(gradients: Sequence[LocalParameter], grid: RankGrid, buckets: B
 def _of_shared_stage(
     held: Sequence[LocalParameter], arrived: Sequence[LocalParameter], grid: RankGrid
 ) -> list[CollectiveCalls]:
-    """Collectives of `fully_shard` for a stage, which is one group of weights: gathered in its first micro-batch and
-    kept to the end of the last one, when the gradients that arrived are scattered. Rows are padded to the same number
-    for each replica. Raises ValueError for a parameter without a dimension, as torch does."""
+    """Return the collectives of `fully_shard` for a stage, which is one group of weights: gathered in its first
+    micro-batch and kept to the end of the last one, when the gradients that arrived are scattered. Rows are padded to
+    the same number for each replica. Raises ValueError for a parameter without a dimension, as torch does."""
     if scalars := [parameter.names[0] for parameter in held if not parameter.shape]:
         raise ValueError(f"fsdp: expected parameters of one dimension or more, got {scalars[0]}, which has none")
     collectives = []
@@ -287,8 +287,8 @@ def _of_shared_stage(
 
 
 def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[CollectiveCalls]:
-    """All-reduces of gradients between stages that hold the same parameter, once a step. held: where replicas share
-    weights, this one's parts, whose gradients it has after the scatter."""
+    """Return the all-reduces of gradients between stages that hold the same parameter, once a step. held: where
+    replicas share weights, this one's parts, whose gradients it has after the scatter."""
     homes = {
         parameter.names: len(where) for parameter, where in zip(trace.parameters, stages.of_parameter, strict=True)
     }
@@ -298,7 +298,7 @@ def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> l
 
 
 def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[CollectiveCalls]:
-    """Transfers to and from other stages, one call per tensor."""
+    """Return the transfers to and from other stages, one call per tensor."""
     collectives = []
     for kind, side in (("send", "source"), ("receive", "target")):
         those = [crossing for crossing in stages.crossings if getattr(crossing, side) == stage]
@@ -311,7 +311,7 @@ def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[CollectiveCalls]:
 
 
 def _replicas(recording: RankRecording, grid: RankGrid) -> tuple[Replica, ...]:
-    """FLOP that the tensor axis, or replicas and micro-batches, do not divide."""
+    """Return the FLOP that the tensor axis, or replicas and micro-batches, do not divide."""
     ranks: Counter[tuple[str, str, str]] = Counter()
     for trace in recording.ranks:
         ranks.update(flop_by_key(trace.operations))

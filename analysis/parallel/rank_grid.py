@@ -86,32 +86,32 @@ class RankGrid:
         return ",".join(f"{axis}={size}" for axis, size in named.items())
 
     def coordinates(self, rank: int) -> Coordinates:
-        """A rank's coordinates."""
+        """Return a rank's coordinates."""
         return Coordinates(rank // (self.dp * self.tp), rank // self.tp % self.dp, rank % self.tp)
 
     def group_size(self, group: str) -> int:
-        """Ranks in a group of collectives: an axis, or "experts" for those that hold the same ones. 0: no such
-        group."""
+        """Return the ranks in a group of collectives: an axis, or "experts" for those that hold the same ones. 0: no
+        such group."""
         return {**self.sizes, "ep": self.ep, "experts": self.dp * self.tp // self.ep}.get(group, 0)
 
     def places(self) -> Iterator[Coordinates]:
-        """Coordinates of all ranks, in order."""
+        """Return the coordinates of all ranks, in order."""
         return map(self.coordinates, range(self.world))
 
     def in_flight(self, stage: int) -> int:
-        """Most micro-batches whose activations a stage keeps at once: all with gpipe; with 1f1b as many as there are
-        stages from it to the last."""
+        """Return most micro-batches whose activations a stage keeps at once: all with gpipe; with 1f1b as many as there
+        are stages from it to the last."""
         return self.microbatches if self.schedule == "gpipe" else min(self.pp - stage, self.microbatches)
 
 
 def parse_sizes(text: str) -> dict[str, int]:
-    """The axis sizes of "dp=2,tp=4". Raises ValueError, one line, for an unknown axis or an invalid size."""
+    """Parse the axis sizes of "dp=2,tp=4". Raises ValueError, one line, for an unknown axis or an invalid size."""
     sizes = _numbers(text, AXES)
     return {axis: sizes.get(axis, 1) for axis in AXES}
 
 
 def _numbers(text: str, axes: Sequence[str]) -> dict[str, int]:
-    """Name → number. Raises ValueError, one line, for anything but a list of these names with numbers."""
+    """Parse name → number. Raises ValueError, one line, for anything but a list of these names with numbers."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         axis, separator, number = (piece.strip() for piece in part.partition("="))
@@ -126,8 +126,8 @@ def _numbers(text: str, axes: Sequence[str]) -> dict[str, int]:
 
 
 def parse_plan(text: str) -> RankGrid:
-    """The grid of "ddp=2", "fsdp=4", "ddp=2,tp=2" or "pp=2,m=4": the trained axes; the kind of replicas names the data
-    axis.
+    """Return the grid of "ddp=2", "fsdp=4", "ddp=2,tp=2" or "pp=2,m=4": the trained axes; the kind of replicas names
+    the data axis.
 
     dp is a synonym of ddp. m: micro-batches of a pipeline, by default two per stage. Raises ValueError, one line, for
     an invalid plan or axes that are not trained together.
@@ -162,7 +162,7 @@ def _check_experts(replicas: int, experts: int) -> None:
 
 
 def nearest_divisor(number: int, wanted: int) -> int:
-    """The divisor of a number that is nearest to the wanted one; the smaller where two are."""
+    """Return the divisor of a number that is nearest to the wanted one; the smaller where two are."""
     return min((n for n in range(1, number + 1) if number % n == 0), key=lambda n: (abs(n - wanted), n))
 
 
@@ -173,8 +173,8 @@ def grid_of(
     schedule: str = "1f1b",
     replicas: str = "ddp",
 ) -> RankGrid:
-    """The grid of a step over a global batch. microbatches: by default one without a pipeline, and one per sample with
-    a pipeline. Raises ValueError for sizes that do not divide, or for too many ranks."""
+    """Return the grid of a step over a global batch. microbatches: by default one without a pipeline, and one per
+    sample with a pipeline. Raises ValueError for sizes that do not divide, or for too many ranks."""
     data = sizes["dp"]
     _check_experts(data, sizes["ep"])
     if replicas == "fsdp" and sizes["ep"] > 1:

@@ -40,7 +40,7 @@ class LocalParameter:
         return math.prod(self.shape)
 
     def part(self, replica: int, replicas: int) -> LocalParameter:
-        """A replica's part: rows are divided as by torch.chunk, the last replicas having fewer or none."""
+        """Return a replica's part: rows are divided as by torch.chunk, the last replicas having fewer or none."""
         if not self.rows:
             return self
         most = -(-self.rows // replicas)
@@ -65,7 +65,7 @@ class RankTrace:
 
 
 def are_alike(trace: RankTrace, other: RankTrace) -> bool:
-    """Whether two ranks run the same operations on the same sizes, with the same memory and parameters.
+    """Return whether two ranks run the same operations on the same sizes, with the same memory and parameters.
 
     Numeric arguments may differ, such as a rank's first row of a vocabulary.
     """
@@ -111,8 +111,8 @@ WAITS = ("_c10d_functional.wait_tensor", "c10d.barrier")
 
 
 def message_bytes(operation: Operation) -> int:
-    """Bytes of the larger of a collective's input and output on one rank, the size that benchmarks state (nccl-tests).
-    Raises ValueError for a dtype of unknown size."""
+    """Return the bytes of the larger of a collective's input and output on one rank, the size that benchmarks state
+    (nccl-tests). Raises ValueError for a dtype of unknown size."""
     shapes = (*operation.input_shapes, *operation.output_shapes)
     dtypes = (*operation.input_dtypes, *operation.output_dtypes)
     sizes: list[int] = [math.prod(shape) * itemsize(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
@@ -146,8 +146,8 @@ class Stages:
 
 
 def layer_prefix(operations: Sequence[Operation]) -> str:
-    """The module whose numbered children have most of the FLOP, the outermost where several do; "" where none has
-    any."""
+    """Return the module whose numbered children have most of the FLOP, the outermost where several do; "" where none
+    has any."""
     flop: Counter[str] = Counter()
     for operation in operations:
         parts = operation.module.split(".")
@@ -159,8 +159,8 @@ def layer_prefix(operations: Sequence[Operation]) -> str:
 
 
 def layer_stages(operations: Sequence[Operation], count: int) -> tuple[str, dict[int, int]]:
-    """The module whose numbered children are the layers, and the stage of each layer. Raises ValueError for fewer
-    layers than stages."""
+    """Return the module whose numbered children are the layers, and the stage of each layer. Raises ValueError for
+    fewer layers than stages."""
     prefix = layer_prefix(operations)
     numbers = sorted({number for operation in operations if (number := _layer(operation.module, prefix)) is not None})
     if len(numbers) < count:
@@ -173,8 +173,8 @@ def layer_stages(operations: Sequence[Operation], count: int) -> tuple[str, dict
 
 
 def stage_starts(trace: RankTrace, count: int) -> list[str]:
-    """The modules with which each stage but the first begins. Raises ValueError for fewer layers than stages, or for a
-    weight that several stages would hold."""
+    """Return the modules with which each stage but the first begins. Raises ValueError for fewer layers than stages, or
+    for a weight that several stages would hold."""
     prefix, stage_of = layer_stages(trace.operations, count)
     stages = split(trace, count)
     for parameter, homes in zip(trace.parameters, stages.of_parameter, strict=True):
@@ -187,7 +187,7 @@ def stage_starts(trace: RankTrace, count: int) -> list[str]:
 
 
 def split(trace: RankTrace, count: int) -> Stages:
-    """The stages of a step. Raises ValueError for fewer layers than stages."""
+    """Return the stages of a step. Raises ValueError for fewer layers than stages."""
     if count == 1:
         whole = frozenset({0})
         return Stages(1, (0,) * len(trace.operations), (whole,) * len(trace.parameters), (0,) * len(trace.buffers))
@@ -207,7 +207,7 @@ def split(trace: RankTrace, count: int) -> Stages:
 
 
 def _layer(module: str, prefix: str) -> int | None:
-    """Number of the layer that contains a module."""
+    """Return the number of the layer that contains a module."""
     if not prefix or not module.startswith(f"{prefix}."):
         return None
     part = module[len(prefix) + 1 :].partition(".")[0]
@@ -215,7 +215,7 @@ def _layer(module: str, prefix: str) -> int | None:
 
 
 def _stages(operations: Sequence[Operation], prefix: str, stage_of: dict[int, int], count: int) -> Iterator[int]:
-    """The stage of each operation."""
+    """Yield the stage of each operation."""
     before: list[int] = []
     last_layer, seen = max(stage_of), 0
     done = False
@@ -236,7 +236,7 @@ def _stages(operations: Sequence[Operation], prefix: str, stage_of: dict[int, in
 
 
 def _owners(operations: Sequence[Operation], places: Sequence[int]) -> dict[str, int]:
-    """Module → the stage in which it runs first."""
+    """Return module → the stage in which it runs first."""
     owners: dict[str, int] = {}
     for operation, stage in zip(operations, places, strict=True):
         if operation.phase in FORWARD:
@@ -245,7 +245,7 @@ def _owners(operations: Sequence[Operation], places: Sequence[int]) -> dict[str,
 
 
 def _home(name: str, prefix: str, stage_of: dict[int, int], owners: dict[str, int], count: int) -> int:
-    """The stage of a parameter's or buffer's owner; the last stage where it runs nowhere."""
+    """Return the stage of a parameter's or buffer's owner; the last stage where it runs nowhere."""
     number = _layer(name, prefix)
     if number is not None and number in stage_of:
         return stage_of[number]
@@ -253,7 +253,7 @@ def _home(name: str, prefix: str, stage_of: dict[int, int], owners: dict[str, in
 
 
 def _crossings(trace: RankTrace, places: Sequence[int]) -> Iterator[Crossing]:
-    """Tensors made in one stage and read in another, within the forward pass and within the backward pass."""
+    """Yield the tensors made in one stage and read in another, within the forward pass and within the backward pass."""
     sent: dict[tuple[int, int, bool], set[int]] = {}
     tied = {
         parameter.nbytes: {name.rpartition(".")[0] for name in parameter.names}

@@ -71,7 +71,7 @@ class Accelerator:
         return self.flop_per_s / self.bytes_per_s
 
     def step(self, flop: float, moved_bytes: float) -> AcceleratorStep:
-        """The roofline of a step or of an operation."""
+        """Return the roofline of a step or of an operation."""
         arithmetic, memory = flop / self.flop_per_s, moved_bytes / self.bytes_per_s
         time = max(arithmetic, memory)
         utilization = flop / time / self.peak_flop_per_s if time else 0.0
@@ -101,7 +101,7 @@ class SubBatches:
 
 
 def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
-    """A row of the table of peaks as a target; what the row lacks comes from `like`.
+    """Return a row of the table of peaks as a target; what the row lacks comes from `like`.
 
     Its memory is that of the table of memories, or None. Raises ValueError as `device_called`, for a unit without a
     peak, and for a row without bandwidth.
@@ -122,7 +122,7 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
 
 
 def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator, most: int) -> SubBatches:
-    """Sub-batches of interest of a model, up to `most`. cost: batch → FLOP and bytes of a step.
+    """Return the sub-batches of interest of a model, up to `most`. cost: batch → FLOP and bytes of a step.
 
     fastest: the smallest whose time per sample is within 1 % of the least. The intensity must not fall as the batch
     grows, which holds where weights are read once a step.
@@ -136,7 +136,7 @@ def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator,
         return target.step(*cost(batch)).time_s / batch
 
     def first(holds: Callable[[int], bool]) -> int | None:
-        """The smallest number from 1 to `most` for which this holds, if it holds for all larger ones."""
+        """Return the smallest number from 1 to `most` for which this holds, if it holds for all larger ones."""
         return 1 + bisect_left(range(1, most), True, key=holds) if holds(most) else None
 
     limit, least_s = SATURATED * intensity(most), 1.01 * sample_s(most)
@@ -148,36 +148,36 @@ def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator,
 
 
 def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
-    """Seconds in which a ring sums this many bytes of each worker."""
+    """Return the seconds in which a ring sums this many bytes of each worker."""
     return 2 * (workers - 1) / workers * nbytes / link_bytes_per_s
 
 
 def communication_s(
     dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = 1.0
 ) -> float:
-    """Seconds for both kinds of gradients, one after the other: dense ones in a ring; of sparse ones each worker
-    receives those of all workers, its own included."""
+    """Return the seconds for both kinds of gradients, one after the other: dense ones in a ring; of sparse ones each
+    worker receives those of all workers, its own included."""
     achieved = link_bytes_per_s * link_ratio
     gathered_s = workers * sparse_bytes / achieved if workers > 1 else 0.0
     return ring_all_reduce_s(dense_bytes, workers, achieved) + gathered_s
 
 
 def pipelined_s(stages_s: Sequence[float], length: int, after_s: float = 0.0) -> float:
-    """Seconds of a pipeline of layers over a sequence of `length`; stages_s: one step of each layer. The pipeline fills
-    (the sum of all but the slowest), then the slowest sets the pace; `after_s` (the output layer) waits for all
-    steps."""
+    """Return the seconds of a pipeline of layers over a sequence of `length`; stages_s: one step of each layer. The
+    pipeline fills (the sum of all but the slowest), then the slowest sets the pace; `after_s` (the output layer) waits
+    for all steps."""
     slowest = max(stages_s)
     return sum(stages_s) - slowest + length * slowest + after_s
 
 
 def epoch_s(samples: float, batch: int, workers: int, step_s: float) -> float:
-    """Seconds of an epoch, the last batch not rounded up."""
+    """Return the seconds of an epoch, the last batch not rounded up."""
     return samples / (batch * workers) * step_s
 
 
 def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
-    """Bytes on each accelerator after splitting the piece at index `divisible` so that the largest sum is as small as
-    possible. The other pieces stay where they are."""
+    """Return the bytes on each accelerator after splitting the piece at index `divisible` so that the largest sum is as
+    small as possible. The other pieces stay where they are."""
     whole = [nbytes for index, nbytes in enumerate(pieces) if index != divisible]
     spread, room = pieces[divisible], sorted([0.0, *whole])
     level = room[0]
@@ -204,12 +204,13 @@ class DeviceGroup:
         return self.size // self.per_node
 
     def slowest(self) -> Link:
-        """The link that limits a ring through the whole group."""
+        """Return the link that limits a ring through the whole group."""
         return self.within if self.nodes == 1 else self.between
 
 
 def all_reduce_s(total_bytes: float, group: DeviceGroup) -> float:
-    """Seconds of an all-reduce: the fastest of a ring, two trees, and both halves within and between nodes."""
+    """Return the seconds of an all-reduce: the fastest of a ring, two trees, and both halves within and between
+    nodes."""
     if group.size == 1:
         return 0.0
     link = group.slowest()
@@ -219,7 +220,7 @@ def all_reduce_s(total_bytes: float, group: DeviceGroup) -> float:
 
 
 def half_s(total_bytes: float, group: DeviceGroup) -> float:
-    """Seconds of a reduce-scatter, or of an all-gather, of this many bytes in total."""
+    """Return the seconds of a reduce-scatter, or of an all-gather, of this many bytes in total."""
     flat = _ring_s(total_bytes, group.size, group.slowest(), group.achieved)
     inner = _ring_s(total_bytes, group.per_node, group.within, group.achieved)
     outer = _ring_s(total_bytes / group.per_node, group.nodes, group.between, group.achieved)
@@ -227,5 +228,5 @@ def half_s(total_bytes: float, group: DeviceGroup) -> float:
 
 
 def _ring_s(total_bytes: float, devices: int, link: Link, achieved: float) -> float:
-    """Half of a ring: each device sends (n − 1)/n of the bytes in n − 1 steps."""
+    """Return the seconds of half a ring: each device sends (n − 1)/n of the bytes in n − 1 steps."""
     return (devices - 1) * link.latency_s + total_bytes * (devices - 1) / devices / (link.bytes_per_s * achieved)

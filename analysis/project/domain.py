@@ -55,18 +55,18 @@ Interval = tuple[float, float, float]
 
 
 def error_after(samples: float, alpha: float, beta_g: float, floor: float = 0.0, guess: float = math.inf) -> float:
-    """The error after training on this many samples."""
+    """Return the error after training on this many samples."""
     return float(min(guess, alpha * samples**beta_g + floor))
 
 
 def samples_for(error: Any, alpha: Any, beta_g: Any, floor: Any = 0.0) -> Any:
-    """The samples needed for an error between floor and guess; floats or arrays."""
+    """Return the samples needed for an error between floor and guess; floats or arrays."""
     return ((error - floor) / alpha) ** (1 / beta_g)
 
 
 def data_scale(now: Any, target: Any, beta_g: Any, floor: Any = 0.0) -> Any:
-    """Factor by which the data must grow to bring the error from `now` to `target`, for any alpha: the ratio of the
-    errors above the floor, to the power 1 / beta_g; floats or arrays."""
+    """Return the factor by which the data must grow to bring the error from `now` to `target`, for any alpha: the ratio
+    of the errors above the floor, to the power 1 / beta_g; floats or arrays."""
     return ((target - floor) / (now - floor)) ** (1 / beta_g)
 
 
@@ -85,21 +85,21 @@ class Domain:
     source: str = ""
 
     def values(self) -> dict[str, float]:
-        """Every number without its interval."""
+        """Return every number without its interval."""
         return {name: value for name, (value, _, _) in self.numbers.items()}
 
     def uncertain(self) -> list[str]:
-        """Names of the numbers that have an interval."""
+        """Return the names of the numbers that have an interval."""
         return [name for name, (_, low, high) in self.numbers.items() if low < high]
 
     def corners(self) -> Iterator[dict[str, float]]:
-        """The numbers at each corner of the box of their intervals."""
+        """Yield the numbers at each corner of the box of their intervals."""
         names_ = self.uncertain()
         for ends in itertools.product((1, 2), repeat=len(names_)):
             yield {**self.values(), **{name: self.numbers[name][end] for name, end in zip(names_, ends, strict=True)}}
 
     def sizes_at(self, grown: int) -> dict[str, int]:
-        """All sizes of the file, where the growing one has this value."""
+        """Return all sizes of the file, where the growing one has this value."""
         sizes = {self.grows: grown}
         for name, size in self.sizes.items():
             sizes[name] = size if isinstance(size, int) else int(parse(size, {self.grows: grown}))
@@ -107,7 +107,7 @@ class Domain:
 
 
 def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
-    """The domain of a file's tables. name: used where the file has none. Raises ValueError in one line."""
+    """Return the domain of a file's tables. name: used where the file has none. Raises ValueError in one line."""
     known = ("name", "model", "grows", "sub_batch", "sizes", "source", *TABLES)
     for key in tables:
         if key not in known:
@@ -136,7 +136,7 @@ def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
 
 
 def shipped(name: str) -> Domain:
-    """A shipped domain by name."""
+    """Return a shipped domain by name."""
     return from_tables(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")), name)
 
 
@@ -243,11 +243,11 @@ class Formulas:
     at_least: frozenset[str] = frozenset()
 
     def value(self, quantity: str, **point: int) -> float:
-        """`exact` as a float."""
+        """Return `exact` as a float."""
         return float(self.exact(quantity, **point))
 
     def exact(self, quantity: str, **point: int) -> int | Fraction:
-        """A quantity's value, with these sizes changed. Raises ValueError for a size that the model lacks."""
+        """Return a quantity's value, with these sizes changed. Raises ValueError for a size that the model lacks."""
         known = {**self.sizes, BATCH: 1}
         for name in point:
             if name not in known:
@@ -259,7 +259,7 @@ class Formulas:
 
 @functools.cache
 def shipped_formulas(rules: str = RULES[0]) -> Mapping[str, Formulas]:
-    """Model → its formulas by these rules."""
+    """Return model → its formulas by these rules."""
     with FILE.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["rules"] == rules]
     shipped = {}

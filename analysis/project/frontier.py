@@ -39,8 +39,8 @@ Array = NDArray[np.float64]
 
 
 def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
-    """(factor over today's data, data) that the target needs, from today's error and data where known, else from alpha;
-    floats or arrays."""
+    """Return (factor over today's data, data) that the target needs, from today's error and data where known, else from
+    alpha; floats or arrays."""
     target, beta_g, floor, now = numbers["error_target"], numbers["beta_g"], numbers["floor"], numbers.get("data_now")
     if "error_now" in numbers and now is not None:
         scale = data_scale(numbers["error_now"], target, beta_g, floor)
@@ -52,7 +52,8 @@ def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
 def project(
     domain: Domain, formulas: Formulas, target: Accelerator, numbers: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """What the target takes at these numbers (by default the domain's). Raises ValueError for an impossible projection.
+    """Return what the target takes at these numbers (by default the domain's). Raises ValueError for an impossible
+    projection.
 
     data: in units of the learning curve, data_scale: over today's, where known; grown: the size that grows.
     footprint_bytes: what is kept for the backward pass and a gradient of each parameter, not a framework's peak.
@@ -82,7 +83,7 @@ def project(
 
 
 def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> tuple[dict[str, Any], dict[str, Estimate]]:
-    """The projection, and the least and the most of each number over the corners of the intervals.
+    """Return the projection, and the least and the most of each number over the corners of the intervals.
 
     Raises ValueError as `project` does, at any corner.
     """
@@ -97,7 +98,8 @@ def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> tuple[dic
 def cost_of(
     domain: Domain, formulas: Formulas, target: Accelerator, grown: int, batch: int | None = None
 ) -> dict[str, float]:
-    """parameters, flop, moved_bytes and footprint_bytes of a step at a size, with the target's bytes per number."""
+    """Return parameters, flop, moved_bytes and footprint_bytes of a step at a size, with the target's bytes per
+    number."""
     sizes = {**domain.sizes_at(grown), "batch": batch or domain.sub_batch}
     share = target.element_bytes / formulas.element_bytes
     parameters = formulas.value("parameters", **sizes)
@@ -110,7 +112,7 @@ def cost_of(
 
 
 def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
-    """The size at which the model has this many parameters, to the nearest integer.
+    """Return the size at which the model has this many parameters, to the nearest integer.
 
     Raises ValueError where the model has more even at size 1, or where the size does not change its parameters.
     """
@@ -133,7 +135,7 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
 
 
 def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> SubBatches:
-    """Sub-batches of interest at a size, by the whole step's roofline."""
+    """Return the sub-batches of interest at a size, by the whole step's roofline."""
 
     def cost(batch: int) -> tuple[float, float]:
         whole = cost_of(domain, formulas, target, grown, batch)
@@ -143,7 +145,7 @@ def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int)
 
 
 def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:
-    """The largest sub-batch whose footprint fits in the target's memory, 0 for none. Raises ValueError without
+    """Return the largest sub-batch whose footprint fits in the target's memory, 0 for none. Raises ValueError without
     memory."""
     if target.memory_bytes is None:
         raise ValueError(f"{target.name}: expected a memory, none is known")
@@ -158,7 +160,7 @@ def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown
 
 
 def domain_inputs(domain: Domain) -> dict[str, Input]:
-    """The domain's numbers that have an interval."""
+    """Return the domain's numbers that have an interval."""
     return {name: Ends(*domain.numbers[name]) for name in domain.uncertain()}
 
 
@@ -169,7 +171,7 @@ def drawn(
     devices: int = 1,
     reduce_s: Callable[[float], float] = lambda _parameters: 0.0,
 ) -> Callable[[Mapping[str, Array | float]], dict[str, Array]]:
-    """The projection as a function of draws: the quantities of `project` by name, flop_trained, gpu_hours.
+    """Return the projection as a function of draws: the quantities of `project` by name, flop_trained, gpu_hours.
 
     devices: number that train together, each with its own sub-batch. reduce_s: parameters → seconds that a step waits
     for the sum of their gradients. With a utilization among the draws, a step takes model FLOP ÷ (utilization · peak),
@@ -251,15 +253,15 @@ class Laws:
     delta: float | None = None
 
     def flop(self, parameters: float, batch: float) -> float:
-        """FLOP of a step."""
+        """Return the FLOP of a step."""
         return self.gamma * parameters * batch
 
     def moved_bytes(self, parameters: float, batch: float) -> float:
-        """Bytes that a step reads and writes."""
+        """Return the bytes that a step reads and writes."""
         return self.lambda_ * parameters + self.mu * batch * math.sqrt(parameters)
 
     def intensity(self, parameters: float, batch: float) -> float:
-        """FLOP per byte."""
+        """Return the FLOP per byte."""
         return self.flop(parameters, batch) / self.moved_bytes(parameters, batch)
 
 
@@ -315,7 +317,7 @@ def fit_sweep(domain: Domain, formulas: Formulas, target: Accelerator, grown: in
 
 
 def asymptote(domain: Domain, formulas: Formulas, element_bytes: int = 4) -> dict[str, float]:
-    """gamma, lambda, mu and delta of a model in the limit of infinite size, at the domain's sub-batch.
+    """Return gamma, lambda, mu and delta of a model in the limit of infinite size, at the domain's sub-batch.
 
     mu: the part of the bytes that grows with the batch, over √p. delta: of what is kept for the backward pass and of a
     gradient of each parameter. element_bytes: of a number in memory.

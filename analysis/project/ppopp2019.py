@@ -71,18 +71,18 @@ Inputs = Mapping[Key, Printed]
 
 
 def inputs(folder: Path = FOLDER) -> Inputs:
-    """The inputs from which the paper calculates its results."""
+    """Return the inputs from which the paper calculates its results."""
     return {_key(row): Printed(row["value"]) for row in _rows(folder / "inputs.csv")}
 
 
 def assumptions(folder: Path = FOLDER) -> dict[str, float]:
-    """Key → value."""
+    """Return key → value."""
     return {row["key"]: float(row["value"]) for row in _rows(folder / "assumptions.csv")}
 
 
 def cells(derived: Mapping[Key, DerivedValue], folder: Path = FOLDER) -> list[PaperCell]:
-    """Every printed result with the derived value, in the paper's order. Raises ValueError for a derived value without
-    a printed result."""
+    """Return every printed result with the derived value, in the paper's order. Raises ValueError for a derived value
+    without a printed result."""
     rows = _rows(folder / "results.csv")
     if strange := set(derived) - {_key(row) for row in rows}:
         raise ValueError(f"expected results that are printed, got {sorted(strange)[0]}")
@@ -92,7 +92,7 @@ def cells(derived: Mapping[Key, DerivedValue], folder: Path = FOLDER) -> list[Pa
 
 
 def count(cells: Iterable[PaperCell]) -> dict[str, int]:
-    """Verdict → number of cells."""
+    """Return verdict → number of cells."""
     counter = Counter(cell.verdict for cell in cells)
     return {verdict: counter[verdict] for verdict in VERDICTS}
 
@@ -121,7 +121,7 @@ def _cell(
 
 
 def _verdict(printed: Printed | None, derived: DerivedValue | None, unit: str) -> tuple[str, Sequence[str]]:
-    """The verdict, and the assumptions about digits: both sides are known only to within rounding."""
+    """Return the verdict, and the assumptions about digits: both sides are known only to within rounding."""
     if printed is None or derived is None:
         return NOT, ()
     if abs(derived.value / printed.value - 1) <= TOLERANCE:
@@ -202,7 +202,7 @@ RESNETS = ("resnet50", "resnet101", "resnet152")
 
 
 def target_of(given: Inputs) -> Accelerator:
-    """The accelerator of table 4."""
+    """Return the accelerator of table 4."""
     return Accelerator(
         name="the paper's target",
         peak_flop_per_s=given["Table 4", "target", "compute throughput"].value,
@@ -217,7 +217,7 @@ def target_of(given: Inputs) -> Accelerator:
 
 
 def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
-    """Derived values of tables 1 to 4, and the years of section 5."""
+    """Return the derived values of tables 1 to 4, and the years of section 5."""
     target = target_of(given)
     results: DerivedValues = {
         ("Table 4", "target", "ridge point"): DerivedValue(target.peak_flop_per_s / target.bandwidth_bytes_per_s),
@@ -234,14 +234,14 @@ def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, F
 
 
 def domain_of(row: PaperRow, batch: int = 1, sizes: Mapping[str, int | str] | None = None) -> Domain:
-    """A row as a domain: the growing size, and its sizes."""
+    """Return a row as a domain: the growing size, and its sizes."""
     return Domain(row.name, row.model, row.grows, batch, {}, {**row.sizes, **(sizes or {})})
 
 
 def sized(
     row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
 ) -> tuple[Domain, int]:
-    """A row of table 3 with its sub-batch, and the width that has its parameters."""
+    """Return a row of table 3 with its sub-batch, and the width that has its parameters."""
     domain = domain_of(row, int(given["Table 3", row.name, "sub-batch"].value))
     sigma = assumed[row.sigma] if row.sigma else given["Table 1", row.name, "sigma"].value
     parameters = _model_size(
@@ -251,7 +251,7 @@ def sized(
 
 
 def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, DerivedValue]]:
-    """Derived values of table 1, and the data of table 3."""
+    """Yield the derived values of table 1, and the data of table 3."""
     now, desired, beta_g, samples, alpha = (
         given["Table 1", row.name, column]
         for column in ("current SOTA", "desired SOTA", "beta_g", "current samples", "alpha")
@@ -271,12 +271,12 @@ def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, DerivedValue]]:
 
 
 def _boxed(function: Callable[..., float], *printed: Printed) -> DerivedValue:
-    """The derived value of printed numbers, with its range over their rounding."""
+    """Return the derived value of printed numbers, with its range over their rounding."""
     return DerivedValue(function(*(number.value for number in printed)), (), *box(function, *printed))
 
 
 def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, DerivedValue]]:
-    """Derived values of table 2: limits as the model grows, at table 3's sub-batch."""
+    """Yield the derived values of table 2: limits as the model grows, at table 3's sub-batch."""
     batch = int(given["Table 3", row.name, "sub-batch"].value)
     models = RESNETS if row.model in RESNETS else (row.model,)
     limits = [asymptote(domain_of(row, batch, row.asymptotic), formulas[model]) for model in models]
@@ -287,14 +287,14 @@ def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) 
 
 
 def _model_size(data: float, beta_p: float, sigma: float) -> float:
-    """Parameters that the data need. sigma: in millions."""
+    """Return the parameters that the data need. sigma: in millions."""
     return float(sigma * MILLION * data**beta_p)
 
 
 def _requirements(
     row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
 ) -> Iterator[tuple[Key, DerivedValue]]:
-    """Derived values of table 3, and the years of section 5."""
+    """Yield the derived values of table 3, and the years of section 5."""
     printed = (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
     by_sigma = _boxed(_model_size, *(given[table, row.name, column] for table, column in printed))
     yield ("Table 3", row.name, "parameters"), by_sigma
@@ -323,8 +323,8 @@ def _requirements(
 
 
 def samples_of(row: PaperRow, given: Inputs, assumed: Mapping[str, float]) -> float | None:
-    """Samples of an epoch, from which a step takes a sub-batch: the data over what a sample has of it. None where
-    unknown."""
+    """Return the samples of an epoch, from which a step takes a sub-batch: the data over what a sample has of it. None
+    where unknown."""
     if row.samples is None:
         return None
     data, now = given["Table 3", row.name, "data"].value, given["Table 1", row.name, "current samples"].value

@@ -36,14 +36,14 @@ LAYER_NAMES = ("embedding", "LSTM 1", "LSTM 2", "output")
 
 
 def reproduced(folder: Path = ppopp2019.FOLDER) -> list[ppopp2019.PaperCell]:
-    """Every printed result of the paper with the derived value."""
+    """Return every printed result of the paper with the derived value."""
     given, assumed, formulas = ppopp2019.inputs(folder), ppopp2019.assumptions(folder), shipped_formulas()
     results = {**tables(given, assumed, formulas), **case_study(given, assumed, formulas)}
     return ppopp2019.cells(results, folder)
 
 
 def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
-    """Derived values of table 5, figures 11 and 12, section 6."""
+    """Return the derived values of table 5, figures 11 and 12, section 6."""
     target, model = target_of(given), model_of(given, assumed, formulas)
     samples = samples_of(ROWS[0], given, assumed)
     assert samples is not None
@@ -58,7 +58,7 @@ def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[st
 
 
 def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> ProjectedLM:
-    """The case study's model."""
+    """Return the case study's model."""
     return ProjectedLM(
         formulas["wordlm"],
         hidden=int(assumed["case_hidden"]),
@@ -70,12 +70,13 @@ def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str,
 
 
 def data_parallel_s(model: ProjectedLM, target: Accelerator, workers: int, assumed: Mapping[str, float]) -> float:
-    """Seconds of a data-parallel step with its communication."""
+    """Return the seconds of a data-parallel step with its communication."""
     return model.step_s(target, int(assumed["tile"])) + communication_s(model, target, workers, assumed)
 
 
 def communication_s(model: ProjectedLM, target: Accelerator, workers: int, assumed: Mapping[str, float]) -> float:
-    """Seconds of a ring for all gradients but the embedding's: a batch touches few of its rows, which are gathered."""
+    """Return the seconds of a ring for all gradients but the embedding's: a batch touches few of its rows, which are
+    gathered."""
     sizes = model.parameters()
     dense = ELEMENT_BYTES * (LAYERS * sizes["recurrent"] + sizes["output"])
     sparse = ELEMENT_BYTES * model.batch * model.seq * model.hidden
@@ -83,14 +84,14 @@ def communication_s(model: ProjectedLM, target: Accelerator, workers: int, assum
 
 
 def memory(model: ProjectedLM, sums: int) -> float:
-    """GB as the paper counts them (GiB) of all weights and this many sums of one LSTM layer's gradients."""
+    """Return the GB as the paper counts them (GiB) of all weights and this many sums of one LSTM layer's gradients."""
     sizes = model.parameters()
     held = sizes["embedding"] + LAYERS * sizes["recurrent"] + sizes["output"] + sums * sizes["recurrent"]
     return ELEMENT_BYTES * held / GIGA_BINARY
 
 
 def _single(model: ProjectedLM, target: Accelerator, samples: float, tile: int) -> DerivedValues:
-    """One accelerator, at the whole step's roofline and with tiled products."""
+    """Derive values on one accelerator, at the whole step's roofline and with tiled products."""
     whole, tiled_s = target.step(model.flop(), model.moved_bytes()), model.step_s(target, tile)
     best, tiled = (accelerator.epoch_s(samples, model.batch, 1, step_s) / DAY_S for step_s in (whole.time_s, tiled_s))
     days = DerivedValue(tiled, (SIZES, TILED, "sentences"))
@@ -119,7 +120,7 @@ def _row(
     step_s: float,
     more: tuple[str, ...] = (),
 ) -> DerivedValues:
-    """A stage of table 5, on workers of `per_worker` accelerators."""
+    """Derive a stage of table 5, on workers of `per_worker` accelerators."""
     keys = (SIZES, TILED, LINKED, *more)
     days = accelerator.epoch_s(samples, model.batch, workers, step_s) / DAY_S
     return {
@@ -135,7 +136,7 @@ def _row(
 def _layers(
     given: Inputs, assumed: Mapping[str, float], model: ProjectedLM, target: Accelerator, samples: float
 ) -> DerivedValues:
-    """Layers on separate accelerators, and the embedding split over them."""
+    """Derive values for layers on separate accelerators, and the embedding split over them."""
     workers = int(given["Table 5", "layer parallel", "workers"].value)
     per_worker = int(given["Table 5", "layer parallel", "accelerators a worker"].value)
     times = model.times(target, int(assumed["tile"]))
@@ -165,7 +166,7 @@ def _section6(
     model: ProjectedLM,
     target: Accelerator,
 ) -> DerivedValues:
-    """Values that section 6 and the figures state in their text."""
+    """Return the values that section 6 and the figures state in their text."""
     domain, grown = sized(ROWS[0], given, assumed, formulas)
     plain = {batch: plain_model(formulas, grown, batch) for batch in range(1, 1_000)}
     ridge = next(batch for batch, lm in plain.items() if lm.flop() / lm.moved_bytes() >= target.ridge)
@@ -191,7 +192,7 @@ def _section6(
 
 
 def plain_model(formulas: Mapping[str, Formulas], hidden: int, batch: int) -> ProjectedLM:
-    """The word LM of table 3, without a projection, at a sub-batch."""
+    """Return the word LM of table 3, without a projection, at a sub-batch."""
     sizes = ROWS[0].sizes
     return ProjectedLM(formulas["wordlm"], hidden, int(sizes["vocab"]), int(sizes["seq"]), batch)
 
@@ -214,26 +215,27 @@ class ProjectedLM:
     projection: int | None = None
 
     def flop(self) -> float:
-        """All FLOP of a training step."""
+        """Return all FLOP of a training step."""
         return self._swapped("all_flop")
 
     def moved_bytes(self) -> float:
-        """Bytes of a training step, unfused, each matrix moved once."""
+        """Return the bytes of a training step, unfused, each matrix moved once."""
         return self._swapped("bytes_accessed")
 
     def parameters(self) -> Mapping[str, int]:
-        """By layer: embedding, one recurrent layer, output (with the projection)."""
+        """Return parameters by layer: embedding, one recurrent layer, output (with the projection)."""
         h, v, p = self.hidden, self.vocab, self.projection
         output = h * v + v if p is None else h * p + p * v + v
         return {"embedding": h * v, "recurrent": 8 * h * h + 4 * h, "output": output}
 
     def recurrent_products(self) -> list[Matmul]:
-        """Products of one layer and one step: forward, then the gradients of its input and of its weights."""
+        """Return the products of one layer and one step: forward, then the gradients of its input and of its
+        weights."""
         forward = Matmul(self.batch, 2 * self.hidden, 4 * self.hidden)
         return [forward, *forward.gradients()]
 
     def output_products(self) -> list[Matmul]:
-        """Products of the output layer for all steps at once, forward and backward."""
+        """Return the products of the output layer for all steps at once, forward and backward."""
         rows = self.batch * self.seq
         if self.projection is None:
             forward = [Matmul(rows, self.hidden, self.vocab)]
@@ -245,9 +247,9 @@ class ProjectedLM:
         return [product for first in forward for product in (first, *first.gradients())]
 
     def times(self, target: Accelerator, tile: int | None) -> Mapping[str, float]:
-        """Seconds of `recurrent` (one layer, one step, with its sum), `output` and `other` (pointwise operations,
-        softmax, the update). A sum adds the gradient of one layer's weights at one step: two matrices are read, one is
-        written."""
+        """Return the seconds of `recurrent` (one layer, one step, with its sum), `output` and `other` (pointwise
+        operations, softmax, the update). A sum adds the gradient of one layer's weights at one step: two matrices are
+        read, one is written."""
         recurrent, output = self.recurrent_products(), self.output_products()
         sum_bytes = 3 * 8 * self.hidden**2 * ELEMENT_BYTES
         products = [*recurrent * (LAYERS * self.seq), *output]
@@ -259,12 +261,13 @@ class ProjectedLM:
         }
 
     def step_s(self, target: Accelerator, tile: int | None) -> float:
-        """Seconds of all operations in sequence, each at its own roofline. tile: of its products; None: untiled."""
+        """Return the seconds of all operations in sequence, each at its own roofline. tile: of its products; None:
+        untiled."""
         times = self.times(target, tile)
         return LAYERS * self.seq * times["recurrent"] + times["output"] + times["other"]
 
     def _swapped(self, quantity: str) -> float:
-        """wordlm's formula, with h·p + p·v in place of h·v in the output layer's terms."""
+        """Return wordlm's formula, with h·p + p·v in place of h·v in the output layer's terms."""
         here = {"hidden": self.hidden, "vocab": self.vocab, "seq": self.seq, "batch": self.batch}
         whole = self.formulas.exact(quantity, **here)
         if self.projection is None:
@@ -290,20 +293,20 @@ class Matmul:
         return 2 * self.m * self.k * self.n
 
     def moved_bytes(self, tile: int | None = None, element_bytes: int = 4) -> int:
-        """tile: its side; None: every matrix moves once, as with an infinite cache."""
+        """Return the bytes moved. tile: its side; None: every matrix moves once, as with an infinite cache."""
         m, k, n = self.m, self.k, self.n
         if tile is None:
             return element_bytes * (m * k + k * n + m * n)
         return element_bytes * (m * k * -(-n // tile) + k * n * -(-m // tile) + 2 * m * n)
 
     def gradients(self) -> tuple[Matmul, Matmul]:
-        """The two products of its backward pass: (m × n) by (n × k) for the first matrix, (k × m) by (m × n) for the
-        second."""
+        """Return the two products of its backward pass: (m × n) by (n × k) for the first matrix, (k × m) by (m × n) for
+        the second."""
         return Matmul(self.m, self.n, self.k), Matmul(self.k, self.m, self.n)
 
 
 def time_s(products: Iterable[Matmul], target: Accelerator, tile: int | None = None) -> float:
-    """Seconds of the products in sequence, each at its own roofline."""
+    """Return the seconds of the products in sequence, each at its own roofline."""
     return sum(
         target.step(product.flop, product.moved_bytes(tile, target.element_bytes)).time_s for product in products
     )

@@ -93,7 +93,7 @@ def mean_of_repeats(values: Sequence[float], between: BetweenWindows | None) -> 
 
 
 def between_windows(cells: Iterable[Sequence[Window]]) -> BetweenWindows | None:
-    """cells: the repeats of each; those of a single one say nothing. None with fewer degrees than `LEAST_DEGREES`.
+    """Pool the repeats of each cell; single ones do not count. None with fewer degrees than `LEAST_DEGREES`.
 
     >>> windows = [Window(0.50, 0.49, 0.51), Window(0.52, 0.51, 0.53), Window(0.48, 0.47, 0.49)]
     >>> between_windows([windows]) is None, between_windows([windows, windows]).degrees

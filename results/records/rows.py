@@ -146,7 +146,7 @@ def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str
 
 
 def current_name(name: str) -> str:
-    """The name that a column or a file has in this version of the schema."""
+    """Return the name that a column or a file has in this version of the schema."""
     return _FORMER.get(name, name)
 
 
