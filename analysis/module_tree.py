@@ -1,5 +1,4 @@
-"""Sums a profiled step by module: takes a `StepProfile`, returns path → `ModuleNode` with all operations at or below
-it.
+"""Sums a profiled step by module: takes a `StepProfile`, returns path → `ModuleNode` with all operations below it.
 
 Sums are exact: parameters (each at the first module that has it), FLOP, bytes, mean times of operations and the waits
 before them. Forward includes the loss; backward includes what it recomputes, whose FLOP are counted separately, as no

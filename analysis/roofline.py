@@ -1,5 +1,4 @@
-"""Roofline: takes a step's operations and a `Machine`, finds what bounds each operation and the step's attainable
-ratio.
+"""Roofline: finds what bounds each operation of a step on a `Machine`, and the step's attainable ratio.
 
 **Arithmetic time** is FLOP ÷ the unit's measured rate (model FLOP of products; other FLOP of the rest, on fp32 or fp64
 cores); **memory time** unfused bytes ÷ bandwidth; **launch time** kernels × the time of an empty one; **attained** the

@@ -1,5 +1,4 @@
-"""Asks the kernel (a signal when the parent ends, free memory) and the interpreter (no cyclic collector) for a
-process."""
+"""Asks the kernel for free memory and a signal when the parent ends, and the interpreter for no cyclic collector."""
 
 import contextlib
 import ctypes

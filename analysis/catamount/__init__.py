@@ -1,4 +1,4 @@
-"""What would Catamount have counted?
+"""Counts a step as Catamount would.
 
-A convention beside ours, for comparison with Catamount's published numbers. Nothing else in the project counts by it.
+A convention next to ours, for comparison with Catamount's published numbers. Nothing else in the project counts by it.
 """

@@ -41,17 +41,17 @@ WHOLE = ("int64", "uint64")
 
 
 def tensor(sizes: Sizes, dtype: str = "float32") -> Operand:
-    """The operand for a PyTorch tensor; integers are 4 bytes."""
+    """Return the operand for a PyTorch tensor; integers are 4 bytes."""
     return Operand(tuple(sizes), 4 if dtype in WHOLE else itemsize(dtype))
 
 
 def inputs(operation: Operation) -> tuple[Operand, ...]:
-    """Operands for all input tensors, repeated ones too."""
+    """Return the operands for all input tensors, repeated ones too."""
     return tuple(tensor(s, d) for s, d in zip(operation.input_shapes, operation.input_dtypes, strict=True))
 
 
 def outputs(operation: Operation) -> tuple[Operand, ...]:
-    """Operands for all output tensors."""
+    """Return the operands for all output tensors."""
     return tuple(tensor(s, d) for s, d in zip(operation.output_shapes, operation.output_dtypes, strict=True))
 
 
@@ -60,12 +60,12 @@ def _operand(sizes: Sizes) -> tuple[Operand]:
 
 
 def nothing(_operation: Operation) -> Nodes:
-    """No node: Catamount counts nothing for an identity, a transposed operand, a TensorArray."""
+    """Return no node: Catamount counts nothing for an identity, a transposed operand, a TensorArray."""
     return ()
 
 
 def same(name: str, *extra: Operand) -> Translation:
-    """Translates to one node of this name. extra: tensors that TensorFlow adds, such as an axis; a number among the
+    """Translate to one node of this name. extra: tensors that TensorFlow adds, such as an axis; a number among the
     arguments is a scalar tensor."""
 
     def nodes(operation: Operation) -> Nodes:
@@ -76,7 +76,7 @@ def same(name: str, *extra: Operand) -> Translation:
 
 
 def copied(name: str, times: int = 1) -> Translation:
-    """Translates a view to a copying node. times: how many vectors of integers describe the new form."""
+    """Translate a view to a copying node. times: how many vectors of integers describe the new form."""
 
     def nodes(operation: Operation) -> Nodes:
         forms = (Operand((len(output(operation)),)),) * times
@@ -86,21 +86,22 @@ def copied(name: str, times: int = 1) -> Translation:
 
 
 def turned(operation: Operation) -> Nodes:
-    """transpose: a copy where the first dimension moves, else nothing, since batched products take transposed
+    """Translate transpose: a copy where the first dimension moves, else nothing, since batched products take transposed
     operands."""
     dims = {attribute(operation, name, 0) % len(first(operation)) for name in ("dim0", "dim1")}
     return copied("Transpose")(operation) if 0 in dims else ()
 
 
 def bernoulli_nodes(operation: Operation) -> Nodes:
-    """bernoulli: dropout's mask, from uniform numbers that are scaled, shifted, added to what is kept and rounded."""
+    """Translate bernoulli: dropout's mask, from uniform numbers that are scaled, shifted, added to what is kept and
+    rounded."""
     mask = outputs(operation)
     steps = tuple(GraphNode(name, (*mask, SCALAR), mask) for name in ("Mul", "Add", "Add"))
     return (GraphNode("RandomInitializer", (), mask), *steps, GraphNode("Floor", mask, mask))
 
 
 def added(name: str) -> Translation:
-    """add and sub, after a multiplication where alpha is not 1; in the optimizer's phase `descended`."""
+    """Translate add and sub, after a multiplication where alpha is not 1; in the optimizer's phase `descended`."""
 
     def nodes(operation: Operation) -> Nodes:
         if operation.phase == "optimizer":
@@ -116,14 +117,14 @@ def added(name: str) -> Translation:
 
 
 def added_product(operation: Operation) -> Nodes:
-    """addmm: a product, then a bias for each row."""
+    """Translate addmm: a product, then a bias for each row."""
     left, right, bias = (tensor(shape(operation, name)) for name in ("mat1", "mat2", "self"))
     results = outputs(operation)
     return (GraphNode("MatMul", (left, right), results), GraphNode("Add", (*results, bias), results))
 
 
 def convolution(operation: Operation) -> Nodes:
-    """Conv2D, and an addition where there is a bias."""
+    """Translate Conv2D, and an addition where there is a bias."""
     results = outputs(operation)
     data, weight = _operand(shape(operation, "input")), _operand(shape(operation, "weight"))
     bias = (
@@ -133,7 +134,7 @@ def convolution(operation: Operation) -> Nodes:
 
 
 def convolution_backward(operation: Operation) -> Nodes:
-    """One node for each requested gradient; one of them reads the sizes of its output."""
+    """Return one node for each requested gradient; one of them reads the sizes of its output."""
     gradient, data, weight = (_operand(shape(operation, name)) for name in ("grad_output", "input", "weight"))
     sizes = Operand((len(data[0].sizes),))
     nodes = (
@@ -145,8 +146,8 @@ def convolution_backward(operation: Operation) -> Nodes:
 
 
 def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], input_weight: str, recurrent_weight: str) -> Translation:
-    """mkldnn_rnn_layer with LSTM cells, or its backward, as a while loop. input_weight, recurrent_weight: its two
-    matrices. There is one bias, not two."""
+    """Translate mkldnn_rnn_layer with LSTM cells, or its backward, as a while loop. input_weight, recurrent_weight: its
+    two matrices. There is one bias, not two."""
 
     def nodes(operation: Operation) -> Nodes:
         if needed(operation, "mode") != 2:
@@ -161,8 +162,9 @@ def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], input_weight: str
 
 
 def batch_norm(operation: Operation) -> Nodes:
-    """FusedBatchNorm: two of its five inputs are empty in training, and of its five outputs four are of one channel
-    each. Running means are moved by a node of their own, three operations a channel: (old - new) · rate, then -."""
+    """Translate FusedBatchNorm: two of its five inputs are empty in training, and of its five outputs four are of one
+    channel each. Running means are moved by a node of their own, three operations a channel: (old - new) · rate, then
+    -."""
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
     empty = Operand((0,))
     fused = GraphNode("FusedBatchNorm", (data, channel, channel, empty, empty), (data, *(channel,) * 4))
@@ -176,7 +178,8 @@ def batch_norm(operation: Operation) -> Nodes:
 
 
 def batch_norm_backward(operation: Operation) -> Nodes:
-    """FusedBatchNormGrad: gradient, batch, scale, mean and variance of the batch; its last two outputs are empty."""
+    """Translate FusedBatchNormGrad: gradient, batch, scale, mean and variance of the batch; its last two outputs are
+    empty."""
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
     empty = Operand((0,))
     read = (data, data, channel, channel, channel)
@@ -184,14 +187,14 @@ def batch_norm_backward(operation: Operation) -> Nodes:
 
 
 def cross_entropy(operation: Operation) -> Nodes:
-    """_log_softmax: one node makes loss and gradient; its labels are the next operation's."""
+    """Translate _log_softmax: one node makes loss and gradient; its labels are the next operation's."""
     logits = inputs(operation)[0]
     rows = Operand(logits.sizes[:-1])
     return (GraphNode("SparseSoftmaxCrossEntropyWithLogits", (logits, rows), (rows, logits)),)
 
 
 def cross_entropy_backward(operation: Operation) -> Nodes:
-    """_log_softmax_backward_data: the existing gradient times each row's, and zeros for the unused output."""
+    """Translate _log_softmax_backward_data: the existing gradient times each row's, and zeros for the unused output."""
     logits = outputs(operation)[0]
     rows = logits.sizes[:-1]
     spread = Operand((*rows, 1))
@@ -203,7 +206,7 @@ def cross_entropy_backward(operation: Operation) -> Nodes:
 
 
 def softmax_backward(operation: Operation) -> Nodes:
-    """_softmax_backward_data: gradient times result, its sum over each row, subtracted, times result."""
+    """Translate _softmax_backward_data: gradient times result, its sum over each row, subtracted, times result."""
     result = outputs(operation)[0]
     rows = Operand((*result.sizes[:-1], 1))
     return (
@@ -214,7 +217,8 @@ def softmax_backward(operation: Operation) -> Nodes:
 
 
 def pooling(operation: Operation) -> Nodes:
-    """max_pool and its gradient: a comparison for each element of the smaller tensor and each position of its window.
+    """Translate max_pool and its gradient: a comparison for each element of the smaller tensor and each position of its
+    window.
 
     MaxPool returns no indices; its gradient reads batch, result and gradient, equally large.
     """
@@ -229,8 +233,8 @@ def pooling(operation: Operation) -> Nodes:
 
 
 def embedding_backward(operation: Operation) -> Nodes:
-    """The gradient stays a list of rows and their indices, which the optimizer subtracts from the table where they
-    belong: rows and indices are reshaped, rows multiplied by the rate."""
+    """Translate the gradient of an embedding: it stays a list of rows and their indices, which the optimizer subtracts
+    from the table where they belong: rows and indices are reshaped, rows multiplied by the rate."""
     gradient, indices = tensor(shape(operation, "grad_output")), tensor(shape(operation, "indices"))
     rows = numel(indices.sizes)
     listed, places = Operand((rows, gradient.sizes[-1])), Operand((rows,))
@@ -243,8 +247,8 @@ def embedding_backward(operation: Operation) -> Nodes:
 
 
 def descended(operation: Operation) -> Nodes:
-    """An addition of the optimizer's phase, by its factor and whether it is in place: weight -= rate · gradient, the
-    gradient added to a momentum, or a decay of weights added to the gradient."""
+    """Translate an addition of the optimizer's phase, by its factor and whether it is in place: weight -= rate ·
+    gradient, the gradient added to a momentum, or a decay of weights added to the gradient."""
     weight = tensor(first(operation))
     if not operation.name.endswith("_"):
         return (GraphNode("Mul", (weight, SCALAR), (weight,)), GraphNode("AddN", (weight, weight), (weight,)))
@@ -254,7 +258,7 @@ def descended(operation: Operation) -> Nodes:
 
 
 def multiplied(operation: Operation) -> Nodes:
-    """mul: in the optimizer's phase a momentum times its decay, the first part of ApplyMomentum."""
+    """Translate mul: in the optimizer's phase a momentum times its decay, the first part of ApplyMomentum."""
     if operation.phase == "optimizer":
         return (GraphNode("ApplyMomentumDecay", (SCALAR,), outputs(operation)),)
     number = (SCALAR,) if len(operation.input_shapes) == 1 else ()
@@ -336,12 +340,13 @@ NODES: dict[str, Translation] = {
 
 
 def _unknown_nodes(operation: Operation) -> Nodes:
-    """An operation without a node of its own: every tensor read and written once."""
+    """Translate an operation without a node of its own: every tensor read and written once."""
     return (GraphNode("Unknown", inputs(operation), outputs(operation)),)
 
 
 def _rule(name: str, own: Rule) -> Rule:
-    """Catamount's rule for a name of this project's table. The kind stays; only what FLOP and bytes are changes."""
+    """Return Catamount's rule for a name of this project's table. The kind stays; only what FLOP and bytes are
+    changes."""
     how = NODES.get(name, _unknown_nodes)
 
     def moved(operation: Operation) -> tuple[Size, Size]:
@@ -358,8 +363,8 @@ RULES: Rules = {name: _rule(name, own) for name, own in registry.TABLE.items()}
 
 
 def footprint(operation: Operation) -> Size:
-    """Bytes that an operation adds to Catamount's total footprint: its outputs and what it holds meanwhile; 0 for an
-    update of a variable."""
+    """Return the bytes that an operation adds to Catamount's total footprint: its outputs and what it holds meanwhile;
+    0 for an update of a variable."""
     name = operation.name if operation.name in NODES else operation.name.removesuffix("_")
     if name in NODES:
         return footprint_of(NODES[name](operation))
@@ -368,5 +373,5 @@ def footprint(operation: Operation) -> Size:
 
 
 def optimizer_of(model: str) -> str:
-    """The optimizer, by the name that `workloads` has for it, of the graph that Catamount counted."""
+    """Return the optimizer, by the name that `workloads` has for it, of the graph that Catamount counted."""
     return "sgd" if model.startswith("resnet") else "sgd-plain"

@@ -1,4 +1,4 @@
-"""How do workloads differ?
+"""Describes how workloads differ.
 
 Works on recorded times and counts. It describes the workloads that were recorded and does not extend to others.
 """

@@ -33,23 +33,24 @@ from results.records.counts import Operation
 
 
 def added_outer_product(operation: Operation) -> Cost:
-    """addr: elementwise like `outer`, since nothing is summed: a multiplication, and the scaling of `addmm`."""
+    """Count addr: elementwise like `outer`, since nothing is summed: a multiplication, and the scaling of `addmm`."""
     beta, alpha = attribute(operation, "beta", 1), attribute(operation, "alpha", 1)
     return scalars(numel(output(operation)) * (1 + (beta != 0) + (beta not in (0, 1)) + (alpha != 1)))
 
 
 def free(_operation: Operation) -> Cost:
-    """No arithmetic, by convention."""
+    """Count no arithmetic, by convention."""
     return ZERO
 
 
 def per_output(flop_per_element: int, operation: Operation) -> Cost:
-    """`flop_per_element` operations for every element of the first output."""
+    """Count `flop_per_element` operations for every element of the first output."""
     return scalars(flop_per_element * numel(output(operation))) if computes(operation) else ZERO
 
 
 def per_input(flop_per_element: int, operation: Operation) -> Cost:
-    """`flop_per_element` operations for every element of the first input, or of all its tensors if it is a list."""
+    """Count `flop_per_element` operations for every element of the first input, or of all its tensors if it is a
+    list."""
     if not computes(operation):
         return ZERO
     return scalars(
@@ -58,7 +59,7 @@ def per_input(flop_per_element: int, operation: Operation) -> Cost:
 
 
 def per_list(flop_per_element: int, operation: Operation) -> Cost:
-    """`flop_per_element` operations for every element of every tensor of the list `self`, or of the only list."""
+    """Count `flop_per_element` operations for every element of every tensor of the list `self`, or of the only list."""
     return scalars(flop_per_element * _listed(operation)) if computes(operation) else ZERO
 
 
@@ -70,54 +71,55 @@ def _listed(operation: Operation) -> Size:
 
 
 def scaled_sum(operation: Operation) -> Cost:
-    """add, sub, rsub, index_add, _foreach_add, …: an addition, and a multiplication where alpha is not 1."""
+    """Count add, sub, rsub, index_add, _foreach_add, …: an addition, and a multiplication where alpha is not 1."""
     flop_per_element = 1 + int(attribute(operation, "alpha", 1) != 1)
     return (per_list if operation.name.startswith("aten._foreach_") else per_output)(flop_per_element, operation)
 
 
 def scaled_product_sum(operation: Operation) -> Cost:
-    """addcmul, addcdiv: a product or quotient, an addition, and a multiplication where the factor is not 1."""
+    """Count addcmul, addcdiv: a product or quotient, an addition, and a multiplication where the factor is not 1."""
     flop_per_element = 2 + int("scalars" in operation.attributes or attribute(operation, "value", 1) != 1)
     return (per_list if operation.name.startswith("aten._foreach_") else per_output)(flop_per_element, operation)
 
 
 def gelu(erf: int, tanh: int, operation: Operation) -> Cost:
-    """gelu: 0.5·x·(1 + erf(x·c)): 3 ·, erf, +; with tanh(c·(x + a·x³)) in place of erf 6 ·, tanh, 2 +. Its gradient:
-    with erf 7 ·, erf, exp, 2 +; with tanh 12 ·, tanh, 4 +, -."""
+    """Count gelu: 0.5·x·(1 + erf(x·c)): 3 ·, erf, +; with tanh(c·(x + a·x³)) in place of erf 6 ·, tanh, 2 +. Its
+    gradient: with erf 7 ·, erf, exp, 2 +; with tanh 12 ·, tanh, 4 +, -."""
     return per_output(tanh if attribute(operation, "approximate") == "tanh" else erf, operation)
 
 
 def dropout(operation: Operation) -> Cost:
-    """The mask divided by 1 - p and multiplied: 2 for each element; nothing in evaluation. Drawing numbers is 0."""
+    """Count the mask divided by 1 - p and multiplied: 2 for each element; nothing in evaluation. Drawing numbers is
+    0."""
     return per_output(2, operation) if attribute(operation, "train", True) else ZERO
 
 
 def clamp(operation: Operation) -> Cost:
-    """One comparison for each bound that is given."""
+    """Count one comparison for each bound that is given."""
     bounds = sum(has(operation, bound) or attribute(operation, bound) is not None for bound in ("min", "max"))
     return per_output(bounds, operation)
 
 
 def maximum(operation: Operation) -> Cost:
-    """max and min: of two tensors elementwise, else a reduction."""
+    """Count max and min: of two tensors elementwise, else a reduction."""
     return per_output(1, operation) if has(operation, "other") else per_input(1, operation)
 
 
 def reduction(flop_per_input: int, flop_per_output: int, operation: Operation) -> Cost:
-    """`flop_per_input` for every input element; for each output element a division (mean), a root (std, vector norms),
-    or a logarithm and a sum (logsumexp)."""
+    """Count `flop_per_input` for every input element; for each output element a division (mean), a root (std, vector
+    norms), or a logarithm and a sum (logsumexp)."""
     return per_input(flop_per_input, operation) + per_output(flop_per_output, operation)
 
 
 def accumulated(operation: Operation) -> Cost:
-    """scatter_add, scatter_reduce, index_put with accumulate: an addition for each element of the source."""
+    """Count scatter_add, scatter_reduce, index_put with accumulate: an addition for each element of the source."""
     if not computes(operation) or not attribute(operation, "accumulate", True):
         return ZERO
     return scalars(numel(shape(operation, "src", "source", "values")))
 
 
 def bags(operation: Operation) -> Cost:
-    """embedding_bag, forward and backward: an addition for each element of each gathered row."""
+    """Count embedding_bag, forward and backward: an addition for each element of each gathered row."""
     return scalars(numel(shape(operation, "indices")) * shape(operation, "weight", "grad")[-1])
 
 
@@ -125,8 +127,8 @@ def bags(operation: Operation) -> Cost:
 
 
 def batch_norm(operation: Operation) -> Cost:
-    """Batch normalisation of every backend. Training: variance 4N, mean N, x - mean N, · rstd N, + eps, rsqrt and ÷ n
-    3C. Evaluation: the mean and variance are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each
+    """Count batch normalisation of every backend. Training: variance 4N, mean N, x - mean N, · rstd N, + eps, rsqrt and
+    ÷ n 3C. Evaluation: the mean and variance are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each
     where they are tracked. `training` says which; two operations have it in their name."""
     form = shape(operation, "input")
     size, channels, affine = numel(form), form[1], has(operation, "weight")
@@ -137,9 +139,9 @@ def batch_norm(operation: Operation) -> Cost:
 
 
 def batch_norm_backward(operation: Operation) -> Cost:
-    """Gradients of every backend's batch normalisation; cuDNN's and MIOpen's always train and compute all. Training:
-    sums of g and g·(x - mean) 4N, which are also the bias's and weight's gradients; the gradient of the input 5N; 6C
-    for factors of a channel. Evaluation: input N + 2C; weight and bias 4N + 2C."""
+    """Count the gradients of every backend's batch normalisation; cuDNN's and MIOpen's always train and compute all.
+    Training: sums of g and g·(x - mean) 4N, which are also the bias's and weight's gradients; the gradient of the input
+    5N; 6C for factors of a channel. Evaluation: input N + 2C; weight and bias 4N + 2C."""
     form = shape(operation, "input")
     size, channels = numel(form), form[1]
     grad_input, grad_weight, grad_bias = output_mask(operation)
@@ -150,20 +152,20 @@ def batch_norm_backward(operation: Operation) -> Cost:
 
 
 def per_statistic(operation: Operation) -> Cost:
-    """Statistics of several devices joined, or tracked: about 10 operations for each channel."""
+    """Count the statistics of several devices joined, or tracked: about 10 operations for each channel."""
     return scalars(10 * numel(output(operation)))
 
 
 def layer_norm(operation: Operation) -> Cost:
-    """Variance 4N, mean N, x - mean N, · rstd N; ÷ n, + eps and rsqrt 3R; weight N, bias N. Rows are what is left when
-    the normalised dimensions are taken away."""
+    """Count variance 4N, mean N, x - mean N, · rstd N; ÷ n, + eps and rsqrt 3R; weight N, bias N. Rows are what is left
+    when the normalised dimensions are taken away."""
     size, rows = _rows(operation)
     return scalars((7 + int(has(operation, "weight")) + int(has(operation, "bias"))) * size + 3 * rows)
 
 
 def layer_norm_backward(operation: Operation) -> Cost:
-    """x̂ 2N; input: two sums with their products 3N, and 5N + R to combine them, weight N; weight's gradient g·x̂ summed
-    2N; bias's N."""
+    """Count x̂ 2N; input: two sums with their products 3N, and 5N + R to combine them, weight N; weight's gradient g·x̂
+    summed 2N; bias's N."""
     size, rows = _rows(operation)
     grad_input, grad_weight, grad_bias = output_mask(operation)
     input_flop = (8 + int(has(operation, "weight"))) * size + rows if grad_input else 0
@@ -171,38 +173,39 @@ def layer_norm_backward(operation: Operation) -> Cost:
 
 
 def group_norm(operation: Operation) -> Cost:
-    """Variance 4N, mean N; weight and mean folded into one factor and one term for each channel of each sample, 3 of
-    them and 4 for each group; then a multiplication and an addition 2N."""
+    """Count variance 4N, mean N; weight and mean folded into one factor and one term for each channel of each sample, 3
+    of them and 4 for each group; then a multiplication and an addition 2N."""
     form, groups = shape(operation, "input"), attribute(operation, "group") or needed(operation, "num_groups")
     return scalars(7 * numel(form) + 3 * form[0] * form[1] + 4 * form[0] * groups)
 
 
 def group_norm_backward(operation: Operation) -> Cost:
-    """Sums of g and of g·x 3N; g·a + x·b + c 4N; folding, about 12 for each channel of each sample, 9 for a group."""
+    """Count sums of g and of g·x 3N; g·a + x·b + c 4N; folding, about 12 for each channel of each sample, 9 for a
+    group."""
     form = shape(operation, "input")
     return scalars(7 * numel(form) + 12 * form[0] * form[1] + 9 * form[0] * needed(operation, "group"))
 
 
 def rms_norm(operation: Operation) -> Cost:
-    """Squares N, mean N, · rstd N, weight N; ÷ n, + eps and rsqrt 3R."""
+    """Count squares N, mean N, · rstd N, weight N; ÷ n, + eps and rsqrt 3R."""
     size, rows = _rows(operation)
     return scalars((3 + int(has(operation, "weight"))) * size + 3 * rows)
 
 
 def rms_norm_backward(operation: Operation) -> Cost:
-    """x̂, the mean of x̂·g and their combination 7N + 3R; with a weight its gradient 2N and the factor N."""
+    """Count x̂, the mean of x̂·g and their combination 7N + 3R; with a weight its gradient 2N and the factor N."""
     size, rows = _rows(operation)
     return scalars((7 + 3 * int(has(operation, "weight"))) * size + 3 * rows)
 
 
 def _rows(operation: Operation) -> tuple[Size, Size]:
-    """Elements, and rows of them that have one mean each."""
+    """Return the elements, and rows of them that have one mean each."""
     size = numel(shape(operation, "input"))
     return size, exact_ratio(size, prod(needed(operation, "normalized_shape")))
 
 
 def weight_norm(operation: Operation) -> Cost:
-    """_weight_norm_interface of v and its norms g: norm 2N + R, g ÷ norm R, v · that N."""
+    """Count _weight_norm_interface of v and its norms g: norm 2N + R, g ÷ norm R, v · that N."""
     return scalars(3 * numel(shape(operation, "v")) + 2 * numel(shape(operation, "g")))
 
 
@@ -212,17 +215,17 @@ def weight_norm_backward(operation: Operation) -> Cost:
 
 
 def softmax(operation: Operation) -> Cost:
-    """Maximum N, x - max N, exp N, sum N, ÷ N."""
+    """Count maximum N, x - max N, exp N, sum N, ÷ N."""
     return scalars(5 * numel(output(operation)))
 
 
 def softmax_backward(operation: Operation) -> Cost:
-    """y·g N, sum N, y · sum N, difference N; of log_softmax exp N, sum N, product N, difference N."""
+    """Count y·g N, sum N, y · sum N, difference N; of log_softmax exp N, sum N, product N, difference N."""
     return scalars(4 * numel(output(operation)))
 
 
 def log_softmax(operation: Operation) -> Cost:
-    """Maximum N, x - max N, exp N, sum N, - log(sum) N; a log for each row along `dim`."""
+    """Count maximum N, x - max N, exp N, sum N, - log(sum) N; a log for each row along `dim`."""
     form = output(operation)
     return scalars(5 * numel(form) + _along(form, needed(operation, "dim")))
 
@@ -235,30 +238,30 @@ def _along(form: Sizes, dim: int) -> Size:
 
 
 def nll_loss(operation: Operation) -> Cost:
-    """nll_loss_forward, nll_loss2d_forward. Negation R; unless reduction is 0 (none) the sums of losses and of weights
-    2R and a division."""
+    """Count nll_loss_forward, nll_loss2d_forward. Negation R; unless reduction is 0 (none) the sums of losses and of
+    weights 2R and a division."""
     rows = numel(shape(operation, "target"))
     return scalars(3 * rows + 1 if attribute(operation, "reduction", 1) != 0 else rows)
 
 
 def nll_loss_backward(operation: Operation) -> Cost:
-    """The gradient divided by the weight's sum, and multiplied into every element."""
+    """Count the gradient divided by the weight's sum, and multiplied into every element."""
     return scalars(numel(output(operation)) + 1)
 
 
 def cross_entropy(operation: Operation) -> Cost:
-    """cross_entropy_loss as one operation (inference mode): log_softmax and nll_loss; classes are dimension 1, or the
-    only dimension."""
+    """Count cross_entropy_loss as one operation (inference mode): log_softmax and nll_loss; classes are dimension 1, or
+    the only dimension."""
     form = shape(operation, "self")
     rows = _along(form, 1 if len(form) > 1 else 0)
     return scalars(5 * numel(form) + rows + 3 * rows + 1)
 
 
 def ctc_loss(operation: Operation) -> Cost:
-    """_ctc_loss: for each sequence one pass of the forward-backward algorithm: its time steps × (2·S + 1) states for S
-    targets. A state's log-sum-exp of three: 2 maxima, 3 differences, 3 exp, 2 additions, log, + maximum; and + log p:
-    13. The backward pass runs the recursion the other way and then takes exp of every log probability. Lengths that are
-    tensors are taken as the longest possible: all sequences' steps, of one cost each."""
+    """Count _ctc_loss: for each sequence one pass of the forward-backward algorithm: its time steps × (2·S + 1) states
+    for S targets. A state's log-sum-exp of three: 2 maxima, 3 differences, 3 exp, 2 additions, log, + maximum; and +
+    log p: 13. The backward pass runs the recursion the other way and then takes exp of every log probability. Lengths
+    that are tensors are taken as the longest possible: all sequences' steps, of one cost each."""
     form = shape(operation, "log_probs")
     steps, targets = attribute(operation, "input_lengths"), attribute(operation, "target_lengths")
     if not (steps and targets):
@@ -271,8 +274,8 @@ def ctc_loss(operation: Operation) -> Cost:
 
 
 def sgd(operation: Operation) -> Cost:
-    """_fused_sgd_: w -= lr·g 2. weight_decay 2; momentum m·b + g 2 (3 with dampening; the first step copies); nesterov
-    2; maximize 1; a gradient scale 1."""
+    """Count _fused_sgd_: w -= lr·g 2. weight_decay 2; momentum m·b + g 2 (3 with dampening; the first step copies);
+    nesterov 2; maximize 1; a gradient scale 1."""
     settings = operation.attributes
     flop_per_element = 2 + _common(operation)
     if settings.get("momentum") and not settings.get("is_first_step"):
@@ -283,7 +286,7 @@ def sgd(operation: Operation) -> Cost:
 
 
 def adam(decay: int, operation: Operation) -> Cost:
-    """_fused_adam_: first moment lerp 3, second β·v + (1 - β)·g·g 4, √v ÷ c + eps 3, w -= s·m ÷ that 3: 13.
+    """Count _fused_adam_: first moment lerp 3, second β·v + (1 - β)·g·g 4, √v ÷ c + eps 3, w -= s·m ÷ that 3: 13.
     weight_decay 2, decoupled (AdamW) 1; amsgrad 1; maximize 1; a gradient scale 1. decay: operations of a weight
     decay."""
     settings = operation.attributes
@@ -305,9 +308,9 @@ def _common(operation: Operation) -> int:
 
 
 def fft(operation: Operation) -> Cost:
-    """_fft_c2c, _fft_r2c, _fft_c2r over the dimensions `dim`; sizes are those of the longer side. 5·n·log2(n) FLOP for
-    n complex points, half of it if one side is real. The usual estimate (radix 2); rounded to an int, exact where the
-    length is a power of 2."""
+    """Count _fft_c2c, _fft_r2c, _fft_c2r over the dimensions `dim`; sizes are those of the longer side. 5·n·log2(n)
+    FLOP for n complex points, half of it if one side is real. The usual estimate (radix 2); rounded to an int, exact
+    where the length is a power of 2."""
     form = output(operation) if operation.name == "aten._fft_c2r" else first(operation)
     size, length = numel(form), prod(form[d] for d in needed(operation, "dim"))
     halves = 2 if operation.name == "aten._fft_c2c" else 1
@@ -319,14 +322,15 @@ def fft(operation: Operation) -> Cost:
 
 
 def factorisation(numerator: int, denominator: int, operation: Operation) -> Cost:
-    """Leading terms of square matrices: Cholesky n³/3, LU 2n³/3, inverse (factors and n right-hand sides) 2n³."""
+    """Count the leading terms of square matrices: Cholesky n³/3, LU 2n³/3, inverse (factors and n right-hand sides)
+    2n³."""
     form = first(operation)
     return scalars(numel(form[:-2]) * _ratio(numerator * form[-1] ** 3, denominator))
 
 
 def solve(factors: bool, substitutions: int, operation: Operation) -> Cost:
-    """Square systems: LU factors, unless they are given; forward and backward substitution, n² each, of each right-hand
-    side."""
+    """Count square systems: LU factors, unless they are given; forward and backward substitution, n² each, of each
+    right-hand side."""
     form, right = shape(operation, "A", "LU", "LD", "input2", "self"), shape(operation, "B", "self")
     batch, n = numel(form[:-2]), form[-1]
     sides = exact_ratio(numel(right), batch * n)
@@ -334,7 +338,7 @@ def solve(factors: bool, substitutions: int, operation: Operation) -> Cost:
 
 
 def qr(halves: int, operation: Operation) -> Cost:
-    """Householder, m ≥ n: 2mn² - 2n³/3 for R and as much for Q (the leading terms): linalg_qr has both, geqrf and
+    """Count Householder, m ≥ n: 2mn² - 2n³/3 for R and as much for Q (the leading terms): linalg_qr has both, geqrf and
     linalg_householder_product one of them. Matrices that are wider than high are turned."""
     *batch, rows, columns = first(operation)
     m, n = max(rows, columns), min(rows, columns)
@@ -342,17 +346,17 @@ def qr(halves: int, operation: Operation) -> Cost:
 
 
 def _ratio(value: Size, by: int) -> Size:
-    """A quotient, rounded down for ints."""
+    """Return a quotient, rounded down for ints."""
     return value // by if isinstance(value, int) else value / by
 
 
 def pair_distances(operation: Operation) -> Cost:
-    """_pdist_forward: p-norm distances of every pair of rows: difference, power or absolute value, sum; and a root for
-    each pair."""
+    """Count _pdist_forward: p-norm distances of every pair of rows: difference, power or absolute value, sum; and a
+    root for each pair."""
     return scalars(numel(output(operation)) * (3 * first(operation)[-1] + 1))
 
 
 def pair_distances_backward(operation: Operation) -> Cost:
-    """_cdist_backward, _pdist_backward, where the distances are an input: difference, two products and a sum for each
-    coordinate of each pair."""
+    """Count _cdist_backward, _pdist_backward, where the distances are an input: difference, two products and a sum for
+    each coordinate of each pair."""
     return scalars(numel(shape(operation, "cdist", "pdist")) * output(operation)[-1] * 4)

@@ -19,48 +19,49 @@ Shape = Sequence[Size]
 
 
 def multiply_adds(count: Size) -> Cost:
-    """`count` multiply-adds of a convolution or matrix product: 2 model FLOP each."""
+    """Count `count` multiply-adds of a convolution or matrix product: 2 model FLOP each."""
     return Cost(model_flop=2 * count)
 
 
 def scalars(count: Size) -> Cost:
-    """`count` scalar operations that belong to no product."""
+    """Count `count` scalar operations that belong to no product."""
     return Cost(other_flop=count)
 
 
 def exact_ratio(numerator: Size, denominator: Size) -> Size:
-    """numerator ÷ denominator, where that is exact; 0 where both are 0 (an empty tensor)."""
+    """Return numerator ÷ denominator, where that is exact; 0 where both are 0 (an empty tensor)."""
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator if denominator else 0
     return numerator / denominator
 
 
 def convolution(out_numel: Size, weight_shape: Shape, bias: bool = False) -> Cost:
-    """Forward pass of a convolution of any dimension.
+    """Count the forward pass of a convolution of any dimension.
 
-    out_numel: elements of the output (N · C_out · spatial). weight_shape: (C_out, C_in / groups, *kernel).
-    Each output element is a sum over C_in / groups · kernel taps; stride, padding and dilation do not appear.
+    out_numel: elements of the output (N · C_out · spatial). weight_shape: (C_out, C_in / groups, *kernel). Each output
+    element is a sum over C_in / groups · kernel taps; stride, padding and dilation do not appear.
     """
     products = multiply_adds(out_numel * prod(weight_shape[1:]))
     return products + scalars(out_numel) if bias else products
 
 
 def convolution_transpose(in_numel: Size, weight_shape: Shape, bias_numel: Size = 0) -> Cost:
-    """Forward pass of a transposed convolution.
+    """Count the forward pass of a transposed convolution.
 
     in_numel: elements of the *input* (N · C_in · spatial). weight_shape: (C_in, C_out / groups, *kernel). Each input
-    element is multiplied with C_out / groups · kernel weights, taps that fall outside the output included.
-    bias_numel: elements of the output if there is a bias, else 0.
+    element is multiplied with C_out / groups · kernel weights, taps that fall outside the output included. bias_numel:
+    elements of the output if there is a bias, else 0.
     """
     return multiply_adds(in_numel * prod(weight_shape[1:])) + scalars(bias_numel)
 
 
 def convolution_backward(forward: Cost, grad_out_numel: Size, output_mask: Sequence[bool]) -> Cost:
-    """Gradients of a convolution or transposed convolution, whatever its groups, stride, padding and dilation.
+    """Count the gradients of a convolution or transposed convolution, whatever its groups, stride, padding and
+    dilation.
 
-    forward: the cost of its forward pass. grad_out_numel: elements of the output's gradient.
-    output_mask: which of (input, weight, bias) need a gradient. Input and weight each take the forward pass's
-    multiply-adds, because each pairs every product of the forward pass with one element of the output's gradient.
+    forward: the cost of its forward pass. grad_out_numel: elements of the output's gradient. output_mask: which of
+    (input, weight, bias) need a gradient. Input and weight each take the forward pass's multiply-adds, because each
+    pairs every product of the forward pass with one element of the output's gradient.
     """
     grad_input, grad_weight, grad_bias = output_mask
     products = Cost(model_flop=forward.model_flop * (int(grad_input) + int(grad_weight)))
@@ -68,12 +69,12 @@ def convolution_backward(forward: Cost, grad_out_numel: Size, output_mask: Seque
 
 
 def matmul(m: Size, n: Size, k: Size, batch: Size = 1) -> Cost:
-    """batch products of an (m, k) with a (k, n) matrix."""
+    """Count batch products of an (m, k) with a (k, n) matrix."""
     return multiply_adds(batch * m * n * k)
 
 
 def addmm(m: Size, n: Size, k: Size, batch: Size = 1, alpha: Any = 1, beta: Any = 1) -> Cost:
-    """beta · C + alpha · (A @ B): the product, an addition, and a multiplication for each factor that is not 1.
+    """Count beta · C + alpha · (A @ B): the product, an addition, and a multiplication for each factor that is not 1.
 
     beta = 0 leaves C out, addition and all.
     """
@@ -82,23 +83,23 @@ def addmm(m: Size, n: Size, k: Size, batch: Size = 1, alpha: Any = 1, beta: Any 
 
 
 def linear(rows: Size, in_features: Size, out_features: Size, bias: bool = False) -> Cost:
-    """x @ W.T + b for `rows` rows."""
+    """Count x @ W.T + b for `rows` rows."""
     return addmm(rows, out_features, in_features, beta=int(bias))
 
 
 def linear_backward(rows: Size, in_features: Size, out_features: Size, output_mask: Sequence[bool]) -> Cost:
-    """The gradients of (input, weight, bias) of `linear` that the mask selects."""
+    """Count the gradients of (input, weight, bias) of `linear` that the mask selects."""
     grad_input, grad_weight, grad_bias = output_mask
     products = matmul(rows, out_features, in_features) * (int(grad_input) + int(grad_weight))
     return products + scalars(rows * out_features * int(grad_bias))
 
 
 def attention(rows: Size, keys: Size, qk_dim: Size, v_dim: Size, masked: bool = False, dropout: bool = False) -> Cost:
-    """softmax(scale · Q Kᵀ + mask) V.
+    """Count softmax(scale · Q Kᵀ + mask) V.
 
-    rows: query rows over all batches and query heads (B · H · L_q; with grouped queries, H of the queries).
-    keys: L_k. qk_dim, v_dim: head sizes. A causal mask changes nothing (dense convention).
-    Other FLOP for each score: scale 1, softmax 5, an additive mask 1, dropout 2.
+    rows: query rows over all batches and query heads (B · H · L_q; with grouped queries, H of the queries). keys: L_k.
+    qk_dim, v_dim: head sizes. A causal mask changes nothing (dense convention). Other FLOP for each score: scale 1,
+    softmax 5, an additive mask 1, dropout 2.
     """
     scores = rows * keys
     return multiply_adds(scores * (qk_dim + v_dim)) + scalars(scores * (6 + int(masked) + 2 * int(dropout)))
@@ -107,7 +108,7 @@ def attention(rows: Size, keys: Size, qk_dim: Size, v_dim: Size, masked: bool = 
 def attention_backward(
     rows: Size, keys: Size, qk_dim: Size, v_dim: Size, mask: Sequence[bool] = (True, True, True, False)
 ) -> Cost:
-    """Gradients of `attention`: 2 × the products of the forward pass for query, key and value together.
+    """Count the gradients of `attention`: 2 × the products of the forward pass for query, key and value together.
 
     mask: which of (query, key, value, bias) need a gradient. dP = dO Vᵀ serves query, key and bias; dV = Pᵀ dO, dQ = dS
     K, dK = dSᵀ Q. Other FLOP for each score: softmax 4, scale 1. Recomputed scores are not model FLOP.
@@ -120,7 +121,7 @@ def attention_backward(
 
 
 def attention_backward_executed(rows: Size, keys: Size, qk_dim: Size, v_dim: Size) -> Size:
-    """FLOP that a fused backward kernel executes in products: 2.5 × forward for equal head sizes.
+    """Return the FLOP that a fused backward kernel executes in products: 2.5 × forward for equal head sizes.
 
     Hardware FLOP, for columns of their own: the scores are computed again from Q and K (FlashAttention, Dao et al.
     2022, algorithm 4).
@@ -131,7 +132,8 @@ def attention_backward_executed(rows: Size, keys: Size, qk_dim: Size, v_dim: Siz
 def multi_head_attention(
     batch: Size, queries: Size, keys: Size, width: Size, heads: Size, masked: bool = False
 ) -> Cost:
-    """nn.MultiheadAttention's fused forward pass: three projections in, attention, one projection out, with biases.
+    """Count nn.MultiheadAttention's fused forward pass: three projections in, attention, one projection out, with
+    biases.
 
     batch · queries and batch · keys rows of `width` features. Self-attention has queries == keys.
     """
@@ -141,7 +143,7 @@ def multi_head_attention(
 
 
 def deformable_convolution(out_numel: Size, weight_shape: Shape, sampled: Size, mask: bool, bias: bool) -> Cost:
-    """A deformable convolution: the products of the plain one, over taps that are sampled between pixels.
+    """Count a deformable convolution: the products of the plain one, over taps that are sampled between pixels.
 
     sampled: taps sampled (N · C_in · kernel · output positions), 7 scalar operations each (4 multiplications and 3
     additions; the weights are shared by channels and left out), and one more where a mask scales them.
@@ -152,14 +154,16 @@ def deformable_convolution(out_numel: Size, weight_shape: Shape, sampled: Size, 
 def deformable_convolution_backward(
     grad_out_numel: Size, weight_shape: Shape, sampled: Size, mask: bool, output_mask: Sequence[bool]
 ) -> Cost:
-    """Gradients of a deformable convolution. Each sampled tap passes its gradient to 4 pixels (a multiply-add each: 8),
-    to 2 coordinates (8 each) and to the mask (8). output_mask: which of the taps, weight and bias need a gradient."""
+    """Count the gradients of a deformable convolution. Each sampled tap passes its gradient to 4 pixels (a multiply-add
+    each: 8), to 2 coordinates (8 each) and to the mask (8). output_mask: which of the taps, weight and bias need a
+    gradient."""
     products = convolution_backward(convolution(grad_out_numel, weight_shape), grad_out_numel, output_mask)
     return products + scalars(sampled * (24 + 8 * int(mask)))
 
 
 def euclidean_distance(rows: Size, columns: Size, width: Size, batch: Size = 1) -> Cost:
-    """Distances by |x|² + |y|² - 2 x·y: a product; the norms; and for each pair 2 additions, a maximum, a root."""
+    """Count the distances by |x|² + |y|² - 2 x·y: a product; the norms; and for each pair 2 additions, a maximum, a
+    root."""
     norms = batch * (rows + columns) * width * 2
     return matmul(rows, columns, width, batch) + scalars(norms + batch * rows * columns * 4)
 
@@ -215,7 +219,7 @@ def network(
     projection: Size = 0,
     bias: bool = True,
 ) -> Network:
-    """The network that torch.nn.LSTM, GRU or RNN builds from these sizes.
+    """Return the network that torch.nn.LSTM, GRU or RNN builds from these sizes.
 
     Matrices of one cell: gates · hidden × (its input), gates · hidden × (its state), and with a projection projection ×
     hidden. The input of a later layer is the state of all directions of the layer before it.
@@ -229,7 +233,7 @@ def network(
 
 
 def recurrent(tokens: Size, net: Network) -> Cost:
-    """Forward pass over `tokens` tokens (sequence length × batch, or the sum of packed lengths).
+    """Count the forward pass over `tokens` tokens (sequence length × batch, or the sum of packed lengths).
 
     With biases, each gate adds two of them (PyTorch keeps one for the input and one for the state).
     """
@@ -237,7 +241,8 @@ def recurrent(tokens: Size, net: Network) -> Cost:
 
 
 def recurrent_cells(states: Size, net: Network) -> Cost:
-    """Scalar arithmetic only, for `states` hidden states: what remains when products are operations of their own."""
+    """Count the scalar arithmetic only, for `states` hidden states: what remains when products are operations of their
+    own."""
     cell = CELLS[net.cell]
     return scalars(states * net.hidden_size * (cell.forward + (2 * cell.gates if net.bias else 0)))
 
@@ -250,7 +255,8 @@ def recurrent_backward(
     unasked_states: Size = 0,
     frozen: Size = 0,
 ) -> Cost:
-    """Backward pass: 2 × the products of the forward pass if input, weights and initial states need gradients.
+    """Count the backward pass: 2 × the products of the forward pass if input, weights and initial states need
+    gradients.
 
     Without grad_input the gradient of the network's own input is left out. unasked_states: elements of initial states
     that need no gradient, such as zeros; those of other states are always needed. Besides the cells' scalar arithmetic,
@@ -268,7 +274,7 @@ def recurrent_backward(
 
 
 def recurrent_cells_backward(states: Size, net: Network, grad_bias: bool = True) -> Cost:
-    """Scalar arithmetic of the backward pass only; the gradients of a gate's two biases are one sum."""
+    """Count the scalar arithmetic of the backward pass only; the gradients of a gate's two biases are one sum."""
     cell = CELLS[net.cell]
     sums = cell.gates if net.bias and grad_bias else 0
     return scalars(states * net.hidden_size * (cell.backward + sums))

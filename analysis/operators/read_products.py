@@ -30,20 +30,20 @@ from results.records.counts import Operation
 
 
 def convolution(operation: Operation) -> Cost:
-    """aten.convolution and the backends' forms of it; some have an argument `transposed`."""
+    """Count aten.convolution and the backends' forms of it; some have an argument `transposed`."""
     if attribute(operation, "transposed", False):
         return convolution_transpose(operation)
     return products.convolution(numel(output(operation)), shape(operation, "weight"), has(operation, "bias"))
 
 
 def convolution_time_first(operation: Operation) -> Cost:
-    """conv_tbc: time, batch, channels; its weight is (window, channels in, channels out)."""
+    """Count conv_tbc: time, batch, channels; its weight is (window, channels in, channels out)."""
     window, channels_in, channels_out = shape(operation, "weight")
     return products.convolution(numel(output(operation)), (channels_out, channels_in, window), bias=True)
 
 
 def convolution_time_first_backward(operation: Operation) -> Cost:
-    """conv_tbc_backward: the gradients of input and weight that are needed, taps on padding included."""
+    """Count conv_tbc_backward: the gradients of input and weight that are needed, taps on padding included."""
     window, channels_in, channels_out = shape(operation, "weight")
     gradient, mask = numel(first(operation)), needs_gradient(operation, "self", "weight", "bias")
     forward = products.convolution(gradient, (channels_out, channels_in, window))
@@ -51,19 +51,19 @@ def convolution_time_first_backward(operation: Operation) -> Cost:
 
 
 def convolution_transpose(operation: Operation) -> Cost:
-    """Convolutions whose name says that they are transposed."""
+    """Count convolutions whose name says that they are transposed."""
     bias = numel(output(operation)) if has(operation, "bias") else 0
     return products.convolution_transpose(numel(shape(operation, "input", "self")), shape(operation, "weight"), bias)
 
 
 def convolution_relu(operation: Operation) -> Cost:
-    """A convolution fused with an optional addition of `z` and a ReLU."""
+    """Count a convolution fused with an optional addition of `z` and a ReLU."""
     extra = 1 + int(has(operation, "z")) + int(attribute(operation, "alpha", 1) != 1)
     return convolution(operation) + products.scalars(numel(output(operation)) * extra)
 
 
 def convolution_backward(operation: Operation) -> Cost:
-    """Gradients of a convolution, from grad_output, input, weight and the output mask."""
+    """Count the gradients of a convolution, from grad_output, input, weight and the output mask."""
     gradient = numel(shape(operation, "grad_output"))
     weight = shape(operation, "weight")
     if attribute(operation, "transposed", False):
@@ -74,14 +74,14 @@ def convolution_backward(operation: Operation) -> Cost:
 
 
 def deformable_convolution(operation: Operation) -> Cost:
-    """torchvision.deform_conv2d."""
+    """Count torchvision.deform_conv2d."""
     out, weight, bias = output(operation), shape(operation, "weight"), numel(shape(operation, "bias")) != 0
     use_mask = bool(attribute(operation, "use_mask", True))
     return products.deformable_convolution(numel(out), weight, _sampled(operation, out), use_mask, bias)
 
 
 def deformable_convolution_backward(operation: Operation) -> Cost:
-    """torchvision._deform_conv2d_backward: gradients of input, weight, offsets, mask and bias."""
+    """Count torchvision._deform_conv2d_backward: gradients of input, weight, offsets, mask and bias."""
     gradient, weight = shape(operation, "grad"), shape(operation, "weight")
     bias, use_mask = numel(shape(operation, "bias")) != 0, bool(attribute(operation, "use_mask", True))
     sampled = _sampled(operation, gradient)
@@ -91,7 +91,7 @@ def deformable_convolution_backward(operation: Operation) -> Cost:
 
 
 def _sampled(operation: Operation, out: Sizes) -> Size:
-    """Number of sampled taps: N · C_in · kernel · output positions."""
+    """Return the number of sampled taps: N · C_in · kernel · output positions."""
     batch, channels = shape(operation, "input")[:2]
     return batch * channels * numel(shape(operation, "weight")[2:]) * numel(out[2:])
 
@@ -100,32 +100,32 @@ def _sampled(operation: Operation, out: Sizes) -> Size:
 
 
 def product(operation: Operation) -> Cost:
-    """mm, bmm, mv, dot, matmul, linear and their low-precision forms: the output's elements, each a sum over the last
-    dimension of the first operand; a bias is added."""
+    """Count mm, bmm, mv, dot, matmul, linear and their low-precision forms: the output's elements, each a sum over the
+    last dimension of the first operand; a bias is added."""
     out = numel(output(operation))
     return products.addmm(out, 1, first(operation)[-1], beta=int(has(operation, "bias")))
 
 
 def added_product(operation: Operation) -> Cost:
-    """addmm, baddbmm, addmv: alpha and beta from the arguments."""
+    """Count addmm, baddbmm, addmv: alpha and beta from the arguments."""
     left = shape(operation, "mat1", "batch1", "mat")
     return products.addmm(numel(output(operation)), 1, left[-1], 1, *_factors(operation))
 
 
 def added_product_sum(operation: Operation) -> Cost:
-    """addbmm: also sums over the batch."""
+    """Count addbmm: also sums over the batch."""
     batch, _, k = shape(operation, "batch1")
     return products.addmm(numel(output(operation)), 1, batch * k, 1, *_factors(operation))
 
 
 def activated_product(operation: Operation) -> Cost:
-    """_addmm_activation: addmm, then ReLU (1) or GELU by tanh (9)."""
+    """Count _addmm_activation: addmm, then ReLU (1) or GELU by tanh (9)."""
     flop_per_element = 9 if attribute(operation, "use_gelu", False) else 1
     return added_product(operation) + products.scalars(numel(output(operation)) * flop_per_element)
 
 
 def grouped_product(operation: Operation) -> Cost:
-    """_grouped_mm: rows of the left or columns of the right operand are divided among the groups."""
+    """Count _grouped_mm: rows of the left or columns of the right operand are divided among the groups."""
     left, right = shape(operation, "self"), shape(operation, "mat2")
     if len(left) == 3 and len(right) == 2:
         return products.matmul(left[-2], right[-1], right[-2])
@@ -133,20 +133,21 @@ def grouped_product(operation: Operation) -> Cost:
 
 
 def listed_products(operation: Operation) -> Cost:
-    """_foreach_mm: a product for each pair of matrices of two lists."""
+    """Count _foreach_mm: a product for each pair of matrices of two lists."""
     pairs = zip(shapes_in(operation, "self"), shapes_in(operation, "mat2"), strict=True)
     return sum((products.matmul(left[-2], right[-1], left[-1]) for left, right in pairs), ZERO)
 
 
 def linear_backward(operation: Operation) -> Cost:
-    """Gradients of a linear layer, from self, grad_output, weight and the output mask."""
+    """Count the gradients of a linear layer, from self, grad_output, weight and the output mask."""
     features_out, features_in = shape(operation, "weight")
     rows = products.exact_ratio(numel(shape(operation, "grad_output")), features_out)
     return products.linear_backward(rows, features_in, features_out, output_mask(operation))
 
 
 def sparse_product(left: str, right: str, operation: Operation) -> Cost:
-    """A product of a sparse and a dense operand: each stored value meets each column, or row, of the dense operand."""
+    """Count a product of a sparse and a dense operand: each stored value meets each column, or row, of the dense
+    operand."""
     stored = needed(operation, STORED)
     dense = shape(operation, right if left in stored else left)
     lines = dense[-2 if right in stored else -1] if len(dense) > 1 else 1
@@ -154,17 +155,17 @@ def sparse_product(left: str, right: str, operation: Operation) -> Cost:
 
 
 def sampled_product(operation: Operation) -> Cost:
-    """sparse_sampled_addmm: a dense product computed only at the positions that the sparse operand stores."""
+    """Count sparse_sampled_addmm: a dense product computed only at the positions that the sparse operand stores."""
     return products.matmul(needed(operation, STORED)["self"], 1, shape(operation, "mat1")[-1])
 
 
 def linear_weight_gradient(operation: Operation) -> Cost:
-    """mkldnn_linear_backward_weights: multiplies each row of the output's gradient with its row of the input."""
+    """Count mkldnn_linear_backward_weights: products of each row of the output's gradient with its row of the input."""
     return products.matmul(numel(shape(operation, "grad_output")), shape(operation, "input")[-1], 1)
 
 
 def matmul_backward(operation: Operation) -> Cost:
-    """matmul_backward: each gradient in the mask is a product of the output's gradient and the other operand."""
+    """Count matmul_backward: each gradient in the mask is a product of the output's gradient and the other operand."""
     gradient = products.matmul(numel(shape(operation, "grad")), shape(operation, "self")[-1], 1)
     return gradient * sum(map(bool, needed(operation, "mask")))
 
@@ -176,7 +177,7 @@ weight's, or the first input's where the weight needs none."""
 
 
 def trilinear(operation: Operation) -> Cost:
-    """_trilinear of nn.Bilinear, as its einsum "ni,kij,nj->nk": two products forward, and two gradients of each.
+    """Count _trilinear of nn.Bilinear, as its einsum "ni,kij,nj->nk": two products forward, and two gradients of each.
 
     Three tensors share four indices (n, k, i, j); the indices that each lacks are listed in expand1, expand2, expand3.
     """
@@ -195,8 +196,8 @@ def trilinear(operation: Operation) -> Cost:
 
 
 def distances(operation: Operation) -> Cost:
-    """cdist: by a matrix product for p = 2 and more than 25 rows on either side (or if the mode says so), else pair by
-    pair; aten._euclidean_dist is always a product."""
+    """Count cdist: by a matrix product for p = 2 and more than 25 rows on either side (or if the mode says so), else
+    pair by pair; aten._euclidean_dist is always a product."""
     left, right = shape(operation, "x1"), shape(operation, "x2")
     batch = products.exact_ratio(numel(output(operation)), left[-2] * right[-2])
     if "p" not in operation.attributes or _by_product(operation, left[-2], right[-2]):
@@ -217,24 +218,24 @@ def _factors(operation: Operation) -> tuple[object, object]:
 
 
 def attention(operation: Operation) -> Cost:
-    """Scaled dot-product attention; query, key and value are (…, heads, length, width)."""
+    """Count scaled dot-product attention; query, key and value are (…, heads, length, width)."""
     keys = shape(operation, "key")[-2]
     return _attention(operation, keys)
 
 
 def attention_length_first(operation: Operation) -> Cost:
-    """_flash_attention_forward, _efficient_attention_forward: (batch, length, heads, width), or sequences of different
-    lengths packed together, where each query is counted against the longest key sequence: an upper bound."""
+    """Count _flash_attention_forward, _efficient_attention_forward: (batch, length, heads, width), or sequences of
+    different lengths packed together, where each query is counted against the longest key sequence: an upper bound."""
     return _attention(operation, _packed_keys(operation))
 
 
 def attention_backward(operation: Operation) -> Cost:
-    """Gradients of `attention`."""
+    """Count the gradients of `attention`."""
     return _attention_backward(operation, shape(operation, "key")[-2])
 
 
 def attention_backward_length_first(operation: Operation) -> Cost:
-    """Gradients of `attention_length_first`."""
+    """Count the gradients of `attention_length_first`."""
     return _attention_backward(operation, _packed_keys(operation))
 
 
@@ -259,7 +260,7 @@ def _packed_keys(operation: Operation) -> Size:
 
 
 def multi_head_attention(operation: Operation) -> Cost:
-    """_native_multi_head_attention: nn.MultiheadAttention's fast path in evaluation."""
+    """Count _native_multi_head_attention: nn.MultiheadAttention's fast path in evaluation."""
     query, key = shape(operation, "query"), shape(operation, "key")
     return products.multi_head_attention(
         query[0], query[1], key[1], query[2], needed(operation, "num_head"), has(operation, "mask")
@@ -267,7 +268,8 @@ def multi_head_attention(operation: Operation) -> Cost:
 
 
 def encoder_layer(operation: Operation) -> Cost:
-    """_transformer_encoder_layer_fwd: attention, two linear layers, two normalisations, two additions, ReLU or GELU."""
+    """Count _transformer_encoder_layer_fwd: attention, two linear layers, two normalisations, two additions, ReLU or
+    GELU."""
     batch, length, width = shape(operation, "src")
     rows, hidden = batch * length, shape(operation, "ffn_weight_1")[0]
     heads, masked = needed(operation, "num_heads"), has(operation, "mask")
@@ -288,24 +290,24 @@ MODES = ("rnn", "rnn", "lstm", "gru")
 
 
 def recurrent_layers(operation: Operation) -> Cost:
-    """_cudnn_rnn, miopen_rnn: all layers and directions at once."""
+    """Count _cudnn_rnn, miopen_rnn: all layers and directions at once."""
     return products.recurrent(_tokens(operation), _layers(operation))
 
 
 def recurrent_layers_backward(operation: Operation) -> Cost:
-    """Backward passes of `recurrent_layers`; the mask selects among (input, state, cell, weight)."""
+    """Count the backward passes of `recurrent_layers`; the mask selects among (input, state, cell, weight)."""
     mask = attribute(operation, "output_mask", (True, True, True, True))
     first = 0 if mask[1] else numel(shape(operation, "hx"))
     return products.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]), first)
 
 
 def recurrent_layer(operation: Operation) -> Cost:
-    """mkldnn_rnn_layer: one layer in one direction, whatever its arguments num_layers and bidirectional say."""
+    """Count mkldnn_rnn_layer: one layer in one direction, whatever its arguments num_layers and bidirectional say."""
     return products.recurrent(_tokens(operation), _single_layer(operation))
 
 
 def recurrent_layer_backward(operation: Operation) -> Cost:
-    """mkldnn_rnn_layer_backward: counts only the gradients that are needed, though the kernel computes all."""
+    """Count mkldnn_rnn_layer_backward: only the gradients that are needed, though the kernel computes all."""
     grad_input, grad_state, *trained = needs_gradient(operation, "input", "hx_", "weight0", "weight1")
     first = 0 if grad_state else numel(shape(operation, "hx_"))
     net = _single_layer(operation)
@@ -315,13 +317,14 @@ def recurrent_layer_backward(operation: Operation) -> Cost:
 
 
 def fused_gates(cell: str, operation: Operation) -> Cost:
-    """_thnn_fused_lstm_cell, _thnn_fused_gru_cell: scalar arithmetic only; the products are operations of their own."""
+    """Count _thnn_fused_lstm_cell, _thnn_fused_gru_cell: scalar arithmetic only; the products are operations of their
+    own."""
     net = products.network(cell, 0, 1, bias=has(operation, "input_bias"))
     return products.recurrent_cells(_states(cell, operation), net)
 
 
 def fused_gates_backward(cell: str, operation: Operation) -> Cost:
-    """Backward passes of `fused_gates`."""
+    """Count the backward passes of `fused_gates`."""
     net = products.network(cell, 0, 1, bias=bool(attribute(operation, "has_bias", has(operation, "input_bias"))))
     return products.recurrent_cells_backward(_states(cell, operation), net)
 
@@ -331,7 +334,7 @@ def _tokens(operation: Operation) -> Size:
 
 
 def _states(cell: str, operation: Operation) -> Size:
-    """Elements of the hidden state: `cx` and `grad_hy` have its shape, `input_gates` that of all gates."""
+    """Return the elements of the hidden state: `cx` and `grad_hy` have its shape, `input_gates` that of all gates."""
     if has_any(operation, "cx", "hx", "grad_hy"):
         return numel(shape(operation, "cx", "hx", "grad_hy"))
     return products.exact_ratio(numel(shape(operation, "input_gates")), products.CELLS[cell].gates)

@@ -13,7 +13,7 @@ from results.records.counts import Operation
 
 
 def _dimensions(operation: Operation) -> int:
-    """Number of spatial dimensions, from the name: max_pool2d → 2."""
+    """Return the number of spatial dimensions, from the name: max_pool2d → 2."""
     digits = re.search(r"([123])d", operation.name)
     if digits is None:
         raise ValueError(f"{operation.name}: expected 1d, 2d or 3d in the name")
@@ -21,40 +21,40 @@ def _dimensions(operation: Operation) -> int:
 
 
 def _taps(operation: Operation) -> Size:
-    """Elements of a pooling window; a kernel size given once holds for every dimension."""
+    """Return the elements of a pooling window; a kernel size given once holds for every dimension."""
     kernel = needed(operation, "kernel_size")
     sizes = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel]
     return prod(sizes) if len(sizes) > 1 else sizes[0] ** _dimensions(operation)
 
 
 def max_pool(operation: Operation) -> Cost:
-    """Forward, plain and fractional: taps - 1 comparisons per output element."""
+    """Count the forward pass, plain and fractional: taps - 1 comparisons per output element."""
     return scalars(numel(output(operation)) * (_taps(operation) - 1))
 
 
 def avg_pool(operation: Operation) -> Cost:
-    """Forward: a sum over the taps and a division per output element. Backward: the division, and an addition for each
-    tap of the output's gradient."""
+    """Count, forward, a sum over the taps and a division per output element; backward, the division, and an addition
+    for each tap of the output's gradient."""
     pooled = shape(operation, "grad_output") if has(operation, "grad_output") else output(operation)
     return scalars(numel(pooled) * (_taps(operation) + 1))
 
 
 def adaptive_avg_pool(operation: Operation) -> Cost:
-    """Additions of an adaptive mean and its divisions, forward and backward."""
+    """Count the additions of an adaptive mean and its divisions, forward and backward."""
     d, backward = _dimensions(operation), has(operation, "grad_output")
     full, pooled = (output(operation), first(operation)) if backward else (first(operation), output(operation))
     return scalars(numel(full[:-d]) * (adaptive_taps(full[-d:], pooled[-d:]) + prod(pooled[-d:])))
 
 
 def adaptive_max_pool(operation: Operation) -> Cost:
-    """Comparisons of an adaptive maximum: taps of all windows less one per window. (Backward is an addition for each
-    element of the gradient.)"""
+    """Count the comparisons of an adaptive maximum: taps of all windows less one per window. (Backward is an addition
+    for each element of the gradient.)"""
     d, full, pooled = _dimensions(operation), first(operation), output(operation)
     return scalars(numel(full[:-d]) * (adaptive_taps(full[-d:], pooled[-d:]) - prod(pooled[-d:])))
 
 
 def adaptive_taps(in_sizes: Sizes, out_sizes: Sizes) -> Size:
-    """Taps of all windows of an adaptive pool together: window i of n spans ⌊i·L/n⌋ to ⌈(i + 1)·L/n⌉.
+    """Return the taps of all windows of an adaptive pool together: window i of n spans ⌊i·L/n⌋ to ⌈(i + 1)·L/n⌉.
 
     Windows overlap where n does not divide L. A symbolic size counts L taps, as if it did.
     """
@@ -68,19 +68,20 @@ def adaptive_taps(in_sizes: Sizes, out_sizes: Sizes) -> Size:
 
 
 def interpolate(taps: int, operation: Operation) -> Cost:
-    """upsample_*: a weighted sum of `taps` pixels for each output element: linear 2, bilinear 4, trilinear 8, bicubic
-    16. The weights are shared by all channels and not counted."""
+    """Count upsample_*: a weighted sum of `taps` pixels for each output element: linear 2, bilinear 4, trilinear 8,
+    bicubic 16. The weights are shared by all channels and not counted."""
     return scalars(numel(output(operation)) * (2 * taps - 1))
 
 
 def interpolate_backward(flop_per_element: int, operation: Operation) -> Cost:
-    """A multiply-add into each tap; for nearest only an addition. flop_per_element: operations per gradient element."""
+    """Count a multiply-add into each tap; for nearest only an addition. flop_per_element: operations per gradient
+    element."""
     return scalars(flop_per_element * numel(shape(operation, "grad_output")))
 
 
 def interpolate_antialiased(width: int, operation: Operation) -> Cost:
-    """_upsample_*2d_aa: rows, then columns; a window is `width` pixels of the coarser of the two grids. For symbolic
-    sizes, `width` of the finer one."""
+    """Count _upsample_*2d_aa: rows, then columns; a window is `width` pixels of the coarser of the two grids. For
+    symbolic sizes, `width` of the finer one."""
     wide, narrow = first(operation)[-2:], output(operation)[-2:]
     taps = sum(_window(width, n, m) for n, m in zip(wide, narrow, strict=True))
     larger = first(operation) if has(operation, "grad_output") else output(operation)
@@ -94,9 +95,9 @@ def _window(width: int, length: Size, other_length: Size) -> Size:
 
 
 def grid_sample(operation: Operation) -> Cost:
-    """grid_sampler_2d, grid_sampler_3d; the grid is (N, …, d). A weighted sum of 2^d pixels for each output element;
-    for each point of the grid, 4 operations a coordinate to map it to pixels, 3 to split it, and the products of the
-    pixels' weights. Nearest (mode 1) only takes pixels."""
+    """Count grid_sampler_2d, grid_sampler_3d; the grid is (N, …, d). A weighted sum of 2^d pixels for each output
+    element; for each point of the grid, 4 operations a coordinate to map it to pixels, 3 to split it, and the products
+    of the pixels' weights. Nearest (mode 1) only takes pixels."""
     grid = shape(operation, "grid")
     if attribute(operation, "interpolation_mode", 0) == 1:
         return ZERO
@@ -105,21 +106,21 @@ def grid_sample(operation: Operation) -> Cost:
 
 
 def grid_sample_backward(operation: Operation) -> Cost:
-    """For each element and tap a multiply-add into the image, and one into each coordinate."""
+    """Count, for each element and tap, a multiply-add into the image, and one into each coordinate."""
     gradient = shape(operation, "grad_output")
     d = len(gradient) - 2
     return scalars(numel(gradient) * 2 * 2**d * (1 + d))
 
 
 def affine_grid(operation: Operation) -> Cost:
-    """affine_grid_generator: a (d + 1)-term sum for each coordinate."""
+    """Count affine_grid_generator: a (d + 1)-term sum for each coordinate."""
     out = output(operation)
     return scalars(numel(out) * 2 * (out[-1] + 1))
 
 
 def roi_align(operation: Operation) -> Cost:
-    """roi_align, ps_roi_align: for each output element the mean of sampling_ratio² bilinear samples (7 each, and the
-    addition); where the data decide (≤ 0), of one: a lower bound. Backward the division, and a multiply-add into 4
+    """Count roi_align, ps_roi_align: for each output element the mean of sampling_ratio² bilinear samples (7 each, and
+    the addition); where the data decide (≤ 0), of one: a lower bound. Backward the division, and a multiply-add into 4
     pixels for each sample."""
     ratio = attribute(operation, "sampling_ratio", 0)
     bins = shape(operation, "grad") if has(operation, "grad") else output(operation)
@@ -127,7 +128,7 @@ def roi_align(operation: Operation) -> Cost:
 
 
 def box_suppression(operation: Operation) -> Cost:
-    """torchvision.nms if no box is dropped early, an upper bound: for each pair corners 4, width and height 4,
+    """Count torchvision.nms if no box is dropped early, an upper bound: for each pair corners 4, width and height 4,
     intersection 1, union 2, ratio 1, comparison 1."""
     boxes = shape(operation, "dets", "boxes")[0]
     return scalars(exact_ratio(boxes * (boxes - 1), 2) * 13)

@@ -1,5 +1,4 @@
-"""Lays out ranks: parses a plan ("ddp=2,tp=2") into a `RankGrid` with each rank's coordinates and a pipeline's idle
-part.
+"""Lays out ranks: parses a plan ("ddp=2,tp=2") into a `RankGrid` with ranks' coordinates and a pipeline's idle part.
 
 The tensor axis is innermost, then data and pipeline: rank = (pipeline · dp + data) · tp + tensor. Experts divide the
 data axis: ep consecutive ranks hold all experts together, and there are dp ÷ ep such groups.

@@ -1,5 +1,4 @@
-"""Summarises block means (centre, spread, a 95 % interval that allows for correlated neighbours); reads printed
-numbers.
+"""Summarises block means (centre, spread, a 95 % interval that allows for correlated neighbours).
 
 `summarise` takes the means of consecutive blocks of steps. The mean's interval is Student's t on an *effective* number
 of blocks by a rule of INTERVAL_RULES (`_effective_size`, `_by_batches`), on a logarithmic scale for positive values.

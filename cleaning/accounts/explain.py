@@ -1,11 +1,10 @@
-"""Attributes each counter's difference from the exact count to causes: `reconcile` takes a `CallRecording` and the
-counters' rows, and returns an `Attribution` per total with its causes.
+"""Attributes counters' differences from the exact count to causes: `reconcile` returns an `Attribution` per total.
 
-Items come from the counter's documented rule applied to our recording; its total is only used at the end, to say what
-stays unexplained. Each product belongs to the narrowest item around it. What an item counts beyond its products needs a
-cause; without one the difference stays unexplained. All rules ignore that numbers are complex. Exact is the training
-step: products of forward and loss, and of backward; counters see the model in evaluation, and what that changes is a
-cause, too.
+Items come from the counter's documented rule applied to our `CallRecording`; its total is only used at the end, to say
+what stays unexplained. Each product belongs to the narrowest item around it. What an item counts beyond its products
+needs a cause; without one the difference stays unexplained. All rules ignore that numbers are complex. Exact is the
+training step: products of forward and loss, and of backward; counters see the model in evaluation, and what that
+changes is a cause, too.
 """
 
 import importlib

@@ -1,5 +1,4 @@
-"""Rules of counters that hook modules (thop, torchinfo): which modules a walk over children visits, and what each
-counts.
+"""Rules of counters that hook modules (thop, torchinfo): which modules a walk visits, and what each counts.
 
 Recurrent modules are read from the module's attributes and the sizes of its first input. thop (thop/profile.py,
 vision/calc_func.py, rnn_hooks.py of 0.1.1): modules of exact classes, 1 a multiply-add without bias, normalisation 4 an

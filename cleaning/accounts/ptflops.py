@@ -1,8 +1,8 @@
-"""Rules of ptflops' default backend, which hooks modules and patches functions (pytorch_ops.py, pytorch_engine.py of
-0.7.4 and 0.7.5).
+"""Rules of ptflops' default backend, which hooks modules and patches functions.
 
-Modules of exact classes count 1 a multiply-add with bias, divided by the batch; functions 1 an element, not divided. A
-module whose forward calls a patched function is counted twice. Forward only.
+From pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5. Modules of exact classes count 1 a multiply-add with bias,
+divided by the batch; functions 1 an element, not divided. A module whose forward calls a patched function is counted
+twice. Forward only.
 """
 
 from collections.abc import Iterator

@@ -63,7 +63,7 @@ class TraceFacts:
 @dataclass(frozen=True)
 class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows. self_test: the
-    one in the directory; text: why it cannot be read; None: there is none."""
+    one in the directory, or as text why it cannot be read; None: there is none."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)

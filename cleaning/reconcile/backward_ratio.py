@@ -1,5 +1,4 @@
-"""Computes FLOP of the backward pass ÷ FLOP of the forward pass, by model, kind, module and operation, from each
-source.
+"""Computes FLOP of the backward pass ÷ FLOP of the forward pass, by model, kind, module and operation.
 
 The rule of thumb is 2: exact for every product but the network's first, whose input needs no gradient, so that a model
 has 2 - (share of its first product), the exact value in each model's row. Sources: a profile, as found and as cleaned,

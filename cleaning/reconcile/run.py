@@ -1,5 +1,4 @@
-"""Derives everything from the raw rows of a run: `build` returns cleaned records, utilization, times and a view per
-cell.
+"""Derives everything from a run's raw rows: `build` returns cleaned records, utilization, times and a view per cell.
 
 Pure: no file is written, and nothing is measured again. Each cell is represented by its last committed attempt.
 Operation tables are large: one is read for all cells of its trace and dropped before the next; of profiles and

@@ -1,5 +1,5 @@
-"""Records of a sweep: what was requested, what became of it and under which circumstances, and what clocks, devices and
-ranks reported."""
+"""Records of a sweep: what was requested, what became of it and under which circumstances, and what devices
+reported."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
