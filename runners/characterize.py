@@ -343,9 +343,9 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
     from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
     start_s = time.monotonic()
-    alone = options.alone and request.why == "mix"
+    singly = options.alone and request.why == "mix"
     answer: Characterization | WorkerFault = worker.call(
-        "runners.workers.step_tasks:record", request, _hyper(request.workload, options), options.steps, alone,
+        "runners.workers.step_tasks:record", request, _hyper(request.workload, options), options.steps, singly,
         timeout_s=options.timeout,
     )  # fmt: skip
     if not isinstance(answer, WorkerFault):
