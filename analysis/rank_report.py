@@ -27,7 +27,7 @@ TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier
 SIZED_ALIKE = ("all_reduce", "all_gather", "reduce_scatter")
 """Kinds to which every member contributes the same number of bytes."""
 
-KEY = ("group", "ranks", "step", "place")
+KEY = ("group", "ranks", "step", "position")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CollectiveTotal:
 def match_collectives(timelines: Mapping[int, RankTimeline]) -> tuple[pd.DataFrame, list[str]]:
     """Return a row for each rank of each collective recorded on two ranks or more, and a line for each mismatch.
 
-    Columns: rank, group, ranks, step, place (its number within the step), kind, nbytes, start_ns, end_ns.
+    Columns: rank, group, ranks, step, position (its number within the step), kind, nbytes, start_ns, end_ns.
     """
     parts = []
     for timeline in timelines.values():
@@ -55,7 +55,7 @@ def match_collectives(timelines: Mapping[int, RankTimeline]) -> tuple[pd.DataFra
         parts.append(calls[calls["step"] >= 0] if len(timeline.steps) else calls)
     rows = pd.concat(parts, ignore_index=True)
     rows = rows[~rows["kind"].isin(POINT_TO_POINT)]
-    rows = rows.assign(place=rows.groupby(["rank", "group", "ranks", "step"]).cumcount())
+    rows = rows.assign(position=rows.groupby(["rank", "group", "ranks", "step"]).cumcount())
     problems: list[str] = []
     groups = rows.groupby(["group", "ranks", "step"], sort=True)
     return pd.concat(
@@ -72,7 +72,7 @@ def _agreeing(key: tuple[object, ...], same: pd.DataFrame, problems: list[str]) 
     if counts.nunique() > 1:
         problems.append(f"{where}: {group} has {_different(counts)} collectives, so none is matched")
         return same.iloc[:0]
-    for number, calls in same.set_index("rank").groupby("place"):
+    for number, calls in same.set_index("rank").groupby("position"):
         kind, line = str(calls["kind"].iloc[0]), ""
         if calls["kind"].nunique() > 1:
             line = f"collective {number} of {group} is {_different(calls['kind'])}"
@@ -80,7 +80,7 @@ def _agreeing(key: tuple[object, ...], same: pd.DataFrame, problems: list[str]) 
             line = f"{kind} {number} of {group} is of {_different(calls['nbytes'])} bytes"
         if line:
             problems.append(f"{where}: {line}")
-            return same[same["place"] < number]
+            return same[same["position"] < number]
     return same
 
 

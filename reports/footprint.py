@@ -192,10 +192,10 @@ def parts(answer: FootprintAnswer, top: int) -> list[Part]:
 
 def meaning(answer: FootprintAnswer) -> str:
     """Summarise the footprint in a sentence or two."""
-    footprint, peak_at = answer.live, answer.live.peak_moment
+    footprint, peak = answer.live, answer.live.peak_moment
     where = (
-        f"in {peak_at.operation}{f' of {peak_at.module}' if peak_at.module else ''} ({peak_at.phase})"
-        if peak_at.operation
+        f"in {peak.operation}{f' of {peak.module}' if peak.module else ''} ({peak.phase})"
+        if peak.operation
         else "before it"
     )
     peak_bytes = footprint.at_least_bytes
