@@ -319,7 +319,9 @@ PER_OUTPUT: tuple[Row, ...] = (
         3,
         "lerp logit logit_backward nan_to_num cross linalg_cross",
     ),  # a + w·(b - a); log(x ÷ (1 - x)); tests; a·b - c·d
-    ("elementwise", 4, "logaddexp logaddexp2 sinc"),  # max, -|a - b|, exp, log1p
+    ("elementwise", 4, "sinc"),  # π·x, sin, ÷, comparison
+    ("elementwise", 7, "logaddexp"),  # max, a - b, |·|, negation, exp, log1p, +
+    ("elementwise", 8, "logaddexp2"),  # the same with exp2, and ÷ log 2
     # --- fake quantisation: x ÷ scale, + zero point, round, two comparisons, - zero point, · scale
     ("elementwise", 7, "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"),
     ("elementwise", 7, "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"),

@@ -191,7 +191,7 @@ OPTIONS: Mapping[str, Options] = {
         ),
         "--profile": {
             "choices": RECORDERS,
-            "help": "keep each work's recording, and count by its kernels, too (docs/traces.md)",
+            "help": "keep each pass's recording, and count by its kernels, too (docs/traces.md)",
         },
         "--epoch-images": {
             "type": number(int, 1),

@@ -33,6 +33,16 @@ def test_defaults_follow_from_the_device() -> None:
     assert grid().models == ("resnet18", "mobilenet_v2")
 
 
+def test_defaults_are_those_that_help_names() -> None:
+    options, default = parsed(), grid()
+    assert (options.cell_timeout, options.executor, options.retry, options.format) == (900, "local", (), "table")
+    assert (default.methods, default.counters) == (("theory", "exact"), ("fvcore", "ptflops"))
+    assert (default.layout, default.compile, default.optimizer) == (("channels_first",), (False,), ("sgd",))
+    assert (default.epoch_images, default.data, default.scaling) == (10_000, "synthetic", "strong")
+    assert (default.cudnn_benchmark, default.repeat, default.seed, default.target_ci_ratio) == (True, 1, 0, None)
+    assert not any((default.deterministic, default.quick, default.profile, default.frozen, default.checkpoint))
+
+
 def test_on_a_cpu_freed_memory_is_retained_and_the_ceiling_is_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     def settings(found: Grid) -> set[tuple[str, bool]]:
         return {(cell.malloc, cell.paired_ceiling) for cell in cells(found)}
