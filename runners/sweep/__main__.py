@@ -187,7 +187,7 @@ def _sweep_on(
                 list(executor.rows(store, todo, options.time_budget, progress, _notes(probed)))
         path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
-        say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
+        say(f"{count} of {len(planned)} cells lack a pass that was asked for: {LACKING}")
     _report(path, options.format, options.convention)
     is_failed = any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned)
     return FAILED if executor.unmeasured or is_failed else 0
