@@ -13,7 +13,7 @@ import pytest
 
 from cleaning.gates.evidence import SELF_TEST_FILE, facts_of
 from cleaning.gates.gates import GATES, judge
-from cleaning.gates.times import ceiling_load, ceiling_rate
+from cleaning.gates.times import at_most_one, ceiling_load, ceiling_rate
 from results.records.answers import FAIL, OPEN, PASS, Verdict
 from results.records.cell import Ceiling
 from results.store.store import read_run
@@ -23,6 +23,7 @@ from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_device, made_up_evidence
 from tests.support.made_up.checksums import recompute_checksums
 from tests.support.made_up.made_up_evidence import Part, Parts
+from tests.support.made_up.made_up_runs import a_run
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED, EVIDENCE = ROOT / "results" / "published", (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
@@ -441,6 +442,19 @@ def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:
     assert rows[0].utilization_ratio == pytest.approx(0.05 * 8 / 12 / 0.025)
     assert "above_one" in rows[0].warnings[-1]
     assert verdicts(path)["at_most_one"].verdict == PASS
+
+
+@pytest.mark.parametrize(
+    ("unit", "marks", "holds"),
+    [("fp32", ("above_one: 1.2",), True), ("fp32", (), False), ("tf32", ("above_one: 1.2",), False)],
+)
+def test_a_mark_excuses_more_than_one_where_no_tensor_unit_ran(unit: str, marks: tuple[str, ...], holds: bool) -> None:
+    run = a_run("a", convolution_unit=unit, matmul_unit=unit)
+    row = SimpleNamespace(
+        utilization_ratio=1.2, denominator="datasheet", method="exact", numerator_source="exact", warnings=marks
+    )
+    evidence: Any = SimpleNamespace(measured_cells=[run], fractions={("a", 1): [row]})
+    assert [finding.holds for finding in at_most_one(evidence)] == [holds]
 
 
 @pytest.mark.parametrize(
