@@ -124,7 +124,7 @@ def merged(texts: Sequence[str]) -> str:
     return _NUMBER.sub(lambda _: next(ranges), texts[0])
 
 
-def session_words(text: str) -> str:
+def with_session(text: str) -> str:
     """Return a stored warning or reason with "session" where the rows, which keep their words, have "sitting"."""
     return _SITTING.sub(r"session\1", text)
 

@@ -23,7 +23,6 @@ from reports.shared.numbers import (
     digits,
     parts,
     percent,
-    session_words,
     shared_variant,
     shortened_name,
     shown_interval,
@@ -32,6 +31,7 @@ from reports.shared.numbers import (
     source_name,
     used_half_width,
     verdict,
+    with_session,
 )
 from reports.sweep.repeats import name_of, one_a_cell, repeats_by_cell
 from results.process import collector_off
@@ -107,7 +107,7 @@ def _ends(low: float, high: float | None) -> str:
 def _peak(row: Utilization) -> str:
     source = f": {source_name(row.peak_source)}" if row.peak_source else ""
     marks = [mark for mark in row.warnings if mark.startswith("ceiling_")]
-    doubt = session_words(f" ({'; '.join(marks)})" if marks else "")
+    doubt = with_session(f" ({'; '.join(marks)})" if marks else "")
     return f"{OF_WHAT[row.denominator]} of {row.precision}, {si(row.peak_flop_per_s or 0.0, 'FLOP/s')}{source}{doubt}"
 
 

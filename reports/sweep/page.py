@@ -35,8 +35,8 @@ from reports.shared.numbers import (
     STATUS_TEXTS,
     digits,
     merged,
-    session_words,
     skeleton,
+    with_session,
 )
 from reports.sweep.figures import CAPTIONS
 from reports.sweep.headline import basis, closing
@@ -196,7 +196,7 @@ def merged_reasons(caption: str, heads: Cells, texts: Iterable[CellReason], name
     """Return a row for each text with its cells at the end; texts that differ in their numbers alone are one."""
     rows_of = grouped(dict.fromkeys(texts), lambda text: (text[0], skeleton(text[1])))
     rows = tuple(
-        (what, session_words(merged([text for _, text, _ in same])), names.listed(cell for *_, cell in same))
+        (what, with_session(merged([text for _, text, _ in same])), names.listed(cell for *_, cell in same))
         for (what, _), same in rows_of.items()
     )
     columns = (*heads, "cells")

@@ -25,13 +25,13 @@ from reports.shared.numbers import (
     own_lines,
     percent,
     repeat_text,
-    session_words,
     shared_variant,
     si_time,
     skeleton,
     source_name,
     used_interval,
     verdict,
+    with_session,
 )
 from reports.sweep.headline import closing, intervals
 from reports.sweep.repeats import one_a_cell, parallel_parts, repeat_lines, variant_parts
@@ -196,7 +196,7 @@ def peak_lines(views: Sequence[View]) -> list[str]:
     for (denominator, source), same in rows.items():
         rates = [(row.peak_flop_per_s or 0.0) / scale for row in same]
         rate = span(rates if denominator == "paired_ceiling" else rates[-1:], digits)
-        doubts = (f"; {session_words(mark)}" for mark in same[-1].warnings if mark.startswith("ceiling_doubtful"))
+        doubts = (f"; {with_session(mark)}" for mark in same[-1].warnings if mark.startswith("ceiling_doubtful"))
         lines.append(f"{SHORT[denominator]}: {OF_WHAT[denominator]}, {rate} {unit} ({source}){next(doubts, '')}")
     return lines
 
@@ -228,11 +228,11 @@ def failed_lines(views: Sequence[View]) -> list[str]:
             continue
         reason, name = view.run.reason, cell_name(view, shared)
         if view.measured:
-            reasons = dict.fromkeys(session_words(row.reason) for row in view.fractions if row.reason)
+            reasons = dict.fromkeys(with_session(row.reason) for row in view.fractions if row.reason)
             lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
         else:
             status = STATUS_TEXTS.get(view.run.status, view.run.status)
-            lines.append(f"{name}: {status}{f': {session_words(reason)}' if reason else ''}")
+            lines.append(f"{name}: {status}{f': {with_session(reason)}' if reason else ''}")
     return lines
 
 
@@ -258,7 +258,7 @@ def warning_lines(built: Built) -> list[str]:
     lines = []
     for code in worst[:MOST_NOTES]:
         kind = [skeleton(text) == skeleton(texts[code][0]) for text in texts[code]]
-        text = session_words(merged(list(itertools.compress(texts[code], kind))))
+        text = with_session(merged(list(itertools.compress(texts[code], kind))))
         alike = dict.fromkeys(itertools.compress(names[code], kind))
         others = len({*names[code]} - {*alike})
         cells = f"all {measured} measured cells" if len(alike) == measured > 1 else listed([*alike], _SHOWN)

@@ -123,14 +123,13 @@ class Record:
 def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[R]:
     """Return the records of rows of text whose columns are `names`.
 
-    A column with a former name is read under its current one; unknown columns are left out; a missing column takes the
-    field's default. Equal texts of a column are read once, and records share the value, which must not be changed.
-    Raises ValueError, naming the column, for a missing field without default, for text that a field cannot hold and for
-    a number outside its range.
+    Unknown columns are left out; a missing column takes the field's default. Equal texts of a column are read once, and
+    records share the value, which must not be changed. Raises ValueError, naming the column, for a missing field
+    without default, for text that a field cannot hold and for a number outside its range.
     """
     if not rows:
         return []
-    texts = dict(zip(map(current_name, names), zip(*rows, strict=True), strict=True))
+    texts = dict(zip(names, zip(*rows, strict=True), strict=True))
     first: dict[str, Any] = {}
     differing: dict[str, list[Any]] = {}
     for name, column in columns_of(record).items():
@@ -143,15 +142,6 @@ def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str
             raise ValueError(f"column {name} is missing")
     begun, owns = record(**first), zip(*differing.values(), strict=True) if differing else [()] * len(rows)
     return [replace_fields(begun, dict(zip(differing, own, strict=True))) for own in owns]
-
-
-def current_name(name: str) -> str:
-    """Return the name that a column or a file has in this version of the schema."""
-    return _FORMER.get(name, name)
-
-
-_FORMER = {"sitting": "session", "seal": "checksum", "sittings.csv": "sessions.csv"}
-"""Former name, of a column or a file, → the name since version 9."""
 
 
 def replace_fields(row: R, values: Mapping[str, Any]) -> R:

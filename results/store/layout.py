@@ -31,7 +31,7 @@ from results.records.cell import (
     Telemetry,
 )
 from results.records.counts import FlopCount, Operation, Storage
-from results.records.rows import Column, R, Record, columns_of, current_name, header, read_rows, to_text, to_values
+from results.records.rows import Column, R, Record, columns_of, header, read_rows, to_text, to_values
 from results.store.disk import Disk, read, replace
 from results.text_files import csv_table, csv_written, read_text
 
@@ -75,8 +75,10 @@ COUNTED = (SESSIONS, CEILINGS)
 """Files whose number of rows, with their checksum, each attempt commits."""
 
 CHECKSUM = "checksum"
-SEAL = "seal"
-"""Name of `CHECKSUM` before version 9."""
+
+FORMER = {"sitting": "session", "seal": CHECKSUM, "sittings.csv": SESSIONS}
+"""Name of a column or a file before version 9 → its name now."""
+
 SINCE = 4
 """First schema version whose rows and headers have checksums."""
 
@@ -154,9 +156,14 @@ def columns(file: str) -> tuple[str, ...]:
 
 
 def path_of(run: Path, file: str) -> Path:
-    """Return the path of a file in a run directory: `sessions.csv` was `sittings.csv` before version 9."""
-    former = run / "sittings.csv"
-    return former if file == SESSIONS and former.exists() else run / file
+    """Return the path of a file in a run directory, under its former name where it has that."""
+    former = next((run / name for name, current in FORMER.items() if current == file), run / file)
+    return former if former.exists() else run / file
+
+
+def current_name(name: str) -> str:
+    """Return the name that a column or a file has in this version of the schema."""
+    return FORMER.get(name, name)
 
 
 def column_names(top: bytes) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any
 from results.records.cell import SessionRow
 from results.records.rows import SCHEMA_VERSION, Json, digest, json_default
 from results.store.disk import DISK, Disk, faults, read, replace
-from results.store.layout import CHECKSUM, SEAL, SINCE
+from results.store.layout import CHECKSUM, SINCE, current_name
 from results.version import VERSION
 
 MANIFEST = "manifest.json"
@@ -104,14 +104,14 @@ def read_manifest(path: Path) -> Manifest:
 
 def _checksum_of(document: Mapping[str, Any]) -> str:
     """Return the checksum of a manifest: of its sorted compact JSON without the checksum."""
-    return digest({name: value for name, value in document.items() if name not in (CHECKSUM, SEAL)})
+    return digest({name: value for name, value in document.items() if current_name(name) != CHECKSUM})
 
 
 def checksum_problem(path: Path) -> str:
     """Return why a readable manifest of the run directory `path` is not the one that was written; "" if it is, or is of
     a version without a checksum."""
     document = json.loads(read(path / MANIFEST) or b"{}")
-    written = document.get(CHECKSUM, document.get(SEAL))
+    written = next((value for name, value in document.items() if current_name(name) == CHECKSUM), None)
     is_old = written is None and document.get("schema_version", 0) < SINCE
     if is_old or written == _checksum_of(document):
         return ""

@@ -21,7 +21,7 @@ from results.errors import Inconsistent
 from results.process import collector_off
 from results.records.cell import Ceiling, Run, Sample, SessionRow, Telemetry
 from results.records.counts import FlopCount, Operation, ProfiledOperation, Storage
-from results.records.rows import SCHEMA_VERSION, R, current_name
+from results.records.rows import SCHEMA_VERSION, R
 from results.store import layout
 from results.store.disk import check_links, read
 from results.store.layout import (
@@ -177,13 +177,13 @@ class _Files:
     def intact(self, runs: Sequence[Run]) -> dict[Key, list[str]]:
         """Compare what each attempt committed with what is there, naming each difference: return intact attempt → its
         damaged profiles and recordings. Those cost what depends on them; any other damage the whole attempt."""
-        names = {current_name(file) for run in runs for file in run.committed}
+        names = {layout.current_name(file) for run in runs for file in run.committed}
         of_files = {file: self.checksum(file) for file in names if file not in (*CELL_FILES, *COUNTED)}
         intact = {}
         for run in runs:
             of_cell, lost, damaged = f"attempt {run.attempt} of cell {run.cell_id}", list[str](), list[str]()
             for file, entry in run.committed.items():
-                file = current_name(file)
+                file = layout.current_name(file)
                 if file in CELL_FILES:
                     block = self.blocks[file].get(key_of(run), b"")
                     top = self.tops.get(file, b"") + b"\n" if self.version >= SINCE else b""

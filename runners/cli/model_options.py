@@ -192,7 +192,7 @@ def read_recording(path: Path, part: Callable[[Recording], Recording] | None = N
     with as_mistake(ValueError):
         recording = read(path)
         recording = recording if part is None else part(recording)
-    if (recording.kernels["call"] < 0).all():  # PyProf says itself to which call each kernel belongs
+    if (recording.kernels["call"] < 0).all():  # the reader did not fill it in
         recording = attribute(recording)
     _check_kernels(recording, path)
     return recording

@@ -5,7 +5,6 @@ import io
 import json
 from pathlib import Path
 
-from results.records.rows import current_name
 from results.store import layout
 from results.store.manifest import MANIFEST, _checksum_of
 
@@ -19,9 +18,9 @@ def recompute_checksums(path: Path) -> None:
     for file in layout.CELL_FILES:
         if (path / file).exists():
             tops[file] = (path / file).read_bytes().split(b"\n")[0] + b"\n"
-    for file in map(layout.path_of, (path, path), layout.COUNTED):
-        if file.exists():
-            recompute_row_checksums(file)
+    for file in layout.COUNTED:
+        if (counted := layout.path_of(path, file)).exists():
+            recompute_row_checksums(counted)
     _recommit(path, tops, keep_counted=True)
     recompute_row_checksums(path / "runs.csv")
 
@@ -47,7 +46,7 @@ def _recommit(path: Path, tops: dict[str, bytes], keep_counted: bool) -> None:
         start = f"{row[place['cell_id']]},{row[place['attempt']]},".encode()
         committed = json.loads(row[place["committed"]] or "{}")
         for file in list(committed):
-            if current_name(file) in layout.COUNTED:
+            if layout.current_name(file) in layout.COUNTED:
                 lines = (path / file).read_bytes().splitlines(keepends=True)
                 whole = b"".join(lines[: committed[file][0] + 1])
                 committed[file][1] = layout.checksum(whole)
