@@ -1,4 +1,4 @@
-"""What `runners.count` knows of one model at one batch: the exact count of a step, and what explains each counter's.
+"""What `runners.count` knows of one model at one batch: the exact count of a step, and what explains each counter.
 
 It is made of a recording of the model's calls and the counters' rows, or of the exact count's rows alone, and gives the
 JSON of the command. The peak of a step on a device: Σ FLOP ÷ Σ (FLOP ÷ peak of the format) is what its products reach
@@ -37,7 +37,7 @@ class StepPeak:
 
 @dataclass(frozen=True)
 class ModelCounts:
-    """One model at one batch size: exact FLOP of a training step by pass, and the attribution of every counter's.
+    """One model at one batch size: exact FLOP of a training step by pass, and what explains every counter.
 
     exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
     many there are, both by pass. other_flop: pass → arithmetic that is no product. not_understood: operator → calls

@@ -1,4 +1,4 @@
-"""Workers that turn on their sweep in the midst of training: each fault is one row, and the next cell is measured."""
+"""Faults injected into workers in the midst of training: each fault is one row, and the next cell is measured."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from runners.workers.pool import Worker, prepare
 from tests.support.made_up.made_up_runs import MANIFEST
 
 
-class Treacherous:
-    """A loss that betrays its training step once it was asked `calls` times, in the midst of the timed blocks.
+class FaultyLoss:
+    """A loss that injects a fault into its training step at its call number `calls`, in the midst of the timed blocks.
 
     The traced step and at least two of warming up come before them; three blocks of a step each are the least that is
     timed, however slow the machine.
@@ -36,12 +36,12 @@ class Treacherous:
     def __call__(self, output, target):
         self.left -= 1
         if self.left == 0:
-            betray(self.kind)
+            inject(self.kind)
         loss = self.loss(output, target)
         return loss * float("nan") if self.kind == "nan" and self.left <= 0 else loss
 
 
-def betray(kind):
+def inject(kind):
     import torch
 
     if kind == "segfault":
@@ -61,30 +61,30 @@ def betray(kind):
 
 
 def train_and(kind, cell, protocol):
-    """Measures a cell for real, with a step that turns on the worker while it is timed."""
+    """Measures a cell for real, with a step that has a fault while it is timed."""
     from runners.sweep import cell as sweep_cell
 
-    honest = sweep_cell._workload
+    original = sweep_cell._workload
 
     def workload(of):
-        made = honest(of)
-        return dataclasses.replace(made, loss=Treacherous(made.loss, kind))
+        made = original(of)
+        return dataclasses.replace(made, loss=FaultyLoss(made.loss, kind))
 
     sweep_cell._workload = workload
     try:
         return sweep_cell.measure(cell, protocol)
     finally:
-        sweep_cell._workload = honest
+        sweep_cell._workload = original
 
 
 MEASURE = "runners.sweep.cell:measure"
 
 
-class Betrayed(Worker):
+class FaultyWorker(Worker):
     """A worker whose task for some cells is another: batch size → (kind, limit in seconds or None)."""
 
     plan: dict[int, tuple[str, float | None]] = {}
-    all: list[Betrayed] = []
+    all: list[FaultyWorker] = []
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -106,17 +106,17 @@ class Betrayed(Worker):
 
 
 @pytest.fixture(scope="module")
-def betrayed(tmp_path_factory):
-    """One sweep in this process over real workers; after each cell that turns on it comes one that does not."""
+def faulty(tmp_path_factory):
+    """One sweep in this process over real workers; after each faulty cell comes one that is not."""
     prepare()
     kinds = {2: "segfault", 4: "hang", 6: "memory", 8: "tf32", 10: "killed", 12: "exit", 14: "device", 16: "nan"}
-    Betrayed.plan = {size: (kind, 4.0 if kind == "hang" else None) for size, kind in kinds.items()}
-    Betrayed.all = []
-    path, stream = tmp_path_factory.mktemp("betrayed") / "run", io.StringIO()
+    FaultyWorker.plan = {size: (kind, 4.0 if kind == "hang" else None) for size, kind in kinds.items()}
+    FaultyWorker.all = []
+    path, stream = tmp_path_factory.mktemp("faulty") / "run", io.StringIO()
     common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9}
     cells = [Cell(**common, batch_size=size, methods=("exact",), counters=()) for size in range(1, 18)]
     patch = pytest.MonkeyPatch()
-    patch.setattr(sweep_session, "Worker", Betrayed)
+    patch.setattr(sweep_session, "Worker", FaultyWorker)
     with patch.context(), Store.create(path, MANIFEST) as store:
         progress = Progress(len(cells), stream)
         executor = Executor(LocalSlots(sweep_session.Session(SlotSettings("cpu", 120.0, ""))))
@@ -128,8 +128,8 @@ def betrayed(tmp_path_factory):
 
 
 @pytest.mark.survival
-def test_each_betrayal_is_one_row_and_the_next_cell_is_measured(betrayed):
-    runs, path, said = betrayed
+def test_each_fault_is_one_row_and_the_next_cell_is_measured(faulty):
+    runs, path, said = faulty
     assert sorted(runs) == list(range(1, 18))
     expected = {2: "crashed", 4: "timeout", 6: "out_of_memory", 8: "invalid", 10: "crashed", 12: "crashed"}
     expected |= {14: "device_error"}
@@ -153,13 +153,13 @@ def test_each_betrayal_is_one_row_and_the_next_cell_is_measured(betrayed):
         (14, "RuntimeError: CUDA error: an illegal memory access was encountered"),
     ],
 )
-def test_the_reason_is_in_the_row(betrayed, size, reason):
-    assert reason in betrayed[0][size].reason
+def test_the_reason_is_in_the_row(faulty, size, reason):
+    assert reason in faulty[0][size].reason
 
 
 @pytest.mark.survival
-def test_the_samples_of_a_betrayed_cell_are_kept_only_where_it_was_measured(betrayed):
-    samples = read_run(betrayed[1]).samples
+def test_the_samples_of_a_faulty_cell_are_kept_only_where_it_was_measured(faulty):
+    samples = read_run(faulty[1]).samples
     counts = samples.groupby("cell_id").size().to_dict()
-    for size, run in betrayed[0].items():
+    for size, run in faulty[0].items():
         assert (run.cell_id in counts) == (run.status in (*MEASURED, "invalid")), size
