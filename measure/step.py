@@ -1,8 +1,9 @@
-"""What a step of any model costs, from Python in one call: FLOP (`count`), memory (`footprint`), and what the device
-at hand can really do (`ceilings`); and a rule for an operation of a user's own (`register`), for this process.
+"""Answers from Python, in one call each: a step's FLOP (`count`), its memory (`footprint`), the device's real rates
+(`ceilings`). `register` gives an operation of a user's own a formula, for this process.
 
-`python -m runners.count`, `runners.footprint` and `runners.ceiling` ask the same. Not claimed: what GPUs run otherwise
-(`docs/limits.md`); workspaces and fragmentation (`docs/footprint.md`); that a user's formula is right.
+`count` and `footprint` take a model and its inputs, and return a `StepCount` and a `Footprint`. The commands
+`runners.count`, `runners.footprint` and `runners.ceiling` answer the same questions. Not claimed: that a GPU runs the
+same operations (`docs/limits.md`); workspaces and fragmentation (`docs/footprint.md`); that a user's formula is right.
 """
 
 import inspect
@@ -45,10 +46,10 @@ def step_trace(
 ) -> Trace:
     """Return the operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
 
-    inputs: a tensor, or a tuple or list of arguments. optimizer: one that exists (another of its class and defaults is
-    made for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in;
-    None: each module in its own. Raises ValueError for what is no model, Unavailable with the cause where the step
-    cannot be run.
+    inputs: a tensor, or a tuple or list of arguments. optimizer: an object (another of its class and defaults is made
+    for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in; None:
+    each module in its own. Raises ValueError if model is no module, Unavailable with the cause where the step cannot
+    be run.
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
@@ -69,12 +70,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*(::|\.)[A-Za-z_]\w*")
 def register(operation: str, formula: Formula | int, *, kind: str = "matmul") -> None:
     """Count calls of an operation by a formula from now on.
 
-    operation: as torch.library names it, "namespace::name". formula: called with the sizes of the input tensors, one
-    argument each, and `out` with those of the output tensors (one tuple, or a list of them where there are several):
-    → FLOP of one call, a multiply-add being 2; with an argument `stored` how many values each sparse input stores, by
-    the argument's name; or a number of FLOP for each call, such as 0. kind: of the operation; a
-    product's ("convolution", "matmul", "attention", "recurrent") is model FLOP, any other kind's is not.
-    Raises ValueError for a name, kind or formula that cannot be right, and for an operation that has a rule already.
+    operation: as torch.library names it, "namespace::name". formula: the FLOP of one call, a multiply-add being 2: a
+    number, such as 0, or a function. The function gets the sizes of each input tensor as an argument, and as `out`
+    those of the output tensor (a list of them if there are several); if it has an argument `stored`, it also gets how
+    many values each sparse input stores, by the input's name. kind: of the operation; FLOP of a product
+    ("convolution", "matmul", "attention", "recurrent") are model FLOP, those of any other kind are not.
+    Raises ValueError for an invalid name, kind or formula, and for an operation that has a rule already.
 
     >>> import flopledger
     >>> flopledger.register("mylibrary::product", lambda a, b, out: 2 * a[0] * a[1] * b[1])
@@ -113,9 +114,9 @@ def _formula_cost(formula: Formula | int, name: str, is_product: bool, operation
 def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_s: float = 20.0) -> list[Ceiling]:
     """Measure the device for `budget_s` seconds: a row for each kernel that was tried.
 
-    precisions: of fp32, tf32, amp-bf16, amp-fp16; what this device refuses is a row with its reason. What they give is
-    what `UtilizationMeter(ceilings=…)` divides by. Raises ValueError for an unknown precision or a budget that is not
-    above 0.
+    precisions: of fp32, tf32, amp-bf16, amp-fp16; one that this device refuses has a row with the reason.
+    `UtilizationMeter(ceilings=…)` divides by these rows. Raises ValueError for an unknown precision or a budget that is
+    not above 0.
     """
     unknown = [name for name in precisions if name not in PRECISIONS]
     if unknown or not precisions:
@@ -133,12 +134,12 @@ def footprint(
     optimizer: Optimizer | None = None,
     loss_of: Callable[[Any], Any] | None = None,
 ) -> Footprint:
-    """Compute the bytes alive at each operation of one eager step, by what they are for. Arguments and errors as
-    `count`.
+    """Compute the bytes alive at each operation of one eager step, by what they are for. Arguments and errors are those
+    of `count`.
 
     >>> import torch, flopledger
-    >>> found = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
-    >>> found.by_category["weight"]  # 8 × 4 + 4 numbers of 4 bytes
+    >>> memory = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
+    >>> memory.by_category["weight"]  # 8 × 4 + 4 numbers of 4 bytes
     144
     """
     trace = step_trace(model, inputs, kwargs, optimizer, loss_of)
@@ -168,13 +169,13 @@ class StepCount:
     """FLOP of one step; a multiply-add is 2.
 
     forward_flop, backward_flop, recompute_flop: convolutions and matrix products (forward includes the loss,
-    recompute is what activation checkpoints run again); None where an operation of the phase has no rule: then
-    at_least_flop, phase → FLOP, has what the others add up to. optimizer_flop: all arithmetic of the optimizer's step;
+    recompute is what activation checkpoints run again); None where an operation of the phase has no rule.
+    at_least_flop: phase → FLOP of the operations that have one. optimizer_flop: all arithmetic of the optimizer's step;
     None without an optimizer. other_flop: all arithmetic of the other phases that is no product. not_understood:
-    operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail. attention: what
-    other conventions than the dense one count less (`by_convention`). optimizer_model_flop: of optimizer_flop the
-    matrix products, such as Muon's and Shampoo's; they are in no utilization, and known beside an eigendecomposition,
-    which is none.
+    operation → calls without a rule (`flopledger.register` gives one). operations: the same by module and kind.
+    attention: what conventions other than the dense one count less (`by_convention`). optimizer_model_flop: the matrix
+    products in optimizer_flop, such as Muon's and Shampoo's, which no utilization includes; known even where an
+    eigendecomposition, which is no product, leaves optimizer_flop unknown.
     """
 
     forward_flop: int | None
@@ -220,21 +221,21 @@ def count(
     """Count one step: model(*inputs, **kwargs), its backward pass, and the optimizer's step where one is given.
 
     inputs: a tensor, or a tuple or list of arguments; their values do not matter. loss_of: the outputs → what the loss
-    is made of; None: all outputs. Each module counts in the mode (train, eval) that it is in. Raises ValueError for
-    what is no model, Unavailable where the step cannot be traced.
+    is made of; None: all outputs. Each module counts in the mode (train, eval) that it is in. Raises ValueError if
+    model is no module, Unavailable where the step cannot be traced.
 
     >>> import torch, flopledger
-    >>> found = flopledger.count(torch.nn.Linear(8, 4), torch.randn(2, 8))
-    >>> found.forward_flop  # 2 samples × 8 × 4 multiply-adds, 2 FLOP each
+    >>> step = flopledger.count(torch.nn.Linear(8, 4), torch.randn(2, 8))
+    >>> step.forward_flop  # 2 samples × 8 × 4 multiply-adds, 2 FLOP each
     128
-    >>> found.backward_flop  # the weight's gradient; the input asks for none
+    >>> step.backward_flop  # the weight's gradient; the input needs none
     128
     """
     return count_of(step_trace(model, inputs, kwargs, optimizer, loss_of), optimizer is not None)
 
 
 def count_of(trace: Trace, has_optimizer: bool = False) -> StepCount:
-    """Counts a step that was traced. has_optimizer: whether the optimizer's step is in it."""
+    """Count a step that was traced. has_optimizer: whether the optimizer's step is in it."""
     table: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for operation in trace.operations:
@@ -272,6 +273,6 @@ def _known(row: Counter[str], name: str) -> int | None:
 
 def _without_rule(name: str) -> str:
     """Return the note on an operation without a rule."""
-    given = f"one is given by {registry.registration(name)}"
+    hint = f"one is given by {registry.registration(name)}"
     why = f" {registry.UNSUPPORTED[name]}: it" if name in registry.UNSUPPORTED else ""
-    return f"{name}{why} has no rule; {given}"
+    return f"{name}{why} has no rule; {hint}"

@@ -1,8 +1,9 @@
-"""The answer of `runners.ceiling`: for each unit the best of its kernels, memory, launches, as text and as JSON.
+"""Writes the answer of `runners.ceiling` as text and JSON: the best kernel of each unit, then memory and launches.
 
-The best of a unit is the highest median, as in a sweep's denominator; mean and fastest call stand beside it. What the
-datasheet prints and what others reached is shown and not divided by, but for the datasheet's share. Collectives that
-were timed alone have a row for each size and a column for each collective. Prints nothing.
+Takes a `CeilingAnswer`: the device and every kernel that was timed. A unit's best kernel has the highest median, as in
+a sweep's denominator; its mean and its fastest call stand beside it, and the rate's share of the datasheet's. Rates
+that others published are shown for comparison. `collectives_text` has a row for each buffer size and a column for each
+collective. Prints nothing.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ PRODUCTS = ("matmul", "convolution")
 
 @dataclass(frozen=True)
 class CeilingAnswer:
-    """What a search gave. environment: facts of the host (torch, driver). notes: lines about the whole of it."""
+    """The result of a search. environment: facts of the host (torch, driver). notes: lines about all of it."""
 
     device: str
     device_name: str
@@ -47,25 +48,25 @@ class CeilingAnswer:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Unit, or "memory" → why what was timed cannot be, so that nothing is compared with it."""
+        """Unit, or "memory" → why its measured rate is impossible, so that nothing is compared with it."""
         known, highest_hz = self.sheet.device, self.environment.get("clock_hz")
         reasons = {unit: impossible(self.rows, unit, known, highest_hz) for unit in UNITS}
         reasons["memory"] = impossible_bandwidth(bandwidth(self.rows), known)
-        return {what: why for what, why in reasons.items() if why}
+        return {unit: why for unit, why in reasons.items() if why}
 
     @property
     def warnings(self) -> list[str]:
-        """The notes, and what cannot be."""
+        """The notes, and why rates are impossible."""
         return [*self.notes, *(f"{ABOVE_SHEET}: {why}" for why in self.refused.values())]
 
     def of(self, threads: int | None) -> list[Ceiling]:
         return [row for row in self.rows if row.threads == threads]
 
 
-def bests(seen: CeilingAnswer) -> list[Ceiling]:
-    """Return by threads and unit the best product and the best convolution; then the best copy and triad, then
-    launches."""
-    by_threads = [seen.of(threads) for threads in seen.threads]
+def bests(answer: CeilingAnswer) -> list[Ceiling]:
+    """Return the best product and the best convolution of each number of threads and unit; then the best copy and
+    triad; then launches."""
+    by_threads = [answer.of(threads) for threads in answer.threads]
     rows = [
         best((row for row in rows if row.operation == operation), unit)
         for rows in by_threads
@@ -77,31 +78,31 @@ def bests(seen: CeilingAnswer) -> list[Ceiling]:
     return [row for row in (*rows, *launches) if row is not None]
 
 
-def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """Write everything a person is shown."""
-    parts: list[Part] = [strong(heading(seen)), strong(_closing(seen)), ""]
-    if rows := bests(seen):
-        parts += [_table(seen, rows), ""]
-    reasons = Counter((row.status, row.reason) for row in seen.rows if row.status != "ok")
+def to_text(answer: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> str:
+    """Return the whole answer as text."""
+    parts: list[Part] = [strong(heading(answer)), strong(_closing(answer)), ""]
+    if rows := bests(answer):
+        parts += [_table(answer, rows), ""]
+    reasons = Counter((row.status, row.reason) for row in answer.rows if row.status != "ok")
     return page(
         [
             *parts,
-            *_references(seen),
+            *_references(answer),
             *[
                 f"{count} not measured: {STATUS_TEXTS.get(status, status)}{f': {reason}' if reason else ''}"
                 for (status, reason), count in reasons.items()
             ],
-            *(f"note: {note}" for note in seen.warnings),
+            *(f"note: {note}" for note in answer.warnings),
         ],
         width,
         colour,
     )
 
 
-def heading(seen: CeilingAnswer) -> str:
+def heading(answer: CeilingAnswer) -> str:
     """Return the heading: the device and the host."""
-    facts = seen.environment
-    parts = [seen.device_name or "unknown device", seen.device]
+    facts = answer.environment
+    parts = [answer.device_name or "unknown device", answer.device]
     parts += [f"torch {facts['torch']}"] if facts.get("torch") else []
     parts += [f"driver {facts['driver']}"] if facts.get("driver") else []
     return " · ".join(parts)
@@ -119,13 +120,13 @@ _COLUMNS = (
 )
 
 
-def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
+def _table(answer: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
     shown = {"threads": any(row.threads for row in rows), "clock": any(row.sm_clock_hz for row in rows)}
     columns = [column for column in _COLUMNS if shown.get(column.name, True)]
     lines = []
     for row in rows:
         names = {"matmul": "product", "launch": "launch, on the device", "call": "call, on the host"}
-        ratio = _sheet_ratio(seen, row)
+        ratio = _sheet_ratio(answer, row)
         cells = {
             "what": f"{row.unit} {names.get(row.operation, row.operation)}".strip(),
             "threads": str(row.threads or DASH),
@@ -155,59 +156,59 @@ def _amounts(row: Ceiling) -> dict[str, str]:
     }
 
 
-def _sheet_ratio(seen: CeilingAnswer, row: Ceiling) -> float | None:
-    printed = seen.sheet.peak_by_unit.get(row.unit) if row.flop_per_s else seen.sheet_bytes_per_s
+def _sheet_ratio(answer: CeilingAnswer, row: Ceiling) -> float | None:
+    printed = answer.sheet.peak_by_unit.get(row.unit) if row.flop_per_s else answer.sheet_bytes_per_s
     rate = row.flop_per_s or row.bytes_per_s
     return rate / printed if rate and printed else None
 
 
-def _references(seen: CeilingAnswer) -> list[str]:
-    """Return the datasheet and what others reached, for the units that were measured."""
-    units = [unit for unit in UNITS if any(row.unit == unit for row in seen.rows)]
-    printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := seen.sheet.peak_by_unit.get(unit))]
-    printed += [f"memory {si(seen.sheet_bytes_per_s, 'B/s')}"] if seen.sheet_bytes_per_s else []
-    known = seen.sheet.device
+def _references(answer: CeilingAnswer) -> list[str]:
+    """Return lines with the datasheet's and others' published rates, for the units that were measured."""
+    units = [unit for unit in UNITS if any(row.unit == unit for row in answer.rows)]
+    printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := answer.sheet.peak_by_unit.get(unit))]
+    printed += [f"memory {si(answer.sheet_bytes_per_s, 'B/s')}"] if answer.sheet_bytes_per_s else []
+    known = answer.sheet.device
     lines = [f"sheet: dense {', '.join(printed)} ({known.source})"] if known and printed else []
-    lines += [f"sheet: {seen.sheet.reason}"] if seen.sheet.reason else []
+    lines += [f"sheet: {answer.sheet.reason}"] if answer.sheet.reason else []
     for unit in units:
-        for figure in ceilings.figures(seen.device_name, unit):
+        for figure in ceilings.figures(answer.device_name, unit):
             lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator} ({figure.source})")
     return lines
 
 
-def _closing(seen: CeilingAnswer) -> str:
+def _closing(answer: CeilingAnswer) -> str:
     """Return the limits that a step here is compared with."""
     parts = []
     for unit in UNITS:
-        top = None if unit in seen.refused else best(seen.rows, unit)
+        top = None if unit in answer.refused else best(answer.rows, unit)
         if top is not None and top.flop_per_s:
             parts.append(f"{si(top.flop_per_s, 'FLOP/s')} in {unit}")
-    memory = None if "memory" in seen.refused else bandwidth(seen.rows)
-    launch = launch_cost(seen.rows, seen.device)
+    memory = None if "memory" in answer.refused else bandwidth(answer.rows)
+    launch = launch_cost(answer.rows, answer.device)
     parts += [f"{si(memory.bytes_per_s, 'B/s')} of memory"] if memory and memory.bytes_per_s else []
     parts += [f"{si_time(launch.best_s)} a {launch.operation}"] if launch and launch.best_s else []
     return f"A step here is compared with {', '.join(parts)}." if parts else "Nothing was measured."
 
 
-def document(seen: CeilingAnswer) -> dict[str, Any]:
-    """Return one document, every key there; unknown is null."""
+def document(answer: CeilingAnswer) -> dict[str, Any]:
+    """Return the JSON document. Every key is present; unknown is null."""
     return {
-        "device": seen.device,
-        "device_name": seen.device_name,
-        "torch": seen.environment.get("torch"),
-        "driver": seen.environment.get("driver"),
+        "device": answer.device,
+        "device_name": answer.device_name,
+        "torch": answer.environment.get("torch"),
+        "driver": answer.environment.get("driver"),
         "best": [
-            {name: getattr(row, name) for name in _OF_BEST} | {"datasheet_ratio": _sheet_ratio(seen, row)}
-            for row in bests(seen)
+            {name: getattr(row, name) for name in _OF_BEST} | {"datasheet_ratio": _sheet_ratio(answer, row)}
+            for row in bests(answer)
         ],
-        "datasheet": {"flop_per_s": dict(seen.sheet.peak_by_unit), "bytes_per_s": seen.sheet_bytes_per_s},
+        "datasheet": {"flop_per_s": dict(answer.sheet.peak_by_unit), "bytes_per_s": answer.sheet_bytes_per_s},
         "achievable": [
             {"unit": figure.unit, "flop_per_s": figure.flop_per_s, "source": figure.source}
             for unit in UNITS
-            for figure in ceilings.figures(seen.device_name, unit)
+            for figure in ceilings.figures(answer.device_name, unit)
         ],
-        "rows": [asdict(row) for row in seen.rows],
-        "notes": seen.warnings,
+        "rows": [asdict(row) for row in answer.rows],
+        "notes": answer.warnings,
     }
 
 
@@ -218,8 +219,8 @@ _OF_BEST = (
 
 
 def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -> str:
-    """Return the link rate of each collective and size, the time of the smallest, and what failed. Empty rows are
-    refused."""
+    """Return the link rate of each collective and size, the time of the smallest size, and what failed. rows: one at
+    least."""
     first, operations = rows[0], list(dict.fromkeys(row.operation for row in rows))
     sizes = sorted({row.nbytes for row in rows})
     by_size = {(row.operation, row.nbytes): row for row in rows}

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def run(options: Namespace) -> int:
-    """Return the ledger of every model, printed. 0: everything is explained; 1: a model could not be counted, or a FLOP
-    is not explained. Raises Mistake, before torch is imported, for a grid or a plan that is none."""
+    """Print the ledger of every model. Returns 0: every FLOP is explained; 1: a model could not be counted, or a FLOP
+    is not explained. Raises Mistake, before torch is imported, for an invalid grid or plan."""
     from reports.count.parallel import document, parts, rows
     from reports.shared.layout import csv_of, page
 
@@ -123,8 +123,8 @@ def _planned(step: RankStep, grid: RankGrid, styles: dict[str, str] | None) -> R
 
 
 def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
-    """Return the traces of the tensor axis of one replica and stage: of its ends alone where those do the same, because
-    shards of a dimension never grow with the rank (torch.chunk)."""
+    """Return a trace for each rank of the tensor axis, of one replica and stage. Where the first and the last rank do
+    the same, those between do too, because shards never grow with the rank (torch.chunk)."""
     from measure.parallel.rank_trace import trace_rank
 
     first = trace_rank(step, grid.sizes, 0)

@@ -1,8 +1,9 @@
 """Chooses the points at which a model's formulas are sampled, and traces its operation table at each.
 
-The symbols are the sizes that a model is built from (`Workload.hyper`) and the batch. Each starts as small as the model
-takes it, so that unrolled loops are short, and goes in the smallest steps that it takes (a width in multiples of the
-heads). Tables are those of a step on fake tensors: no memory, no device.
+The symbols are the sizes that a model is built from (`Workload.hyper`) and the batch. Each starts at the smallest value
+that the model accepts, so that unrolled loops are short, and grows in the smallest steps that it accepts (a width in
+multiples of the heads). `axes` returns these values; `sampler` a function from a point to the table of a step there, on
+fake tensors: no memory, no device.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,23 +25,23 @@ ALIASES = {"image": "image_size", "classes": "num_classes"}
 """Symbol → the size that it is short for."""
 
 SMALL = (3, 5, 7, 11, 13, 17, 19, 23)
-"""Where symbols start: all different, so that equal sizes are equal for a reason."""
+"""First values of symbols: all different, so that two sizes are equal only where the model makes them so."""
 
 SMALL_IMAGE = 64
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 FEWEST = 2
-"""Layers, or steps of an unrolled loop, to begin with."""
+"""First value of a number of layers, or of steps of an unrolled loop."""
 
 LOOPS = ("layers", "depth", "seq", "length", "steps", "frames", "hops", "source_words", "target_words")
-"""Sizes that often unroll a loop: they begin with the fewest, as a longer loop says no more."""
+"""Sizes that often unroll a loop: they start at FEWEST, as a longer loop shows nothing new."""
 
 PERIODS: Mapping[str, tuple[tuple[str, str, int | str], ...]] = {"speech": (("frames", "a multiple of", 4),)}
-"""Model → steps in which its loops grow: two pools of two stand before speech's. Its formulas hold for these only."""
+"""Model → further limits of its sizes, for which alone its formulas hold: speech pools its frames by two, twice."""
 
 MOST_CHARACTERS = 200
-"""Letters of what a model's own code says."""
+"""Characters of an error message of the model's own code that are shown."""
 
 ONE_BATCH = "a formula holds for all values; python -m runners.footprint or runners.count answers for one batch"
 
@@ -54,7 +55,7 @@ class NotBuilt(ValueError):
 
 
 class FixedSymbol(NotBuilt):
-    """A symbol whose size the model takes one value of, while the others stay as they are."""
+    """The model accepts only one value of a symbol while the others stay as they are."""
 
     def __init__(self, symbol: str, value: int, why: NotBuilt | None) -> None:
         self.symbol = symbol
@@ -63,9 +64,9 @@ class FixedSymbol(NotBuilt):
 
 @dataclass(frozen=True)
 class SizedModel:
-    """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
-    takes; constant: sizes that stay, as an option has their name; fused: chains of pointwise operations are one each
-    (`analysis/operators/fusion.py`)."""
+    """A model as the command line has it. sizes: all sizes it is built from, with their values; fixed: other arguments
+    of its factory; constant: sizes that never become symbols, since an option has their name; fused: whether chains of
+    pointwise operations are one each (`analysis/operators/fusion.py`)."""
 
     model: str
     sizes: Mapping[str, int]
@@ -78,7 +79,8 @@ class SizedModel:
 
     @cached_property
     def symbols(self) -> dict[str, str]:
-        """Symbol → its size, "batch" for the batch; a short name where there is one that is no size itself."""
+        """Symbol → the size it stands for ("batch": the batch). A symbol is the size's short name, if no other size
+        has that name."""
         short = {size: name for name, size in ALIASES.items() if name not in self.sizes}
         return {BATCH: BATCH, **{short.get(size, size): size for size in self.sizes}}
 
@@ -90,9 +92,9 @@ class SizedModel:
 def sampler(
     subject: SizedModel, on_point: Callable[[int], None] = lambda _count: None
 ) -> Callable[[Point], SizeSample]:
-    """Return a function that gives the table at a point, made once.
+    """Return a function that gives the table at a point, each traced once. It raises NotBuilt.
 
-    on_point: how many points there are so far. Raises NotBuilt.
+    on_point: called before a point is traced, with the number of points so far.
     """
     numbers = count(1)
 
@@ -109,7 +111,7 @@ def sampler(
 
 
 def why(fault: Exception) -> str:
-    """Return why a step could not be traced, with the line of the model's own code."""
+    """Return why a step could not be traced, in one line that names the line of the model's own code."""
     cause = " ".join(str(fault).split())[:MOST_CHARACTERS]
     if not (cause and isinstance(fault, (Unavailable, ValueError))):
         cause = f"{type(fault).__name__}: {cause}"
@@ -118,8 +120,8 @@ def why(fault: Exception) -> str:
 
 
 def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:
-    """Return the operations, storages and parameters of a step at a point, on fake tensors. Raises what the model
-    does."""
+    """Return the operations, storages and parameters of a step at a point, on fake tensors. Raises whatever the model
+    raises."""
     from measure.operations.fake_mode import fake_mode, quiet_logs
     from runners.workers.traced_step import StepOptions, traced
 
@@ -142,24 +144,24 @@ def step_at(subject: SizedModel, point: Point) -> tuple[Any, Any, Any]:
 
 def axes(subject: SizedModel, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> tuple[Axis, ...]:
     """Choose the sizes at which each symbol is sampled. Raises NotBuilt where the model cannot be traced even at its
-    own."""
+    own sizes."""
     planned = tuple(_planned(subject, symbols))
     own = {symbol: max(2, subject.value(symbol)) for symbol in symbols}
     small = {axis.symbol: axis.base for axis in planned}
     starts = (small, *({**small, symbol: own[symbol]} for symbol in symbols))
-    base = next((start for start in starts if _there(start, sample_at)), None)
+    base = next((start for start in starts if _is_traceable(start, sample_at)), None)
     if base is None:
         base = own
-        sample_at(base)  # says why, where not even this can be had
+        sample_at(base)  # raises where not even this can be traced
         for symbol in symbols:
             smaller = {**base, symbol: small[symbol]}
-            base = smaller if _there(smaller, sample_at) else base
+            base = smaller if _is_traceable(smaller, sample_at) else base
     return tuple(_axis(axis, base, subject.value(axis.symbol), sample_at) for axis in planned)
 
 
 def _planned(subject: SizedModel, symbols: Sequence[str]) -> Iterator[Axis]:
-    """Yield sizes at which symbols would be sampled, from what is known of the model alone: small, in steps that its
-    limits name."""
+    """Yield an axis for each symbol from the catalogue, without building the model: small, in steps that its limits
+    demand."""
     entry = ENTRIES.get(subject.model)
     limits = (*(entry.limits if entry else ()), *PERIODS.get(subject.model, ()))
     names = {size: symbol for symbol, size in subject.symbols.items()}
@@ -185,7 +187,7 @@ def _planned(subject: SizedModel, symbols: Sequence[str]) -> Iterator[Axis]:
 
 
 def _axis(planned: Axis, base: Mapping[str, int], own: int, sample_at: Callable[[Point], SizeSample]) -> Axis:
-    """Return the smallest step that the model takes twice, the planned one first."""
+    """Return the axis with the smallest step that the model accepts twice, the planned step first."""
     fault = None
     for step in (planned.step, *STEPS, own):
         axis = Axis(planned.symbol, base[planned.symbol], step)
@@ -199,7 +201,7 @@ def _axis(planned: Axis, base: Mapping[str, int], own: int, sample_at: Callable[
     raise FixedSymbol(planned.symbol, base[planned.symbol], fault)
 
 
-def _there(point: Point, sample_at: Callable[[Point], SizeSample]) -> bool:
+def _is_traceable(point: Point, sample_at: Callable[[Point], SizeSample]) -> bool:
     try:
         sample_at(point)
     except NotBuilt:
@@ -208,8 +210,8 @@ def _there(point: Point, sample_at: Callable[[Point], SizeSample]) -> bool:
 
 
 def fixed_symbol(fault: NotBuilt, axes: Sequence[Axis], sample_at: Callable[[Point], SizeSample]) -> NotBuilt:
-    """Return the symbol that keeps the model from taking a point, if it is one; else the fault."""
+    """Return a FixedSymbol if one symbol alone keeps the model from being traced at a point; else the fault."""
     for axis in axes:
-        if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):
+        if axis.symbol in fault.point and _is_traceable({**fault.point, axis.symbol: axis.base}, sample_at):
             return FixedSymbol(axis.symbol, axis.base, fault)
     return fault

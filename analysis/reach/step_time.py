@@ -3,9 +3,10 @@
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
 Peaks and bandwidths are the datasheet's. A class groups operations that share one pair of rates: products by how they
-are computed, by pass and by their narrowest side that the batch does not change; the rest by kind. Eager, each
-operation is a launch; compiled, each group of ideal fusion. Amounts are constant + slope × batch. Factors of a measured
-setting lean on those of its *pool* (mode, layout, way of running), which stand for unmeasured devices.
+are computed, by pass and by their narrowest side that the batch does not change; the rest by kind. In eager mode each
+operation is a launch; compiled, each group of an ideal fusion is one. FLOP and bytes of a class are constant + slope ×
+batch. A measured setting's factors were fitted towards those of its *pool* (mode, layout, eager or compiled); an
+unmeasured device has its pool's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from results.errors import Inconsistent, Unavailable
 from results.records.answers import StepOperation
 
 COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "reduction", "pooling", "copy"})
-"""Classes that name a fused pass they are part of."""
+"""Classes after which a fused pass is named if it contains one of them."""
 
 EAGER, COMPILED = "eager", "compiled"
 
@@ -258,7 +259,8 @@ class Terms:
 
 @dataclass(frozen=True)
 class Setting:
-    """What was measured together, in any version of PyTorch. device, precision: empty for a pool."""
+    """Conditions under which steps share their factors, in any version of PyTorch. device, precision: empty for a
+    pool."""
 
     mode: str
     layout: str
@@ -268,7 +270,7 @@ class Setting:
 
     @property
     def pool(self) -> Setting:
-        """Return the pool that the setting's factors lean on."""
+        """Return the setting's pool."""
         return Setting(self.mode, self.layout, self.compiled)
 
     @property
@@ -279,10 +281,10 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class TimeModel:
-    """A fitted model. terms: by way of running, eager or compiled. factors: by pool, and by setting with its framework,
-    each of shape (terms,). newest: a setting (`Setting.text`) → with its newest framework. intervals, coverage: of
-    families and devices left out, by group: (low, high, scores) and (coverage, low, high). small: by layout, the batch
-    `below` which inference on an unmeasured device may take `high` times the predicted time."""
+    """A fitted model. terms: by EAGER or COMPILED. factors: by pool, and by setting with its framework, each of shape
+    (terms,). newest: `Setting.text` → the key in `factors` with its newest framework. intervals, coverage: of families
+    and devices left out of the fit, by group: (low, high, scores) and (coverage, low, high). small: by layout, the
+    batch `below` which inference on an unmeasured device may take `high` times the predicted time."""
 
     terms: Mapping[str, Terms]
     factors: Mapping[str, Numbers]

@@ -1,8 +1,9 @@
-"""Defines what is derived of a run (`Built`) and shown of a cell (`View`); compares variants, and separates devices.
+"""Holds what is derived from a run (`Built`), and a cell's part of it (`View`); compares variants, separates devices.
 
-A variant (precision, layout, compile setting, optimizer) is compared with the first value of the option's list, as two
-cells are in `analysis/stats/comparison.py`. Repeats of a cell on several devices are separate cells: a mean would hide
-whether the devices differ. Not claimed: that devices of one model differ, or what hours differ by.
+`variants` takes a run's rows and compares each variant of a step (precision, layout, compile setting, optimizer) with
+the first one listed, as `analysis/stats/comparison.py` compares two cells. `split_by_device` makes repeats on several
+devices separate cells, since a mean would hide whether the devices differ. Not claimed: that such a difference is the
+device's and not the hour's.
 """
 
 import functools
@@ -56,7 +57,7 @@ def variants(
     sessions: Iterable[SessionRow],
     options: Mapping[str, Any],
 ) -> tuple[Variant, ...]:
-    """Compare the variants of each step measured in several on one device. options: of the run's manifest."""
+    """Compare the variants of each step that one device ran in two variants or more. options: of the run's manifest."""
     devices = {session.session: (session.host, session.device_uuid) for session in sessions}
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Times]] = {}
     steps: dict[tuple[Any, ...], Run] = {}
@@ -93,8 +94,8 @@ def variants(
 def _positions(values: tuple[Any, ...], lists: Sequence[Any]) -> list[int]:
     """Return each value's index in the requested list."""
     return [
-        every.index(value) if isinstance(every, list) and value in every else 0
-        for value, every in zip(values, lists, strict=True)
+        requested.index(value) if isinstance(requested, list) and value in requested else 0
+        for value, requested in zip(values, lists, strict=True)
     ]
 
 
@@ -105,8 +106,8 @@ DEVICE = "device="
 def split_by_device(
     rows: Sequence[Utilization], runs: Mapping[Key, Run], sessions: Sequence[SessionRow]
 ) -> tuple[Utilization, ...]:
-    """Return the rows in order, with the device in the variant of repeats on several devices: its host where that is
-    unique, else also the first letters of its hash (of its name where it has none)."""
+    """Return the rows in order; the variant of repeats that ran on several devices ends with the device: its host, and
+    where one host has several also the first letters of the device's hash (of its name where it has none)."""
     locations = {session.session: (session.host, session.device_uuid or session.device) for session in sessions}
     if len({*locations.values()}) < 2:
         return tuple(rows)
@@ -119,20 +120,19 @@ def split_by_device(
         points.append((row, point, location))
         if location is not None:
             alike.setdefault(point, set()).add(location)
-    apart = []
+    separated = []
     for row, point, location in points:
         if location is not None and len(alike[point]) > 1:
             host, device = location
             is_only = sum(other == host for other, _ in alike[point]) == 1
             name = f"{DEVICE}{host if is_only else f'{host} {device[:8]}'}"
             row = replace(row, variant=f"{row.variant}, {name}" if row.variant else name)
-        apart.append(row)
-    return tuple(apart)
+        separated.append(row)
+    return tuple(separated)
 
 
 def devices_sentence(rows: Iterable[Utilization]) -> str:
-    """Describe which cells have no mean over their repeats, because these were on several devices; "" where none
-    were."""
+    """Return a sentence about the cells without a mean, since their repeats ran on several devices; "" without any."""
     cells, devices = set(), set()
     for row in (row for row in rows if DEVICE in row.variant):
         device = row.variant.rpartition(DEVICE)[2]

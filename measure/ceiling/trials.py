@@ -1,4 +1,4 @@
-"""Which kernels and copies a ceiling is looked for with, and what each costs: plans only, without torch.
+"""Plans the kernels and copies that are timed in search of a ceiling, with the FLOP and bytes of each. No torch here.
 
 Shapes follow from a quick probe of the device's rate, rounded to powers of two, so that one kind of device gets one set
 of shapes, each of about equal work. `shapes` is the short list that a sweep's denominator needs; `sweep` goes on from
@@ -31,29 +31,28 @@ ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
 """How many trials `shapes` gives."""
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
-"""Families of products: powers of 2; beside them; of large area and small depth, tall and flat; deep; many."""
-
+"""Families of products: sides of a power of 2; near one; large area and small depth; deep; many small ones."""
 
 MEMORY, CACHE = "memory", "cache"
 """Families of copies: operands so large that no cache helps, and smaller ones."""
 BEYOND = 4
-"""An operand of this many times the last cache is in memory."""
+"""An operand this many times as large as the last cache is taken to lie in memory."""
 CACHE_IF_UNKNOWN_BYTES = 64 << 20
-"""A cache of unknown size is taken to be no larger."""
+"""Size that is assumed of a cache of unknown size."""
 LEAST_BYTES = 1 << 20
 MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 MEMORY_SHARE = 12
-"""A triad has three operands; each is at most this part of the memory, all of them at most a quarter. A virtual machine
-may show the last cache of its whole host: 480 MiB beside 24 GiB of memory were seen."""
+"""An operand is at most 1/12 of the memory, a triad's three at most a quarter: a virtual machine may show the last
+cache of its whole host (480 MiB beside 24 GiB of memory were seen)."""
 ELEMENT_BYTES = 4
 OPERANDS = {"copy": 2, "triad": 3}
 """Operation → how many operands a call moves: b = a; a = b + s · c."""
 
 FP8 = "fp8"
-"""The unit of a product that no precision trains in: operands of float8_e4m3fn, a result of bfloat16."""
+"""Unit of a product that no precision here trains in: operands of float8_e4m3fn, a result of bfloat16."""
 
 OWN_PEAK_S = 2.0
-"""How long a meter looks for the fastest kernel of a CPU, whose peak no datasheet has; 0: not at all."""
+"""How long a meter searches for the fastest kernel of a CPU, whose peak no datasheet has; 0: not at all."""
 
 SPENT = "the time for ceilings was spent before this shape"
 
@@ -141,7 +140,7 @@ def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
 
 
 def sweep(kind: str, rate_flop_per_s: float) -> list[Trial]:
-    """Return `shapes` and, after them, what else a command that looks for the ceiling tries; none twice."""
+    """Return `shapes`, then the further kernels that `runners.ceiling` tries; none twice."""
     side = _side(kind, rate_flop_per_s)
     first = shapes(kind, rate_flop_per_s)
     squares = [(SQUARE, (s, s, s), 1) for s in (side // 8, side // 4, side // 2, 2 * side)]
@@ -163,11 +162,11 @@ def sweep(kind: str, rate_flop_per_s: float) -> list[Trial]:
 
 
 def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
-    """Return copies and triads, those in memory first: three sizes beyond the last cache, and from 1 MiB up to them by
-    4.
+    """Return copies and triads: of three sizes beyond the last cache, then of smaller sizes from 1 MiB, each 4 times
+    the one before.
 
-    cache_bytes: None where it is not known. memory_bytes: of the device. Of a cache so large that its first
-    size would be more than MOST_BYTES there is one size, BEYOND times the cache, if the memory is large enough.
+    cache_bytes: None where it is not known. memory_bytes: of the device. Where the first size beyond a large cache is
+    above MOST_BYTES, there is one such size, BEYOND times the cache, if the memory is large enough.
     """
     share = memory_bytes // MEMORY_SHARE
     most = min(MOST_BYTES[kind], share)
@@ -184,7 +183,7 @@ def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
 
 
 def titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
-    """Return the row of a kernel, before it was timed."""
+    """Return the row of a kernel that is not timed yet. blank: a row of the device and precision."""
     unit = precision.matmul_unit if trial.operation == "matmul" else precision.convolution_unit
     return replace(
         blank,
@@ -217,9 +216,9 @@ def _side(kind: str, rate_flop_per_s: float) -> int:
 
 
 def _images(square_flop: Any, channels: int, side: int) -> int:
-    """Return images that make a convolution about as much work as the square product."""
-    one_flop = Trial("convolution", (1, channels, side)).flop
-    return min(max(_power_of_two(square_flop / one_flop), 1), MOST_IMAGES)
+    """Return the number of images with which a convolution is about as much work as the square product."""
+    image_flop = Trial("convolution", (1, channels, side)).flop
+    return min(max(_power_of_two(square_flop / image_flop), 1), MOST_IMAGES)
 
 
 def _power_of_two(value: float) -> int:

@@ -1,14 +1,15 @@
-"""Where the numbers of a meter may go: one call for any logger.
+"""Sends a meter's numbers to a logger: CSV, TensorBoard, Weights & Biases and MLflow have the same `log` and `close`.
 
     log = CsvLog("utilization.csv")
     …
     if step % 50 == 0:
         log.log(step, meter.window().scalars())
 
-Each adapter needs the package that it is named after, when it is made; a table needs none. What is not known has no
-value there, never 0.
+Making an adapter imports the package that it is named after; `CsvLog` needs none. An unknown number is left out, never
+written as 0.
 
-`MeterCallback` is what the callbacks of all trainers share: a meter around each step, and faults that are one warning.
+`MeterCallback` is the common part of the trainers' callbacks: it has a meter around each step, and turns a fault into
+one warning.
 """
 
 import csv
@@ -25,7 +26,7 @@ from results.errors import one_line
 
 
 class Logger(Protocol):
-    """Takes numbers of a step by name; `close` ends it."""
+    """Takes the numbers of a step by name, until `close`."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Take the values of a step, by name."""
@@ -35,7 +36,7 @@ class Logger(Protocol):
 
 
 class _Closing:
-    """A logger as a context."""
+    """A logger that is also a context manager."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -65,18 +66,18 @@ class CsvLog(_Closing):
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         row = {"step": step, "time_s": time.time(), **values}
-        if more := [name for name in row if name not in self._names]:
-            self._widen(more)
+        if new_names := [name for name in row if name not in self._names]:
+            self._widen(new_names)
         with self._path.open("a", encoding="utf-8", newline="") as file:
             csv.DictWriter(file, self._names, restval="").writerow(row)
 
-    def _widen(self, more: list[str]) -> None:
-        """Writes the table with these columns at its end, and puts it in the place of the old one."""
+    def _widen(self, new_names: list[str]) -> None:
+        """Replace the file by one with these further columns at the end."""
         rows: list[dict[str, str]] = []
         if self._names:
             with self._path.open(encoding="utf-8", newline="") as file:
                 rows = list(csv.DictReader(file))
-        self._names = [*self._names, *more]
+        self._names = [*self._names, *new_names]
         wider = self._path.with_name(f"{self._path.name}.part")
         with wider.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, self._names, restval="")
@@ -86,7 +87,7 @@ class CsvLog(_Closing):
 
 
 class TensorBoardLog(_Closing):
-    """Scalars of TensorBoard. to: a directory, or a `SummaryWriter` of the caller's, which stays open."""
+    """Scalars in TensorBoard. to: a directory, or the caller's own `SummaryWriter`, which stays open."""
 
     def __init__(self, to: Any) -> None:
         self._owned = None
@@ -106,9 +107,9 @@ class TensorBoardLog(_Closing):
 
 
 class WandbLog(_Closing):
-    """Weights & Biases. run: what `wandb.init` gave (offline: `mode="offline"`); its owner finishes it.
+    """Weights & Biases. run: what `wandb.init` returned (offline: `mode="offline"`); the caller finishes it.
 
-    W&B keeps a step when the next one begins, or the run ends: other values of the same step are in the same row.
+    W&B writes a step's row when the next step begins or the run ends, so that other values of the step share the row.
     """
 
     def __init__(self, run: Any) -> None:
@@ -136,8 +137,8 @@ class MlflowLog(_Closing):
 
 
 class MeterCallback:
-    """A meter of a trainer's steps. options: of `UtilizationMeter`. meter: the meter, once training has begun. result:
-    of all steps, once it has ended. has_failed: whether a fault has ended the measurement."""
+    """Meters a trainer's steps. options: of `UtilizationMeter`. meter: the meter, once training has begun. result: the
+    summary of all steps, once training has ended. has_failed: whether a fault has ended the measurement."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -162,9 +163,9 @@ class MeterCallback:
 
 
 def guarded(method: Callable[..., None]) -> Callable[..., None]:
-    """Return a method of a callback, which a trainer calls. A fault in it ends the measurement, with one warning.
+    """Wrap a callback's method that a trainer calls: a fault in it ends the measurement with one warning, not training.
 
-    Raises ValueError and TypeError where the meter is made: the caller's options cannot be right.
+    ValueError and TypeError pass while the meter is made, since the caller's options are wrong.
     """
 
     @functools.wraps(method)

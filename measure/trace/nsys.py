@@ -1,17 +1,17 @@
-"""An SQLite export of Nsight Systems as a `Recording`: of 2021 to 2026, whole or trimmed to a few tables.
+"""Reads an SQLite export of Nsight Systems (2021 to 2026, whole or trimmed to a few tables) as a `Recording`.
 
-NVTX ranges of torch's emit_nvtx become calls, those of PyProf give the calls inside their arguments, and ours (the
-domain "flopledger") and all others become ranges. One that is open when the capture ends, ends with it. Kernels, copies
-and fills come with their launch: the runtime's or driver's call of the same process with the same correlation number.
-Times are ns since the session began, one clock for host and device.
+NVTX ranges of torch's emit_nvtx become calls; ranges of PyProf supply the arguments of the calls inside them; ranges of
+our domain "flopledger" and all others become ranges. A range that is still open when the capture ends gets that end.
+Kernels, copies and fills come with their launch: the runtime's or driver's call of the same process with the same
+correlation number. Times are ns since the session began, one clock for host and device.
 
-A table that is not there has no rows, and a column that is not there is unknown in every row. A view or a virtual table
-is a program, which may have no end: only plain tables are read. What columns calculate is stopped at
-`database_seconds`, and no value is longer than `event_bytes` (results/text_files.py). Texts are never evaluated.
+A missing table has no rows, and a missing column is unknown in every row. Only plain tables are read, since a view or a
+virtual table is a program, which may have no end. Computed columns are stopped after `database_seconds`, and no value
+is longer than `event_bytes` (results/text_files.py). Texts are never evaluated.
 
 Not claimed: dtypes, strides and groups of a call, since emit_nvtx writes sizes of tensors only; which calls launched
-the kernels of a CUDA graph (link "graph"); that hand-made ranges are operator calls, which they are taken for where the
-export has none of torch's.
+the kernels of a CUDA graph (link "graph"). Where an export has no range of torch's, hand-made ranges are taken for
+operator calls, which they may not be.
 """
 
 import json
@@ -57,7 +57,7 @@ ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 ACTIVITY_KINDS = {"KERNEL": "kernel", "MEMCPY": "memcpy", "MEMSET": "memset"}
 
 NAMED_BY = {"KERNEL": ("demangledName", "shortName", "mangledName"), "MEMCPY": ("copyKind",), "MEMSET": ()}
-"""Columns that name what ran, the first that there is."""
+"""Table → columns with the name of what ran; the first that has one is taken."""
 
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 """CUPTI's number of a copy's kind → from where to where: host, device, array, peer."""
@@ -69,7 +69,7 @@ STEPS = 100_000
 """Instructions of SQLite between two looks at the clock."""
 
 EXPECTED = ("NVTX_", "CUPTI_", "StringIds", "TARGET_INFO")
-"""How the names of the tables begin that are read."""
+"""Beginnings of the names of tables that are read."""
 
 _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
 
@@ -196,7 +196,7 @@ def _variable(environment: str, name: str) -> int | None:
 
 
 def _activities(tables: Tables, kind: str, strings: Mapping[int, str]) -> pd.DataFrame:
-    """Return the rows of one table of the device's doings."""
+    """Return the rows of one table of device activities."""
     sizes = {"grid": ("gridX", "gridY", "gridZ"), "block": ("blockX", "blockY", "blockZ")}
     numbers = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
     rows = tables.frame(ACTIVITY + kind, (*numbers, *sizes["grid"], *sizes["block"]), NAMED_BY[kind])
@@ -260,8 +260,8 @@ SEQUENCE, STASHED, OP_ID = ", seq = ", ", stashed seq=", ", op_id = "
 
 
 def parse(text: str) -> tuple[str, int, int, str | None]:
-    """Return name, numbers of the node and of the call, and sizes that a range's text has; -1 and None for what it does
-    not say. A text that fits no format is a name as it stands."""
+    """Return a range's name, numbers of node and call, and sizes, as its text has them; -1 and None where it lacks
+    them. A text that fits no format is a name as it stands."""
     if ", " not in text:
         return text, -1, -1, None
     name, separator, sizes = text.partition(", input_op_ids = ")[0].partition(", sizes = ")
@@ -295,10 +295,10 @@ _Marker = tuple[str, str, Arguments]
 def calls_and_ranges(
     events: pd.DataFrame, strings: Mapping[int, str], end_ns: int
 ) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Calls and ranges in the order of start, the outer first, and how many ranges have no end.
+    """Return calls and ranges in the order of start, the outer first, and how many ranges have no end.
 
     events: start, end, eventType, textId, globalTid, domainId (-1: not recorded), text. strings: the export's table of
-    texts. end_ns: when the capture ended, and with it a range that is open.
+    texts. end_ns: when the capture ended; open ranges end then.
     """
     texts = events["text"].where(events["text"].notna(), events["textId"].map(strings).fillna(""))
     created = events["eventType"] == DOMAIN_CREATE
@@ -322,9 +322,9 @@ def calls_and_ranges(
     ranges, calls = classified[classified["kind"] == RANGE], classified[classified["kind"] == CALL]
     copies = classified[(classified["kind"] == COPY) & ~classified["name"].isin(set(ranges["name"]))]
     by_hand = classified[classified["kind"] == BY_HAND]
-    others = pd.concat([ranges, copies, by_hand if len(calls) else by_hand[:0]])
+    ranges = pd.concat([ranges, copies, by_hand if len(calls) else by_hand[:0]])
     calls = calls_table(**_with_arguments(calls if len(calls) else by_hand).drop(columns="kind"))
-    ranges = ranges_table(**others[["name", "start_ns", "time_ns", "thread", "process"]])
+    ranges = ranges_table(**ranges[["name", "start_ns", "time_ns", "thread", "process"]])
     return calls_in_order(calls), ranges_in_order(ranges), int((events["end"] < 0).sum())
 
 
@@ -353,8 +353,8 @@ def _kind(name: str) -> tuple[str, str]:
 
 @cache
 def _marker_of(text: str) -> _Marker | None:
-    """Return the function that a marker says was called, the name of the call that it is, and its arguments; None for
-    other markers: where in the program, how a module prints."""
+    """Return the function that a marker of PyProf names, the name of its call, and its arguments; None for markers of
+    other kinds (a place in the program, a module's text)."""
     marker = literal(text)
     if marker is None or not {"op", "args"} <= marker.keys():
         return None
@@ -366,11 +366,10 @@ def _marker_of(text: str) -> _Marker | None:
 
 
 def _with_arguments(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the calls, the arguments of each marker given to the call of the same function right in it; such a marker
-    goes.
+    """Give each marker's arguments to the call of the same function directly inside it, and drop the marker.
 
-    A marker without such a call is a call itself: PyProf was there without emit_nvtx, or the function has no operator
-    of its name. PyProf and torch differ on what works in place.
+    A marker without such a call is a call itself: PyProf ran without emit_nvtx, or the function has no operator of its
+    name. The "_" of an operation in place is ignored: PyProf and torch write it differently.
     """
     calls = calls.sort_values(
         ["process", "thread", "start_ns", "time_ns"], ascending=[True, True, True, False], kind="stable"

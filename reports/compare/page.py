@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _NAME_LETTERS = 60
 _ALWAYS = ("host", "before the run: load_1min", "load_1min")
-"""Facts in which two sessions differ whatever they are."""
+"""Facts in which any two sessions differ."""
 
 _HOW = (
     "Cells are matched by what decides a training step. B ÷ A is the ratio of mean step times, relative to "
@@ -74,7 +74,7 @@ def page(
     figures: Mapping[str, str],
     across: Sequence[str] = (),
 ) -> str:
-    """Return the whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let
+    """Return the whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were allowed to
     differ."""
     title = " · ".join(("flopledger", f"{sides[1].name} against {sides[0].name}"))
     pictures = [picture(name, svg, CAPTIONS) for name, svg in figures.items()]
@@ -122,7 +122,7 @@ def _verdict(rows: Sequence[Comparison], sides: tuple[ComparedRun, ComparedRun],
 
 
 def _furthest(rows: Sequence[Comparison]) -> str:
-    """Return the cell with the largest difference, with its interval; "": of none."""
+    """Return a sentence about the cell with the largest difference and its interval; "" if no cell differs."""
     decided = [(name, row) for name, row in zip(cell_names(rows), rows, strict=True) if row.verdict in (FASTER, SLOWER)]
     if not decided:
         return ""
@@ -138,7 +138,7 @@ def _furthest(rows: Sequence[Comparison]) -> str:
 
 
 def _cells(rows: Sequence[Comparison]) -> PageTable:
-    """Return a row for each cell of either run; those that only one has stand back."""
+    """Return a row for each cell of either run; cells that only one run has are last, and dim."""
     variants = len({row.variant for row in rows}) > 1
     rows = sorted(rows, key=lambda row: (row.verdict in ONLY_IN_ONE, natural(row.model), row.batch_size, row.precision))
     reasons = any(map(_reason, rows))
@@ -156,7 +156,7 @@ def _cells(rows: Sequence[Comparison]) -> PageTable:
 
 
 def _reason(row: Comparison) -> str:
-    """Return why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
+    """Return why there is no verdict. For a cell of only one run that is why it failed there, or "" if it did not."""
     reason = row.reason.removeprefix(NO_COUNTERPART)
     return "" if row.verdict in ONLY_IN_ONE and reason == "ok" else STATUS_TEXTS.get(reason, reason.replace("_", " "))
 
@@ -203,7 +203,7 @@ _LOOKS: dict[str, tuple[int | str, str]] = {SLOWER: (3, "s"), FASTER: (2, "^"), 
 
 _ROW_IN = 0.2
 _WIDEST = 1.4
-"""An interval that goes on further than this beyond the outermost dot leaves the panel."""
+"""An interval that goes beyond the outermost dot by more than this factor is cut at the panel's edge."""
 
 Dot = tuple[str, Comparison]
 
@@ -233,11 +233,11 @@ def _figure(dots: Sequence[Dot]) -> Figure:
         _POINT[1:],
     )
     marks = []
-    for verdict, (of, marker) in _LOOKS.items():
-        own = points[points["verdict"] == verdict]
-        if not own.empty:
-            look = {"color": figure_style.colour(of), "marker": marker}
-            figure_panels.dots(axes, own.assign(y=own.index), "value", "y", markersize=4.5, **look)
+    for verdict, (hue, marker) in _LOOKS.items():
+        drawn = points[points["verdict"] == verdict]
+        if not drawn.empty:
+            look = {"color": figure_style.colour(hue), "marker": marker}
+            figure_panels.dots(axes, drawn.assign(y=drawn.index), "value", "y", markersize=4.5, **look)
             marks.append(figure_panels.mark(f"B is {verdict}" if verdict != UNKNOWN else verdict, **look))
     figure_panels.label_rows(axes, [figure_style.label(name) for name, _ in dots])
     lowest = min(points["value"].min(), 1 / (1 + max(margins, default=0.0)))

@@ -1,6 +1,7 @@
-"""The ledger of a parallel step as a person reads it, as a row a rank, and as JSON. Nothing is derived here.
+"""Writes the ledger of a parallel step as a page, as CSV rows and as JSON. Nothing is computed here.
 
-Ranks that do the same are one line of the table, with how many they are; CSV and JSON have every rank.
+On the page, ranks with equal work share one line of the table, which says how many they are; CSV and JSON have every
+rank.
 """
 
 import json
@@ -20,14 +21,14 @@ UNEXPLAINED = {
     False: "one device does more than all ranks; as a product of samples or tokens that are on different ranks",
     True: "please report this model and plan",
 }
-"""Whether ranks do too much → what is said of it."""
+"""Whether ranks do more than one device → the explanation or request that is shown."""
 
 SHOWN_REPLICAS = 12
-"""Lines of work that is replicated."""
+"""Most lines about replicated work."""
 
 
 def document(model: str, batch_size: int, ledger: Ledger) -> dict[str, Any]:
-    """Return one ledger, with every rank."""
+    """Return one ledger as a JSON document, with every rank."""
     grid = ledger.grid
     return {
         "model": model,
@@ -68,7 +69,7 @@ def _rank(ledger: Ledger, rank: int) -> dict[str, Any]:
 
 
 def rows(answers: Answers) -> list[dict[str, Any]]:
-    """Return a row a rank."""
+    """Return a CSV row for each rank of each ledger."""
     return [
         {
             name: json.dumps(value) if isinstance(value, (list, dict)) else value
@@ -115,12 +116,12 @@ def parts(model: str, batch_size: int, ledger: Ledger) -> list[Part]:
 
 
 def _groups(ledger: Ledger) -> list[tuple[RankLoad, list[Coordinates]]]:
-    """Return distinct ranks' work, and where it is done."""
+    """Return each distinct load, and the coordinates of the ranks that have it."""
     groups: list[tuple[RankLoad, list[Coordinates]]] = []
     for coordinates in ledger.grid.places():
         load = ledger.loads[coordinates]
-        for other, ranks in groups:
-            if other == load:
+        for known, ranks in groups:
+            if known == load:
                 ranks.append(coordinates)
                 break
         else:
@@ -129,7 +130,7 @@ def _groups(ledger: Ledger) -> list[tuple[RankLoad, list[Coordinates]]]:
 
 
 def _name(ledger: Ledger, ranks: Sequence[Coordinates]) -> str:
-    """Name ranks by where on each axis they are, if not everywhere on it."""
+    """Name ranks by their range on each axis that they do not fill."""
     parts = []
     for axis, size in ledger.grid.sizes.items():
         values = {getattr(coordinates, axis) for coordinates in ranks}
@@ -174,7 +175,7 @@ def _collectives(ledger: Ledger) -> TextTable:
 
 
 def _replicas(ledger: Ledger) -> list[str]:
-    """Return the largest, by module."""
+    """Return a line for each of the largest replicated parts, by module."""
     ordered = sorted(ledger.replicas, key=lambda replica: -replica.flop)
     lines = [
         f"  {replica.module or '(the model itself)'}, {replica.kind}, {replica.phase}: "

@@ -1,8 +1,8 @@
-"""Step times that were predicted before a run, against those that it measured.
+"""Compares step times that were predicted before a run with those that it measured; returns rows, and their text.
 
-A table of predictions (`benchmarks/gpu/predictions.py`) has a row for each cell: the least time of its step, and where
-something like it was published a predicted time with a 90 % interval. A prediction holds where the measured time lies
-in the interval. Not claimed: that cells of one model are independent.
+A table of predictions (`benchmarks/gpu/predictions.py`) has a row for each cell: the least time of its step and, where
+comparable figures were published, a predicted time with a 90 % interval. A prediction holds where the measured time
+lies in the interval. Not claimed: that cells of one model are independent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ NOT_PREDICTED = ("optimizer", "parallel")
 _WANTED = (*KEY, *TIMES, "model_flop", "reason")
 
 Predictions = Mapping[Sequence[str], Mapping[str, Any]]
-"""The texts of a cell in KEY → its row, with times in s, or None where they are not known."""
+"""A cell's values of KEY, as text → its row; times in s, None where unknown."""
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Return the table of a file. Raises ValueError for one that is no such table, OSError."""
+    """Return the table in a file. Raises ValueError for a file that is no such table, OSError."""
     try:
         names, lines = csv_table(read_text(path))
         if missing := [name for name in _WANTED if name not in names]:
@@ -50,8 +50,8 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def compared(built: Built, predictions: Predictions) -> list[dict[str, Any]]:
-    """Return a row for each measured cell that has a prediction, in the order of the run. Raises ValueError for
-    none."""
+    """Return a row for each measured cell that has a prediction, in the order of the run. Raises ValueError if no cell
+    has one."""
     devices = {session.session: session.device_name for session in built.sessions}
     rows = []
     for view in built.views:

@@ -1,7 +1,8 @@
-"""Lines under the tables of a recorded profile: which phase has no total and why, what time nothing explains, how fast.
+"""Writes the lines of text below the tables of a recorded profile. Takes a `TraceView`; returns lines.
 
-A rate is of the calls that have a count, over the time of their own kernels, and says of which share of the time it
-speaks. Nothing is printed here.
+They say which phase has no total and why, which share of the time nothing explains, and how fast products ran. A rate
+is the FLOP of the calls that have a count ÷ the time of their own kernels; its line says which share of all time that
+is. Nothing is printed here.
 """
 
 from analysis.devices.peaks import Device
@@ -15,14 +16,13 @@ from results.text_files import counted
 
 _KERNEL_LETTERS = 70
 _LEAST_UNNAMED = 0.001
-"""Share of time from which kernels whose names say nothing are listed in the text; the document has any."""
-
+"""Share of time from which kernels whose names say nothing are listed in the text; the document lists all."""
 
 TOTALS = ("forward", "backward", "recompute")
 """Phases that have a total."""
 
 OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
-"""What products belong to that are in no phase's total → how it is said."""
+"""Key of `outside_phases` → where its products ran, in words."""
 
 
 def completeness(trace: TraceView) -> str:
@@ -36,8 +36,7 @@ def completeness(trace: TraceView) -> str:
 
 
 def partial_lines(trace: TraceView) -> list[str]:
-    """Return why a phase has no total: calls that are missing, and how many have no count in any state, and their
-    time."""
+    """Return why phases have no total: calls are missing, or have no count in some state; and their share of time."""
     lines: dict[str, None] = {}
     for sign in trace.cleaned.missing:
         phase = "forward" if sign.phase == "loss" else sign.phase
@@ -55,13 +54,13 @@ def partial_lines(trace: TraceView) -> list[str]:
                 sentences.setdefault(name, f"{no_total}: {calls} no count, {time}")
     assumed = []
     if gradients := trace.cleaned.assumed_gradients:
-        many = f"the recording does not say which gradients {counted(gradients, 'backward call')} were asked for"
-        assumed = [f"assumed: no layer is frozen, and all that fused kernels compute is needed; {many}"]
+        unsaid = f"the recording does not say which gradients {counted(gradients, 'backward call')} were asked for"
+        assumed = [f"assumed: no layer is frozen, and all that fused kernels compute is needed; {unsaid}"]
     return [*lines, *sentences.values(), *assumed]
 
 
 def outside_lines(trace: TraceView) -> list[str]:
-    """Return products that are in no phase's total: how many, what they count, how long they ran."""
+    """Return a line of products that are in no phase's total: how many, their FLOP, and how long they ran."""
     lines = []
     for name, outside in trace.cleaned.outside_phases.items():
         if outside.calls:
@@ -81,8 +80,8 @@ def without_count(instance: OperationInstance) -> bool:
 
 
 def unexplained_lines(trace: TraceView) -> list[str]:
-    """Return the share of time that nothing explains, what is not counted, and what no call or name tells anything
-    of."""
+    """Return the share of time that nothing explains, the operations without a count, and the longest kernels whose
+    names do not tell whether they make products."""
     cleaned = trace.cleaned
     ratio = cleaned.unexplained_time_ratio
     share = "unknown" if ratio is None else f"{percent(ratio)} of the time of kernels that make products by their name"
@@ -117,16 +116,16 @@ def verdict(trace: TraceView, device: Device | None, shown: Timeline | None) -> 
     """Say what a step needs, how long the device worked, how fast its products ran, and the step's utilization."""
     parts = []
     if shown is not None:
-        what = "operators" if shown.calls else "the device"
-        many = f" of {trace.steps} steps" if (trace.steps or 0) > 1 else ""
-        subject = f"the recording{many}" if shown.step is None else "a step"
+        runner = "operators" if shown.calls else "the device"
+        of_steps = f" of {trace.steps} steps" if (trace.steps or 0) > 1 else ""
+        subject = f"the recording{of_steps}" if shown.step is None else "a step"
         share = percent(shown.busy_ns / shown.length_ns)
-        parts.append(f"{subject} takes {si_time(shown.length_ns / 1e9)}, of which {what} ran for {share}")
+        parts.append(f"{subject} takes {si_time(shown.length_ns / 1e9)}, of which {runner} ran for {share}")
     totals = trace.cleaned.phase_totals["repaired"].values()
     flop = sum(total.flop or 0 for total in totals) / (trace.steps or 1)
     if flop and not trace.cleaned.missing and not any(total.unknown_calls for total in totals):
-        of = "of a step " if trace.steps is not None and (shown is None or shown.step is None) else ""
-        parts.append(f"the recorded calls {of}need {si(flop, 'FLOP')}")
+        of_step = "of a step " if trace.steps is not None and (shown is None or shown.step is None) else ""
+        parts.append(f"the recorded calls {of_step}need {si(flop, 'FLOP')}")
     if device is not None:
         speeds = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
         if (ratio := overall_ratio(speeds)) is not None:
@@ -148,8 +147,7 @@ def utilization_line(trace: TraceView, device: Device | None, shown: Timeline | 
 
 
 def rate_lines(trace: TraceView, device: Device | None) -> list[str]:
-    """Return how fast the products ran that have a count, of which share of the time that is, and what cannot be so
-    fast."""
+    """Return how fast the products with a count ran, which share of the time they are, and a line for each unit."""
     if device is None:
         return []
     cleaned = trace.cleaned
@@ -157,9 +155,9 @@ def rate_lines(trace: TraceView, device: Device | None) -> list[str]:
     share = overall_ratio(speeds)
     if share is None:
         return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
-    whats = ("of the time of kernels that make products", "of all kernels' time")
-    ratios = zip(time_ratios(speeds, cleaned), whats, strict=True)
-    parts = [f"{percent(ratio)} {what}" for ratio, what in ratios if ratio is not None]
+    wholes = ("of the time of kernels that make products", "of all kernels' time")
+    ratios = zip(time_ratios(speeds, cleaned), wholes, strict=True)
+    parts = [f"{percent(ratio)} {whole}" for ratio, whole in ratios if ratio is not None]
     untimed = ", those without a usable duration aside" if (cleaned.kernels["untimed"] > 0).any() else ""
     lost = kernel_counts(cleaned.kernels)["unattributed"]
     return [
@@ -172,7 +170,7 @@ def rate_lines(trace: TraceView, device: Device | None) -> list[str]:
 def impossible(trace: TraceView, device: Device | None) -> list[str]:
     """Return a line for each tensor unit whose products ran faster than its dense peak.
 
-    None where kernels found no operation: some of these products' time may be theirs.
+    No line where some kernels belong to no operation: they may have run part of these products.
     """
     if device is None or kernel_counts(trace.cleaned.kernels)["unattributed"]:
         return []
@@ -181,13 +179,13 @@ def impossible(trace: TraceView, device: Device | None) -> list[str]:
 
 
 def _rate_line(rate: Rate, lost: int = 0) -> str:
-    """Write the line. lost: kernels without an operation."""
+    """Write the line of one unit. lost: how many kernels belong to no operation."""
     peak = f"{si(rate.peak_flop_per_s, 'FLOP/s')}"
     text = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
     if not rate.mark:
         return text
-    many = f"{rate.above} of {len(rate.indices)} operations are above the peak"
+    above = f"{rate.above} of {len(rate.indices)} operations are above the peak"
     why = "Winograd or FFT need fewer multiplications"
     if rate.mark != FAST_ALGORITHM:
         why = f"some of the {lost} kernels without an operation may be theirs" if lost else "which cannot be"
-    return f"{text}; {rate.mark}: {many}, {why}"
+    return f"{text}; {rate.mark}: {above}, {why}"

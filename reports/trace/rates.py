@@ -1,19 +1,19 @@
-"""How fast the products of a recorded profile ran, and where the time of its kernels goes.
+"""Computes how fast the products of a recorded profile ran, a step's utilization, and where its kernels' time goes.
 
-A rate is over the datasheet's dense peak of the unit that ran the product. Its FLOP are the repaired ones,
-recomputation included, since the device did them; its time is that of the kernels of the very calls that are counted,
-so that a call without a count is in neither. Idle time and other kernels are not in it. A ratio above 1 cannot be on
-tensor units: then a count, a time or the peak is wrong. On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer
-multiplications. Not claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product
-whose kernels' names do not say so.
+`rates` compares each unit's FLOP ÷ time with the datasheet's dense peak of the unit. FLOP are the repaired counts,
+recomputation included, since the device did them; the time is that of the kernels of the same calls, so that a call
+without a count is in neither. Idle time and other kernels are not in it. On tensor units a ratio above 1 is impossible:
+a count, a time or the peak is wrong. On IEEE fp32 a fast algorithm (Winograd, FFT) needs fewer multiplications. Not
+claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product whose kernels' names do
+not tell.
 
-The utilization of the step that is shown is its model FLOP (forward and backward) over its whole time and the peak of
-all devices that ran it, as recorded: a profiler slows the host. It is known if the count and the time are.
+`utilization` divides the model FLOP (forward and backward) of the step that is shown by its whole time and by the peak
+of all devices that ran it. The time is as recorded: a profiler slows the host.
 
-Times of kernels are by kernel, by module and by phase, the longest first. They are of kernels (of a recording without a
-device: of operator calls), added up over streams, so that shares are of kernels' time and not of the wall clock. They
-have no rates: the FLOP of an operation of several kernels (Winograd's transforms and its product) are of all of them,
-and over the time of one they could be above any peak.
+`time_shares` adds up the time of kernels (in a recording without a device: of operator calls) by kernel, by module and
+by phase. It adds over streams, so that shares are of kernels' time and not of the wall clock. Such groups have no
+rates: the FLOP of an operation of several kernels (Winograd's transforms and its product) belong to all of them, and
+over the time of one they could be above any peak.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ MODEL = ("forward", "loss", "backward")
 """Phases whose products are model FLOP."""
 
 _TF32 = re.compile(r"tf32|s1688|s16816|xf32", re.IGNORECASE)
-"""In the name of a kernel of fp32 tensors: it rounds its inputs to TF32."""
+"""Matches names of kernels that round fp32 inputs to TF32."""
 
 RESOLUTION_S = 1e-6
-"""By how much a kernel may have run longer than recorded: until torch 2.3 times were whole microseconds."""
+"""Time by which a kernel may have run longer than recorded: until torch 2.3 times were whole microseconds."""
 
 FAST_ALGORITHM = "fast_algorithm"
 IMPOSSIBLE = "above_one"
@@ -69,7 +69,7 @@ class Rate:
 
     @property
     def mark(self) -> str:
-        """ "" if nothing is faster than the peak, else whether that can be."""
+        """FAST_ALGORITHM or IMPOSSIBLE if a product was faster than the peak, else ""."""
         if not self.above:
             return ""
         return IMPOSSIBLE if self.unit in TENSOR_UNITS else FAST_ALGORITHM
@@ -95,16 +95,17 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
 
 
 def overall_ratio(rates: Sequence[Rate]) -> float | None:
-    """Return σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
+    """Return Σ FLOP ÷ peak over all units, ÷ the time of the kernels of the same products; None without any."""
     time_s = sum(rate.time_s for rate in rates)
     ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in rates)
     return ideal_s / time_s if ideal_s and time_s > 0 else None
 
 
 def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | None, float | None]:
-    """Return which share of the time rates are of: that of kernels that make products, and of all; None: no such time.
+    """Return the share of the time that the rates cover: of kernels that make products, and of all kernels; None
+    where there is no such time.
 
-    Of a call the kernels that make products are those that say so by their names, else all.
+    A call's kernels that make products are those whose names say so; if no name does, all of them.
     """
     kernels = cleaned.kernels
     indices = {index for rate in rates for index in rate.indices}
@@ -187,7 +188,7 @@ def _unit(instance: OperationInstance, rounded: set[int]) -> str:
 
 
 def _rounded(kernels: pd.DataFrame) -> set[int]:
-    """Return indices of instances one of whose kernels says that it rounds to TF32."""
+    """Return indices of instances that have a kernel whose name says that it rounds to TF32."""
     return set(kernels["instance"][named(kernels["name"], _TF32.search)].tolist())
 
 

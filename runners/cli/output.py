@@ -1,7 +1,8 @@
-"""What a command prints: its answer as a page on stdout, and on stderr what it says on the way; files that it derives.
+"""Prints a command's answer on stdout, its messages and progress on stderr, and writes the files that it derives.
 
-COLUMNS sets the width. Without it a terminal gets pages of its own width, a pipe or a file 100 columns. A terminal gets
-colours unless NO_COLOR or TERM=dumb forbid them; one that says TERM=dumb, as notebooks do, gets a log's lines.
+An answer comes in as functions that make it as a page, as JSON or as CSV. COLUMNS sets the width of a page. Without it
+a terminal gets pages of its own width, a pipe or a file 100 columns. A terminal gets colours unless NO_COLOR or
+TERM=dumb forbid them; with TERM=dumb, as in notebooks, progress is written as lines of a log.
 
 Each derived file is replaced at once or not at all. Nothing of a run's raw rows is written here.
 """
@@ -36,7 +37,7 @@ Page = Callable[[int, bool], str]
 
 
 def page_width(stream: TextIO | None = None) -> int:
-    """Return columns of a page on this stream, stdout where none is given."""
+    """Return the width of a page on this stream in columns. None: stdout."""
     stream = sys.stdout if stream is None else stream
     wanted = os.environ.get("COLUMNS", "")
     if wanted.isdecimal() and int(wanted):
@@ -51,13 +52,14 @@ def page_width(stream: TextIO | None = None) -> int:
 
 
 def has_colour(stream: TextIO | None = None) -> bool:
-    """Return whether colours are shown there."""
+    """Return whether this stream shows colours. None: stdout."""
     stream = sys.stdout if stream is None else stream
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def show_page(page: Page, file: Path | None = None) -> None:
-    """Print a page on stdout, as wide as that is; in a file, if one is given, as in a pipe. Raises StoreFault."""
+    """Print a page on stdout in the stream's width; write it to a file, if one is given, in a pipe's width. Raises
+    StoreFault."""
     if file is not None:
         write_file(file, page(PIPE_WIDTH, False))
     print(page(page_width(), has_colour()), end="")
@@ -66,8 +68,8 @@ def show_page(page: Page, file: Path | None = None) -> None:
 def show_answer(
     form: str, page: Page, document: Callable[[], Any], csv: Callable[[], str], file: Path | None = None
 ) -> None:
-    """Print an answer in the form that was asked for: csv, json, else a page; in a file, too, if one is given. Only
-    that form is made. Raises StoreFault."""
+    """Print an answer as csv, json or else as a page, and write it to a file, if one is given. form: the one that was
+    asked for; no other is made. Raises StoreFault."""
     if form not in ("csv", "json"):
         show_page(page, file)
         return
@@ -95,7 +97,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def writing(path: Path, other_files: str = "") -> Iterator[None]:
-    """Turns what the system says meanwhile into a StoreFault. other_files: what there is to say of those."""
+    """Turn an OSError within this context into a StoreFault of `path`. other_files: what to add about other files."""
     try:
         yield
     except OSError as fault:
@@ -109,14 +111,14 @@ def make_directory(out: Path) -> None:
 
 
 def reserve(path: Path) -> None:
-    """Make sure, before it is worth anything, that a file can be put here. Raises StoreFault."""
+    """Make sure, before its content is computed, that a file can be written here. Raises StoreFault."""
     with writing(path):
         disk.make_directory(disk.DISK, path.parent)
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def write_file(path: Path, content: str | bytes, other_files: str = "") -> None:
-    """Write one file, and the directories above it; an equal one is left alone. Raises StoreFault."""
+    """Write one file, and make the directories above it; a file of equal content stays as it is. Raises StoreFault."""
     data = content.encode() if isinstance(content, str) else content
     with writing(path, other_files):
         disk.make_directory(disk.DISK, path.parent)
@@ -125,7 +127,7 @@ def write_file(path: Path, content: str | bytes, other_files: str = "") -> None:
 
 
 def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
-    """Return what `make` gives; None and a line in `faults` if it fails."""
+    """Return what `make` returns; None, with a line in `faults` about `what`, if it raises."""
     try:
         return make()
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
@@ -136,8 +138,8 @@ def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
 def put_figures(
     folder: Path, draw: Callable[[], Mapping[str, bytes]], faults: list[str], other_files: str = ""
 ) -> dict[str, str]:
-    """Write figures in their folder, in place of those of an earlier report; name → SVG text. Where they cannot be
-    drawn there is a line in `faults`, and earlier ones stay. Raises StoreFault."""
+    """Draw figures and write them in their folder, in place of those of an earlier report. Returns name → SVG text. If
+    they cannot be drawn, `faults` gets a line and earlier ones stay. Raises StoreFault."""
     drawn = attempt("figures", draw, faults) or {}
     for name, content in drawn.items():
         write_file(folder / name, content, other_files)
@@ -171,7 +173,7 @@ WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
 
 
 def with_install_hint(message: str) -> str:
-    """Say what to install, where a message says that one of our requirements is missing; else the message."""
+    """Return what to install if a message says that one of our requirements is missing; else the message."""
     name = match[1] if (match := re.search(r"No module named '(\w+)", message)) else ""
     if name in WITHOUT_TORCH:
         also = "; requirements-report.txt is enough for what needs no torch"
@@ -182,7 +184,7 @@ def with_install_hint(message: str) -> str:
 
 
 def title(cell: Cell | Run) -> str:
-    """Return a cell in a few words."""
+    """Name a cell in a few words: model, batch size, precision, and what is not the default."""
     extra = [cell.layout] if cell.layout != Cell.layout else []
     extra += ["compiled"] if cell.compile else []
     extra += [cell.optimizer] if cell.optimizer != Cell.optimizer else []
@@ -192,22 +194,22 @@ def title(cell: Cell | Run) -> str:
 
 
 def replaces(stream: TextIO) -> bool:
-    """Return whether what is written there can be replaced: on a terminal that is not a dumb one."""
+    """Return whether a line on this stream can be replaced: on a terminal that is not a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def show_transient(message: str) -> None:
-    """Print a line that the next one replaces, on a terminal only; "": none any more."""
+    """Print a line that the next one replaces, on a terminal only; "" removes it."""
     if replaces(sys.stderr):
         fitting = wrap(message, page_width(sys.stderr) - 1)[:1]
         print(f"\r\033[K{''.join(fitting)}", end="", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """Says what is done and how long the rest may take. total: cells to measure.
+    """Shows how many cells are done and how long the others may take. total: cells to measure.
 
-    Each of the others is taken to last as long as those that are done; before the first has ended, all together at
-    least what the plan says (`expect`).
+    Each of the others is taken to last as long as the mean of those that are done. Before the first has ended, a log
+    has the plan's estimate (`expect`).
     """
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
@@ -242,17 +244,17 @@ class Progress:
             self._bar.stop()
 
     def expect(self, planned_s: float) -> None:
-        """Print the least that all cells take together, by the plan; a log is told it."""
+        """Print in a log the least time that all cells take by the plan."""
         if self._bar is None and planned_s:
             self.say(f"{self._total} cell{'s' * (self._total != 1)}, at least {_duration_text(planned_s)} by the plan")
 
     def stage(self, cell: Cell, doing: str) -> None:
-        """Show what happens to a cell now; a terminal shows it, a log does not."""
+        """Show on a terminal what happens to a cell now; a log gets no line."""
         if self._bar is not None:
             self._bar.update(0, description=f"{title(cell)}: {doing}")
 
     def done(self, run: Run) -> None:
-        """Note that a cell is committed."""
+        """Count a committed cell, and print its line."""
         self._done += 1
         line = f"{title(run)}: {run.status}{f' ({with_install_hint(run.reason)})' if run.reason else ''}"
         if self._bar is not None:
@@ -268,7 +270,7 @@ class Progress:
         self.say(f"[{self._done}/{self._total}] {line}; {took}, {left} left")
 
     def say(self, text: str) -> None:
-        """Print a line about the sweep itself; on a terminal above what is replaced."""
+        """Print a line about the sweep itself; on a terminal above the bar."""
         if self._bar is None:
             print(printable(text), file=self._stream, flush=True)
         else:

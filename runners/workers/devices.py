@@ -1,11 +1,13 @@
-"""The device that a command was given: what it is, whether others use it, and on a CPU how many threads are fastest.
+"""Describes the device that a command was given, watches it while cells are timed, and chooses a CPU's threads.
 
-A worker process says what it is (`probe`), since the parent never imports torch. `rank_process` says which of
-torchrun's processes this is. `TelemetryWatch` is one sampler in the parent, and what it saw while a cell was timed.
+`probe` runs in a worker, since the parent never imports torch, and returns a `ProbeResult`. `rank_process` says which
+of torchrun's processes this is. `TelemetryWatch` polls the device from the parent, and returns the readings and the
+energy of a window of time.
 
-Threads of one operation wait for each other; where the host of a virtual machine takes processors, fewer, or such as
-leave their processors while they wait, may be faster. So a step of the first model is timed with each number in turn.
-Not claimed: that another model or a larger batch would have another number; that the machine stays as it was.
+`thread_settings` times a step of the first model with each number of threads. Threads of one operation wait for each
+other: where the host of a virtual machine takes processors away, fewer threads may be faster, or threads that leave
+their processors while they wait. Not claimed: that the choice is the best one for another model or a larger batch, or
+that the machine stays as it was.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from runners.workers.pool import Worker, WorkerFault, prepare
 PROBE_TIMEOUT_S = 180.0
 
 BUSY_LOAD_RATIO = 0.5
-"""Load a core from which others may have slowed down what is timed."""
+"""Load per core above which other processes may have slowed down what is timed."""
 
 
 def check_name(device: str) -> None:
-    """Raises Mistake for a device that cannot be one."""
+    """Raise Mistake for a text that names no device."""
     kind, _, index = device.partition(":")
     numbered = kind == "cuda" and index.isdecimal()
     if kind not in ("auto", "cpu", "cuda") or (":" in device and not numbered):
@@ -46,7 +48,7 @@ def check_name(device: str) -> None:
 
 
 def probed_device(worker: Any, device: str) -> ProbeResult:
-    """Probe the device by a `pool.Worker`. Raises Mistake for one that is not there."""
+    """Probe the device in a worker (`pool.Worker`). Raises Mistake for a device that does not exist."""
     show_transient("looking at the device")
     answer = worker.call("runners.workers.devices:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, WorkerFault):
@@ -56,7 +58,7 @@ def probed_device(worker: Any, device: str) -> ProbeResult:
 
 
 def busy(device: str, host: Facts, so: str = "times hold others' work, too") -> tuple[str, ...]:
-    """Return a line where others used this processor as the command began. so: what that means for its numbers."""
+    """Return one line if others used this processor as the command began. so: what that means for its numbers."""
     load, cores = host.get("load_1min"), host.get("cpu_usable") or 1
     if not device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
         return ()
@@ -65,8 +67,8 @@ def busy(device: str, host: Facts, so: str = "times hold others' work, too") -> 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """What a device is, and what runs on it (`measure.device.environment`). refused: precision → why it cannot be
-    measured here."""
+    """A device's properties and the software around it (`measure.device.environment`). refused: precision → why it
+    cannot be measured here."""
 
     device: str
     environment: Facts = field(default_factory=dict)
@@ -75,7 +77,7 @@ class ProbeResult:
 
     @property
     def name(self) -> str:
-        """The device's own; "" where it says none."""
+        """The name that the driver prints; "" without one."""
         return self.properties.get("name") or ""
 
     def as_json(self) -> Mapping[str, Any]:
@@ -144,8 +146,8 @@ def rank_process(environ: Mapping[str, str]) -> RankProcess | None:
 def session_of(
     name: str, began_at: str, host: str, probed: ProbeResult, preflight: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> SessionRow:
-    """Return a session on a device. began_at: UTC, by the clock of the process that writes the run. facts: what its
-    environment says beside what was probed."""
+    """Return a session on a device. began_at: UTC, by the clock of the process that writes the run. facts: of the
+    environment, in addition to what was probed."""
     environment, row = probed.environment, peak_row(probed)
     return SessionRow(
         session=name,
@@ -168,15 +170,15 @@ def peak_row(probed: ProbeResult) -> dict[str, Any] | None:
 
 
 WORKERS = 1
-"""Processes of ours on the GPU when a cell was timed: the one that measured it. Where it has ended by then (a cell that
-was recorded with Nsight Systems), one process of others is not seen."""
+"""Processes of ours on the GPU when a cell was timed: the one that measured it. Where that one has ended by then (a
+cell that was recorded with Nsight Systems), one foreign process goes unnoticed."""
 
 OF_A_SLICE = "energy: of the whole GPU, a slice (MIG) of which was measured"
 
 
 @dataclass(frozen=True)
 class WindowEnergy:
-    """Energy over a window, J, and how it was found; fields of a Run. warnings: why there is none, or what is odd."""
+    """Energy over a window, J, and how it was found; fields of a Run. warnings: why it is unknown or doubtful."""
 
     energy_j: float | None = None
     energy_method: str = ""
@@ -186,7 +188,7 @@ class WindowEnergy:
 class TelemetryWatch:
     """Polls one device from `open` to `close`. device: as torch calls it ("cpu", "cuda", "cuda:1").
 
-    reason: why there is no telemetry; empty if there is, and of a CPU, of which only the host's state is known.
+    reason: why there is no telemetry; empty where there is, and for a CPU, of which only the host's state is known.
     """
 
     def __init__(self, device: str) -> None:
@@ -241,13 +243,13 @@ class TelemetryWatch:
             warnings.append(OF_A_SLICE)
         if self._telemetry is not None and self._before is not None:
             with contextlib.suppress(Unavailable):
-                more = new_processes(self._before, self._telemetry.processes() or ()) - WORKERS
-                others = f"shared_device: {more} process{'es' * (more > 1)} of others came since the session began"
-                warnings += [others] if more > 0 else []
+                foreign = new_processes(self._before, self._telemetry.processes() or ()) - WORKERS
+                text = f"shared_device: {foreign} process{'es' * (foreign > 1)} of others came since the session began"
+                warnings += [text] if foreign > 0 else []
         return WindowEnergy(used.joules, used.method, tuple(warnings))
 
     def loss(self, ask: bool = False) -> str:
-        """Return why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.
+        """Return why the device is gone for good, by its telemetry; empty while it is there or telemetry cannot tell.
 
         ask: also poll now, since a cell may fail sooner than the sampler's next poll.
         """
@@ -274,26 +276,27 @@ PASSIVE = "passive"
 """The wait policy of threads that leave their processors at once."""
 
 ROUNDS_S = 4.0
-"""How long rounds go on beyond the least number of them."""
+"""Time from the start of the search within which further rounds begin, beyond the least number of them."""
 
 STEP_S = 0.2
-"""A step of the probe's batch has about that, where the cell's batch has so many samples; two at least."""
+"""Intended time of a step: the batch is as large as that allows, from two samples up to the cell's own batch."""
 
 LONGEST_S, FIRST_S = 6.0, 60.0
-"""What a step may take, and the first one of a process, which loads torch."""
+"""Limit of a step, and of the first step of a process, which loads torch."""
 
 SLOWER, ROUNDS = 2.0, 3
-"""A choice whose first step took so many times that of the fastest is timed no more; the others so often at least."""
+"""A choice whose first step takes SLOWER times the fastest is dropped; the others are timed ROUNDS times at least."""
 
 SET, WAITS = frozenset({COUNT, "MKL_NUM_THREADS"}), frozenset({WAIT, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"})
-"""Variables with which the user has decided about the number, and about the waiting."""
+"""Environment variables by which a user sets the number of threads, and how they wait."""
 
 Choice = tuple[int, str]
 """Threads, wait policy."""
 
 
 def adopt_threads(threads: int | None, wait_policy: str) -> None:
-    """Have all processes that start from now on run so. None, "": as the environment says."""
+    """Set the threads and the wait policy of all processes that start from now on. None, "": as the environment has
+    them."""
     variables = {name: value for name, value in ((COUNT, str(threads or "")), (WAIT, wait_policy)) if value}
     if variables.items() - os.environ.items():
         os.environ.update(variables)
@@ -304,8 +307,8 @@ def adopt_threads(threads: int | None, wait_policy: str) -> None:
 def fastest(step_s: Callable[[Choice], float], most: int, passive: bool = True) -> tuple[Choice, str]:
     """Return the choice of threads for a session, and why, in words. most: threads that torch takes by itself.
 
-    step_s: the time of a step, LONGEST_S where it did not end. passive: whether threads may be made to wait so. The
-    fewest threads within the scatter of the fastest choice (the standard deviation of its steps) are taken.
+    step_s: times a step with a choice; LONGEST_S where it did not end. passive: whether PASSIVE is tried. Returned is
+    the choice of fewest threads within the scatter of the fastest one (the standard deviation of its steps).
     """
     counts, until_s = [most >> halved for halved in range(most.bit_length())], time.monotonic() + ROUNDS_S
     first: dict[Choice, float] = {}
@@ -328,18 +331,17 @@ def fastest(step_s: Callable[[Choice], float], most: int, passive: bool = True) 
     scatter_s = stdev(times[best])
     chosen = min(choice for choice in close if typical[choice] <= typical[best] + scatter_s)
     why = "" if chosen == best else f", within the scatter of the fastest (±{scatter_s / typical[best]:.0%})"
-    others = [choice for choice in sorted(typical, key=lambda choice: typical[choice]) if choice != chosen]
-    texts = [f"{_named(choice)} {typical[choice] * 1e3:.4g} ms" for choice in (chosen, *others)]
+    slower = [choice for choice in sorted(typical, key=lambda choice: typical[choice]) if choice != chosen]
+    texts = []
+    for count, policy in (chosen, *slower):
+        threads = f"{count} thread{'s' * (count > 1)}{' that wait passively' if policy else ''}"
+        texts.append(f"{threads} {typical[count, policy] * 1e3:.4g} ms")
     return chosen, "; ".join([f"{texts[0]} a step{why}", *texts[1:]])
 
 
-def _named(choice: Choice) -> str:
-    return f"{choice[0]} thread{'s' * (choice[0] > 1)}{' that wait passively' if choice[1] else ''}"
-
-
 def thread_settings(cell: Cell, probed: ProbeResult) -> dict[str, Any]:
-    """Return the threads of a new run's cells, by their parameters: those that the environment asks for, else those of
-    the fastest step of the first cell, which all processes then have. Empty where torch's own are left."""
+    """Return the parameters of a new run's cells that set threads: as the environment asks, else those of the first
+    cell's fastest step, which all later processes then have. Empty where torch's own number is kept."""
     most = probed.properties.get("threads") or 1
     if probed.device != "cpu" or not SET.isdisjoint(os.environ) or most < 2:
         return {"threads": most} if probed.device == "cpu" and COUNT in os.environ else {}
@@ -354,7 +356,7 @@ def thread_settings(cell: Cell, probed: ProbeResult) -> dict[str, Any]:
 
 
 def probe_threads(cell: Cell, most: int) -> tuple[Choice, str]:
-    """Return the choice for a session whose first cell this is, and a line that says it."""
+    """Time steps of a session's first cell. Returns the choice of threads, and a line of text about it."""
     passive = WAITS.isdisjoint(os.environ)
     workers = {"": Worker("probe"), PASSIVE: Worker("probe", environ={WAIT: PASSIVE})}
     small = replace(cell, batch_size=min(2, cell.batch_size))
