@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from analysis.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, roof_places, time_by_bound
+from analysis.roofline import RECOMPUTE, RooflinePoint, main_bound, moved_bytes, roofline_points, time_by_bound
 from results.records.answers import Machine, StepModule, StepOperation, StepProfile
 
 SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}
@@ -130,7 +130,7 @@ def tree(profile: StepProfile) -> dict[str, ModuleNode]:
             counted[path] += module.own_parameters
         if module.module:
             children[chains[module.module][1]].append(module.module)
-    limits, machine = roof_places(profile), profile.machine or Machine()
+    limits, machine = roofline_points(profile), profile.machine or Machine()
     nodes = {}
     for module in modules:
         path = module.module
@@ -157,7 +157,7 @@ def above(path: str, known: Iterable[str]) -> list[str]:
     return chain
 
 
-def _node(module: StepModule, own: Sequence[tuple[StepOperation, RoofPlace]], machine: Machine) -> ModuleNode:
+def _node(module: StepModule, own: Sequence[tuple[StepOperation, RooflinePoint]], machine: Machine) -> ModuleNode:
     operations = [operation for operation, _ in own]
     flop: Counter[str] = Counter()
     for operation in operations:

@@ -50,7 +50,7 @@ class RankTimeline:
     untimed: int = 0
 
     def later(self, ns: int) -> RankTimeline:
-        """Return a timeline with this added to each time."""
+        """Return the timeline with `ns` added to each time."""
         moved = {
             name: getattr(self, name).assign(
                 start_ns=lambda rows: rows["start_ns"] + ns, end_ns=lambda rows: rows["end_ns"] + ns
@@ -65,10 +65,10 @@ class RankTimeline:
         Raises ValueError for a recording in which nothing ran."""
         if len(self.steps):
             return int(self.steps["start_ns"].min()), int(self.steps["end_ns"].max())
-        every = np.concatenate([self.compute, self.memory, spans(self.collectives)])
-        if not len(every):
+        intervals = np.concatenate([self.compute, self.memory, spans(self.collectives)])
+        if not len(intervals):
             raise ValueError(f"{self.path}: expected kernels or calls, got none")
-        return int(every[:, 0].min()), int(every[:, 1].max())
+        return int(intervals[:, 0].min()), int(intervals[:, 1].max())
 
 
 def spans(rows: pd.DataFrame) -> Spans:
@@ -78,21 +78,21 @@ def spans(rows: pd.DataFrame) -> Spans:
 
 def union(*parts: Spans) -> Spans:
     """Return the union of intervals as sorted intervals that do not touch."""
-    every = np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)
-    every = every[every[:, 1] > every[:, 0]]
-    if not len(every):
-        return every
-    every = every[np.argsort(every[:, 0], kind="stable")]
-    reach = np.maximum.accumulate(every[:, 1])
-    first = np.concatenate([[True], every[1:, 0] > reach[:-1]])
+    intervals = np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)
+    intervals = intervals[intervals[:, 1] > intervals[:, 0]]
+    if not len(intervals):
+        return intervals
+    intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(intervals[:, 1])
+    first = np.concatenate([[True], intervals[1:, 0] > reach[:-1]])
     last = np.concatenate([first[1:], [True]])
-    return np.stack([every[first, 0], reach[last]], axis=1)
+    return np.stack([intervals[first, 0], reach[last]], axis=1)
 
 
 def length(*parts: Spans) -> int:
     """Return the length of the union, ns."""
-    both = union(*parts)
-    return int((both[:, 1] - both[:, 0]).sum())
+    merged = union(*parts)
+    return int((merged[:, 1] - merged[:, 0]).sum())
 
 
 def clipped(part: Spans, start_ns: int, end_ns: int) -> Spans:

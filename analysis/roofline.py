@@ -1,11 +1,12 @@
 """Roofline: finds what bounds each operation of a step on a `Machine`, and the step's attainable ratio.
 
-**Arithmetic time** is FLOP ÷ the unit's measured rate (model FLOP of products; other FLOP of the rest, on fp32 or fp64
-cores); **memory time** unfused bytes ÷ bandwidth; **launch time** kernels × the time of an empty one; **attained** the
-larger of the first two ÷ measured time. An operation is bound by `host` where the device waited for it longer than it
-ran, else by the largest time; empty where one is unknown. **attainable** is Σ model FLOP ÷ peak over the least time
-under ideal fusion, never below the measured ratio (`raised`); `unfused_estimate` sums over single operations, and is no
-bound. Not claimed: that a kernel of this shape can reach the roof, or that the three times overlap perfectly.
+Takes a profiled step (`StepProfile`) and ceiling rows. **Arithmetic time** is FLOP ÷ the unit's measured rate (model
+FLOP of products; other FLOP of the rest, on fp32 or fp64 cores); **memory time** is unfused bytes ÷ bandwidth; **launch
+time** is kernels × the time of an empty one; the **attained** ratio is the larger of the first two ÷ measured time. An
+operation is bound by `host` where the device waited for it longer than it ran, else by the largest time; empty where
+one is unknown. The **attainable** ratio is Σ model FLOP ÷ peak over the least time under ideal fusion, never below the
+measured ratio (`raised`); `unfused_estimate` sums over single operations, and is no bound. Not claimed: that a kernel
+of this shape can reach the roof, or that the three times overlap perfectly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ BOUNDS = ("arithmetic", "memory", "launch", "host")
 """What can bind an operation; earlier ones win ties."""
 
 BETWEEN = "between"
-"""Key next to the bounds in a step's shares: no operation ran."""
+"""Key of the time in which no operation ran, beside the bounds."""
 
 UNKNOWN = ""
 
@@ -30,7 +31,7 @@ RECOMPUTE = "recompute"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoofPlace:
+class RooflinePoint:
     """One operation under the roofline. Unknown is None; bound is one of BOUNDS, or empty.
 
     intensity: all FLOP per byte; None for an operation that moves nothing or has no count. unit: whose rate is its
@@ -53,8 +54,8 @@ class RoofPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Against:
-    """A step's ratios over one set of peaks. reason: why some of them are None.
+class RooflineRatios:
+    """A step's ratios relative to one set of peaks. reason: why some of them are None.
 
     raised: attainable_ratio was below the measured ratio, and was set to it.
     """
@@ -75,12 +76,12 @@ class StepRoof:
     """
 
     step_s: float | None
-    ceiling: Against
-    datasheet: Against
+    ceiling: RooflineRatios
+    datasheet: RooflineRatios
     time_by_bound_s: Mapping[str, float]
 
 
-def roof_place(operation: StepOperation, machine: Machine) -> RoofPlace:
+def roofline_point(operation: StepOperation, machine: Machine) -> RooflinePoint:
     """Compare one operation with a machine."""
     unit, flop = unit_and_flop(operation)
     moved, taken_s = moved_bytes(operation), operation.time_s
@@ -89,7 +90,7 @@ def roof_place(operation: StepOperation, machine: Machine) -> RoofPlace:
     times_s = (_seconds(flop, machine.peak_by_unit.get(unit)), _seconds(moved, machine.bytes_per_s))
     sheet_s = (_seconds(flop, machine.datasheet_by_unit.get(unit)), _seconds(moved, machine.datasheet_bytes_per_s))
     least_s, sheet_least_s = _largest(times_s), _largest(sheet_s)
-    return RoofPlace(
+    return RooflinePoint(
         unit=unit,
         flop=flop,
         moved_bytes=moved,
@@ -106,9 +107,9 @@ def roof_place(operation: StepOperation, machine: Machine) -> RoofPlace:
     )
 
 
-def roof_places(profile: StepProfile) -> tuple[RoofPlace, ...]:
+def roofline_points(profile: StepProfile) -> tuple[RooflinePoint, ...]:
     """Compare every operation of a step with its machine, in order."""
-    return tuple(roof_place(operation, profile.machine or Machine()) for operation in profile.operations)
+    return tuple(roofline_point(operation, profile.machine or Machine()) for operation in profile.operations)
 
 
 def unit_and_flop(operation: StepOperation) -> tuple[str, int | None]:
@@ -128,7 +129,7 @@ def moved_bytes(operation: StepOperation) -> int:
 
 
 def time_by_bound(
-    operations: Iterable[StepOperation], places: Iterable[RoofPlace], between_s: Iterable[float] = ()
+    operations: Iterable[StepOperation], places: Iterable[RooflinePoint], between_s: Iterable[float] = ()
 ) -> dict[str, float]:
     """Sum seconds by bound, by UNKNOWN and by BETWEEN, with every key present. An operation without time adds none.
 
@@ -142,8 +143,8 @@ def time_by_bound(
 
 
 def main_bound(time_by_bound_s: Mapping[str, float]) -> str:
-    """Return the bound of a module or step: that with the most time, counting waiting as the host's. Empty where
-    nothing took any, or where the most time has no known bound."""
+    """Return the bound of a module or step: the one with the most time, waiting counted as the host's. Empty if no time
+    was taken, or if the most time has no known bound."""
     times = {bound: time_by_bound_s.get(bound, 0.0) for bound in (*BOUNDS, UNKNOWN)}
     times["host"] += time_by_bound_s.get(BETWEEN, 0.0)
     most = max(times, key=lambda bound: times[bound])
@@ -157,29 +158,29 @@ def step_roof(profile: StepProfile) -> StepRoof:
     step_s = fmean(times_s) if times_s else None
     return StepRoof(
         step_s=step_s,
-        ceiling=against(profile.operations, step_s, machine.peak_by_unit, machine.bytes_per_s),
-        datasheet=against(profile.operations, step_s, machine.datasheet_by_unit, machine.datasheet_bytes_per_s),
-        time_by_bound_s=time_by_bound(profile.operations, roof_places(profile), profile.between_s.values()),
+        ceiling=roofline_ratios(profile.operations, step_s, machine.peak_by_unit, machine.bytes_per_s),
+        datasheet=roofline_ratios(profile.operations, step_s, machine.datasheet_by_unit, machine.datasheet_bytes_per_s),
+        time_by_bound_s=time_by_bound(profile.operations, roofline_points(profile), profile.between_s.values()),
     )
 
 
-def against(
+def roofline_ratios(
     operations: Sequence[StepOperation],
     step_s: float | None,
     peak_by_unit: Mapping[str, float],
     bytes_per_s: float | None,
-) -> Against:
-    """Compute utilization, attainable ratio and unfused estimate over one set of peaks."""
+) -> RooflineRatios:
+    """Compute utilization, attainable ratio and unfused estimate relative to one set of peaks."""
     if unknown := sum(not operation.understood for operation in operations):
-        return Against(reason=f"{unknown} operations have no rule, and the FLOP of the step are not known")
+        return RooflineRatios(reason=f"{unknown} operations have no rule, and the FLOP of the step are not known")
     products = [operation for operation in operations if operation.model_flop]
     if not products:
-        return Against(reason="the step has no model FLOP")
+        return RooflineRatios(reason="the step has no model FLOP")
     if missing := sorted({operation.unit or "unknown unit" for operation in products} - {*peak_by_unit}):
-        return Against(reason=f"no peak of {', '.join(missing)}")
+        return RooflineRatios(reason=f"no peak of {', '.join(missing)}")
     needed = {op.index: op.at_least_flop / peak_by_unit[op.unit] if op.model_flop else 0.0 for op in operations}
     model_s = sum(needed[op.index] for op in products if op.phase != RECOMPUTE)
-    ratios = Against(utilization_ratio=model_s / step_s if step_s else None)
+    ratios = RooflineRatios(utilization_ratio=model_s / step_s if step_s else None)
     if not bytes_per_s:
         return replace(ratios, reason="no bandwidth of memory is known")
     unfused_s = sum(max(needed[op.index], moved_bytes(op) / bytes_per_s) for op in operations)
@@ -254,9 +255,9 @@ def machine_of(
 ) -> Machine:
     """Build the machine from ceiling rows. device: "cpu", "cuda" or "cuda:1"; threads: torch's on a CPU, None: any.
 
-    What no row and no datasheet has stays empty, as do rates timed above the datasheet's. multiprocessors: as the
-    device reports them (analysis.devices.peaks); highest_hz: its highest SM clock. Sources are by unit for the ceiling,
-    "datasheet UNIT" for the datasheet, and by field; for an impossible rate, the reason.
+    A rate that no row and no datasheet has stays empty, as does one timed above the datasheet's. multiprocessors: as
+    the device reports them (analysis.devices.peaks); highest_hz: its highest SM clock. Keys of `sources` are units for
+    the ceiling, "datasheet UNIT" for the datasheet, and field names; an impossible rate has the reason instead.
     """
     rows = rows_of(rows, device, device_name, threads)
     sheet = denominators.datasheet(device_name, device, multiprocessors)
@@ -305,8 +306,8 @@ def bandwidth(rows: Iterable[Ceiling]) -> Ceiling | None:
 
 def launch_cost(rows: Iterable[Ceiling], device: str) -> Ceiling | None:
     """Return the cheapest launch on a device, or call on a CPU."""
-    wanted = LAUNCHES.get(_kind(device))
-    launches = [row for row in rows if row.operation == wanted and row.best_s is not None]
+    operation = LAUNCHES.get(_kind(device))
+    launches = [row for row in rows if row.operation == operation and row.best_s is not None]
     return min(launches, key=lambda row: row.best_s or 0.0, default=None)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.module_tree import OPTIMIZER, SIDES, ModuleNode, tree
 from analysis.operators.attention_conventions import BY_RULE
-from analysis.roofline import RECOMPUTE, Against, StepRoof, roof_places, step_roof
+from analysis.roofline import RECOMPUTE, RooflineRatios, StepRoof, roofline_points, step_roof
 from analysis.stats.summary import summarise
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 from results.records.answers import StepProfile
@@ -28,7 +28,7 @@ TOLERANCE = 1e-6
 """The parts may miss the step's time by this share: nanoseconds are added up in floating point."""
 
 
-def headline(roof: StepRoof) -> tuple[str, Against]:
+def headline(roof: StepRoof) -> tuple[str, RooflineRatios]:
     """Return (denominator, ratios) that the step is reported with: of the measured peak, of the datasheet where there
     is none."""
     if roof.ceiling.utilization_ratio is None and roof.datasheet.utilization_ratio is not None:
@@ -130,7 +130,7 @@ def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
             "roof_unit": roof_point.unit,
             "bound": roof_point.bound or None,
         }
-        for operation, roof_point in zip(profile.operations, roof_places(profile), strict=True)
+        for operation, roof_point in zip(profile.operations, roofline_points(profile), strict=True)
     ]
 
 
@@ -342,14 +342,12 @@ def ratio_lines(roof: StepRoof) -> list[Line]:
     return lines
 
 
-def _ratios(against: Against) -> str:
-    parts = [digits(against.utilization_ratio or 0.0)]
-    if against.attainable_ratio is not None:
-        parts.append(
-            f"at most {digits(against.attainable_ratio)} attainable{' (as measured)' if against.raised else ''}"
-        )
-    if against.unfused_estimate_ratio is not None:
-        parts.append(f"{digits(against.unfused_estimate_ratio)} estimated if nothing is fused")
+def _ratios(ratios: RooflineRatios) -> str:
+    parts = [digits(ratios.utilization_ratio or 0.0)]
+    if ratios.attainable_ratio is not None:
+        parts.append(f"at most {digits(ratios.attainable_ratio)} attainable{' (as measured)' if ratios.raised else ''}")
+    if ratios.unfused_estimate_ratio is not None:
+        parts.append(f"{digits(ratios.unfused_estimate_ratio)} estimated if nothing is fused")
     return "; ".join(parts)
 
 

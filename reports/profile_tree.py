@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from analysis.module_tree import ModuleNode, tree
-from analysis.roofline import RoofPlace, main_bound, moved_bytes, roof_places, time_by_bound
+from analysis.roofline import RooflinePoint, main_bound, moved_bytes, roofline_points, time_by_bound
 from reports.profile import conservation, summary_lines, time, verdict
 from reports.shared.figure_style import BOUND_COLOURS
 from reports.shared.html import Branch, PageTable, PageVerdict, Section, TableCell, document, page_table
@@ -56,7 +56,7 @@ OPERATIONS = (
 )
 
 
-def _operation_row(alike: Sequence[tuple[StepOperation, RoofPlace]], step_s: float) -> list[Cell]:
+def _operation_row(alike: Sequence[tuple[StepOperation, RooflinePoint]], step_s: float) -> list[Cell]:
     """Describe operations of one name, phase and sizes. attained: least time ÷ time, over those of which both are
     known; bound: that of most of their time."""
     operations, roof_points = [operation for operation, _ in alike], [roof_point for _, roof_point in alike]
@@ -135,8 +135,8 @@ def tree_text(
 
 def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
     """Return the kinds of operation that take longest, under a title."""
-    groups: dict[object, list[tuple[StepOperation, RoofPlace]]] = defaultdict(list)
-    for operation, roof_points in zip(profile.operations, roof_places(profile), strict=True):
+    groups: dict[object, list[tuple[StepOperation, RooflinePoint]]] = defaultdict(list)
+    for operation, roof_points in zip(profile.operations, roofline_points(profile), strict=True):
         if operation.time_s or moved_bytes(operation):
             key = (operation.name, operation.phase, str(operation.input_shapes), operation.dtype)
             groups[key].append((operation, roof_points))

@@ -1,8 +1,8 @@
 """`python -m runners.formula MODEL`: what a training step costs, as formulas in the model's own sizes and the batch.
 
-The formulas come from the model's own operation tables at a few points (`runners/formula_points.py`), are exact, and
-are checked at points that they were not made from. They are evaluated, swept and solved. Nothing is run
-on a device, timed or downloaded. `formula` answers the same from Python in one call.
+The formulas are exact. They are fitted to the model's own operation tables at a few points
+(`runners/formula_points.py`) and checked at others; the command evaluates, sweeps and solves them. Nothing is run on a
+device, timed or downloaded. `formula` returns the same from Python in one call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BY = ("phase", "kind", "module", "operation")
 
 BATCH_SIZE = 32
-"""Batch size of the values where none is said."""
+"""Batch size at which values are shown by default."""
 
 EPILOG = (
     "Symbols are the batch and the sizes that a model is built from: docs/formula.md. Models of any form, and their "
@@ -165,16 +165,16 @@ def formula(
     "file.py:function". symbols: the sizes that the formulas keep as symbols (empty: all that the model has); the others
     have the values of `sizes` and `batch_size`, else the model's own.
 
-    Raises ValueError for a model, size or symbol that there is not, Unavailable where the step follows no formula, each
-    in one line.
+    Raises ValueError for an unknown model, size or symbol, Unavailable where the step follows no formula, each in one
+    line.
 
-    >>> found = formula("synthetic_matmul", ["batch", "width"])
-    >>> found.formulas["model_flop"]
+    >>> step = formula("synthetic_matmul", ["batch", "width"])
+    >>> step.formulas["model_flop"]
     22*batch*width**2
-    >>> found.at(batch=8, width=64)["model_flop"]
+    >>> step.at(batch=8, width=64)["model_flop"]
     720896
     """
-    stated()  # a parser would end the process for limits that cannot be
+    stated()  # raises for invalid limits, for which a parser would end the process
     if optimizer not in OPTIMIZERS:
         raise ValueError(choice_error("optimizer", optimizer, OPTIMIZERS))
     size = {} if batch_size is None else {"batch_size": number(int, 1)(str(batch_size))}
@@ -184,8 +184,8 @@ def formula(
 
 
 def formula_answer(model: str, symbols: Sequence[str], sizes: Mapping[str, int], **settings: object) -> FormulaAnswer:
-    """Return the command's answer without questions. settings: options by name. Raises Unavailable for a step that
-    follows no formula, Mistake for what cannot be."""
+    """Return the command's answer for a model, without --at, --solve and --sweep. settings: options by name. Raises
+    Unavailable for a step that follows no formula, Mistake for an unknown model, size or symbol."""
     from runners.formula_questions import answer
 
     options = parser().parse_args(["--", model])

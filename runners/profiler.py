@@ -1,7 +1,8 @@
-"""The profiler in the shape that DeepSpeed's users know: `profile_model` in one call, `Profiler` inside of a loop.
+"""Offers the profiler under DeepSpeed's names: `profile_model` takes a model for one call, `Profiler` wraps a loop.
 
-Forward passes only. MACs are the multiply-adds of convolutions and matrix products; FLOP are twice those, and all other
-arithmetic. Both are None ("at least" in words) if an operation has no rule. DeepSpeed's errors are not reproduced.
+Both give FLOP, MACs and parameters of forward passes, and print the tree of modules. MACs are the multiply-adds of
+convolutions and matrix products; FLOP are twice those plus all other arithmetic. Both are None (as text "at least …")
+if an operation has no rule. DeepSpeed's errors are not reproduced.
 """
 
 import contextlib
@@ -38,17 +39,18 @@ def profile_model(
     ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
     as_string: bool | None = None,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """Return (FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate. None: not
-    known.
+    """Return (FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate. None:
+    unknown.
 
-    input_shape: of a tensor of ones, before args; input_constructor makes the inputs of it. as_string: as_strings."""
+    input_shape: of a tensor of ones that comes before args. input_constructor: takes input_shape, and returns all
+    inputs instead. as_string: another name of as_strings."""
     as_text = as_strings if as_string is None else as_string
     held = next(expect_module(model).parameters(), torch.empty(0))
     shaped = [] if input_constructor or input_shape is None else [held.new_ones(input_shape)]
     inputs = input_constructor(input_shape) if input_constructor is not None else (*shaped, *(args or ()))
-    given: dict[str, Any] = {"kwargs": kwargs, "mode": mode, "ignore_modules": ignore_modules or ()}
+    settings: dict[str, Any] = {"kwargs": kwargs, "mode": mode, "ignore_modules": ignore_modules or ()}
     with evaluating(model):
-        profile = profile_step(model, inputs, warm_up=warm_up, steps=1, **given)
+        profile = profile_step(model, inputs, warm_up=warm_up, steps=1, **settings)
     if print_profile:
         _print(tree_text(profile, depth=module_depth, top=top_modules, detailed=detailed), output_file)
     flops, macs = _count_in(profile, "FLOP", as_text), _count_in(profile, "MAC", as_text)
@@ -57,12 +59,12 @@ def profile_model(
 
 class Profiler:
     """Profiles the forwards between start_profile and stop_profile; of several, each number is their mean.
-    ds_engine: DeepSpeed's, or what else has world_size and mp_world_size; None: torch's world.
+    ds_engine: DeepSpeed's, or another object with world_size and mp_world_size; None: torch's world.
 
     Two hooks on the model itself open and close a range around each of its forwards, while torch's profiler records.
-    The operations are those of a forward with the inputs that the hooks saw. Forwards with inputs of other sizes than
-    most, and those that raised, are left out and reported. Until the end the first inputs are kept, and what the
-    forward changes in them in place is changed. Raises ValueError where it is used out of order."""
+    At the end a forward with the recorded inputs is traced for its operations. Forwards whose inputs have other sizes
+    than most, and those that raised, are left out and reported. The first inputs are kept until the end; if the model
+    changes them in place, the changed values are traced. Its methods raise ValueError if called out of order."""
 
     def __init__(self, model: torch.nn.Module, ds_engine: Any = None, recompute_fwd_factor: float = 0.0) -> None:
         if is_compiled(expect_module(model)):
@@ -77,7 +79,7 @@ class Profiler:
         self._forget()
 
     def start_profile(self, ignore_list: Ignored = None) -> None:
-        """Begin; raises ValueError if it has begun. ignore_list: modules to leave out."""
+        """Begin to record. ignore_list: modules to leave out. Raises ValueError if it has begun."""
         if self._profiler is not None:
             raise ValueError("the profile is started already: stop it first")
         tensors_held = (*self._model.parameters(), *self._model.buffers())
@@ -95,7 +97,7 @@ class Profiler:
         self._ignored, self._profile = ignore_list, None
 
     def stop_profile(self) -> None:
-        """End, and make the numbers. Raises ValueError if nothing was begun, or no forward ran since."""
+        """End the recording and compute the numbers. Raises ValueError if none was begun, or no forward ran since."""
         recording = self._stopped()
         forms = Counter(form for form in self._forms if form is not None)
         if not forms:
@@ -115,7 +117,7 @@ class Profiler:
         self._forget()
 
     def end_profile(self) -> None:
-        """Forget everything; nothing is left on the model."""
+        """Remove the hooks and forget the numbers."""
         if self._profiler is not None:
             self._stopped()
         self._forget()
@@ -128,7 +130,7 @@ class Profiler:
         self._ranges = contextlib.ExitStack()
 
     def _stopped(self) -> Any:
-        """Take everything off; torch's recording."""
+        """Remove hooks and ranges. Returns torch's recording. Raises ValueError if none was begun."""
         if self._profiler is None:
             raise ValueError("the profile was not started: start it before the forwards that it is of")
         for handle in self._handles:
@@ -147,7 +149,7 @@ class Profiler:
         policy = next(policy for policy in PRECISIONS.values() if policy.autocast == cast)
         grad = torch.is_grad_enabled()
         self._running = ModelStep(model, args, kwargs, None, None, None, "forward", policy, kind, grad)
-        self._handled = sys.exception()  # that the caller is handling
+        self._handled = sys.exception()  # which the caller is handling
         self._clock.synchronize()
         for name in ("step", "forward"):
             self._ranges.enter_context(torch.profiler.record_function(f"{DOMAIN}.{name}"))
@@ -197,7 +199,7 @@ class Profiler:
 
 
 def _count_in(profile: StepProfile, unit: str, as_string: bool) -> Number:
-    """Return FLOP or MACs of all of it; of a part None, in words "at least"."""
+    """Return FLOP or MACs of the whole model; where only a part is known None, or a text "at least …"."""
     root = tree(profile)[""]
     mac = root.forward_mac, not root.unknowns("forward")
     flop = root.model_flop + root.other_flop, root.knows_all

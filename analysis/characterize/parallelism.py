@@ -1,4 +1,4 @@
-"""How each operation type's time depends on threads and on the batch: Fathom's Figure 6, with Amdahl's law fitted.
+"""Shows how each operation type's time depends on threads and batch (Fathom's Figure 6), and fits Amdahl's law to it.
 
 `parallelism` gives times over threads, `over_batch` mixes over batch sizes, from a characterization's rows; types are
 timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967), T(n) = serial + parallel ÷ n, is fitted by
@@ -49,7 +49,7 @@ def parallelism(data: Characterization) -> list[Scaling]:
 
 
 def _by_field(recordings: Iterable[WorkloadRecording], field: str) -> list[dict[int, WorkloadRecording]]:
-    """Group recordings that differ in one field alone, by its value, where it has several values."""
+    """Group recordings that differ only in this field: value → recording, for groups of two values or more."""
     groups: dict[tuple[object, ...], dict[int, WorkloadRecording]] = defaultdict(dict)
     for recording in recordings:
         value = getattr(recording, field)
@@ -89,7 +89,7 @@ _Covariance = tuple[float, float, float]
 """Variance of the serial time, their covariance, variance of the parallel time."""
 
 _LEAST_SPREAD_RATIO = 1e-9
-"""Least spread ÷ a count's median: times that a clock cannot distinguish have a spread, too, for the weights."""
+"""Least spread ÷ median that the weights use: times that a clock cannot distinguish would have a spread of 0."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Amdahl:
     """A fit. serial_s, parallel_s: at one thread. serial_ratio: serial ÷ both, with its interval.
 
     speed_up: median time at the fewest threads ÷ that at the most. lack_of_fit: largest distance of a median from the
-    line, in its errors. karp_flatt: threads → serial share from these and one thread alone; empty where one thread was
-    not timed.
+    line, in its errors. karp_flatt: threads → serial share from the times at these and at one thread; empty where one
+    thread was not timed.
     """
 
     serial_s: float
@@ -111,7 +111,7 @@ class Amdahl:
     karp_flatt: Mapping[int, float]
 
     def time_s(self, threads: int) -> float:
-        """Return the time that the law gives."""
+        """Return the time that the law predicts."""
         return self.serial_s + self.parallel_s / threads
 
 
@@ -171,9 +171,9 @@ def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[fl
 def _fieller(serial: float, slope: float, covariance: _Covariance, degrees: int) -> tuple[float | None, float | None]:
     """Return Fieller's 95 % interval (J. R. Stat. Soc. B 16, 1954) of serial ÷ (serial + slope); None, None where it is
     open. degrees: of Student's t."""
-    of_serial, both, of_slope = covariance
+    of_serial, cross, of_slope = covariance
     whole = serial + slope
-    of_whole, shared = of_serial + 2 * both + of_slope, of_serial + both
+    of_whole, shared = of_serial + 2 * cross + of_slope, of_serial + cross
     t2 = t_quantile(max(1, degrees)) ** 2
     a = whole * whole - t2 * of_whole
     b = serial * whole - t2 * shared

@@ -1,10 +1,11 @@
-"""The minimal footprint of a step: the least peak of live bytes over all valid orders of its operations.
+"""Computes the minimal footprint of a step: the least peak of live bytes over all valid orders of its operations.
 
-`minimal` tries a few greedy orders, each below a limit, keeps the one with the lowest peak, never above the eager one,
-and gives a lower bound of all orders: where both are equal the minimum is proven. `graph` has the dependencies: writes
-before and after other uses of a storage, random draws in order, a number for the host before all that follows. A block
-of memory lives as long as the step needs it, a gradient until the optimizer has used it. Not claimed: recomputation,
-offloading or splitting; kernels' own memory and the allocator's rounding are left out. An unknown size counts as 0.
+`minimal` takes a step's operations and storages. It tries a few greedy orders, each of which stays below a limit where
+it can, and returns the one with the lowest peak, with a lower bound of all orders' peaks: if both are equal the minimum
+is proven. `graph` has the dependencies: a write comes before and after the other uses of its storage as in the eager
+step, random draws keep their order, and a number for the host comes before all that follows. A block of memory lives as
+long as the step needs it, a gradient until the optimizer has used it. Not considered: recomputation, offloading,
+splitting, kernels' own memory and the allocator's rounding. An unknown size counts as 0.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PERSISTENT_ROLES = frozenset(("weight", "buffer", "optimizer_state", "input"))
 """Roles of storages that the next step needs, or the caller holds."""
 
 STEPS = 4
-"""Limits for which orders are listed, starting at the bound."""
+"""Number of limits for which orders are tried, from the lower bound upwards."""
 
 MOST_REACHED = 20_000
 """Largest graph, in operations, for which reachability is computed, which takes their square."""
@@ -138,9 +139,9 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
             goes[node].append(len(blocks))
         blocks.append(block)
     before, after = _before(chosen, reads, writes), [list[int]() for _ in chosen]
-    for node, others in enumerate(before):
-        for other in others:
-            after[other].append(node)
+    for node, predecessors in enumerate(before):
+        for predecessor in predecessors:
+            after[predecessor].append(node)
     initial_bytes = sum(block.nbytes for block in blocks if block.maker == BEFORE and (block.stays or block.users))
     return Graph(tuple(operation.index for operation in chosen), before, after, blocks, comes, goes, initial_bytes)
 
@@ -162,11 +163,11 @@ def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[in
 
 
 def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[int, int]:
-    """Return storage of a sum of gradients → the storage whose memory it reuses."""
+    """Return the storage of each sum of gradients → the storage whose memory it reuses."""
     pairs = zip(storages, reuse_gradients(operations, storages), strict=True)
-    given = [before for before, after in pairs if before.died_index != after.died_index]
+    reused = [before for before, after in pairs if before.died_index != after.died_index]
     shared: dict[int, int] = {}
-    for storage in sorted(given, key=attrgetter("died_index")):
+    for storage in sorted(reused, key=attrgetter("died_index")):
         shared[operations[storage.died_index or 0].writes[0]] = shared.get(storage.id, storage.id)
     return shared
 
@@ -174,8 +175,7 @@ def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[
 def _before(
     chosen: Sequence[Operation], reads: Sequence[set[int]], writes: Sequence[set[int]]
 ) -> list[tuple[int, ...]]:
-    """Return the direct predecessors of each node. Too many operations rather than too few are taken to draw random
-    numbers."""
+    """Return the direct predecessors of each node. In doubt an operation is taken to draw random numbers."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     barrier = drawn = BEFORE
@@ -197,12 +197,12 @@ def _before(
 
 
 def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequence[int]]:
-    """Return (peak, order) of a greedy run over the graph that stays below a limit in bytes where it can; None: in
+    """Return (peak, order) of a greedy run over the graph. limit: bytes below which it stays where it can; None: the
     eager order.
 
-    Of the ready operations, the first choice fits below the limit and leaves no more than before: postponing it would
-    free no more. The next fits, the first of the eager order or the one that leaves the least; where none fits, the one
-    that needs the least. There is no backtracking.
+    The next operation is, of those that are ready: one that fits below the limit and leaves no more memory in use than
+    before, since postponing it would not help; else one that fits, by is_eager the first in eager order or the one that
+    leaves the least in use; else the one that allocates the least. There is no backtracking.
     """
     comes = graph.allocated_bytes
     waiting, gain = list(map(len, graph.before)), [0] * len(comes)
@@ -234,26 +234,26 @@ def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequen
             users[number] -= node
             if left[number] == 1:
                 gain[users[number]] += graph.blocks[number].nbytes
-        for other in graph.after[node]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                ready.add(other)
+        for successor in graph.after[node]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                ready.add(successor)
     return peak, order
 
 
 def forced_bytes(graph: Graph) -> list[int]:
-    """Return the bytes that are alive while each node runs, in any order.
+    """Return for each node the bytes that are alive while it runs, whatever the order.
 
-    They are the blocks that it uses, that a predecessor made and a successor uses, and that stay from before the step
-    or have been made by then. Their maximum is a lower bound of every order's peak, which need not be reached: two
-    blocks may each be avoidable, and not both.
+    They are the blocks that it uses, those that a predecessor made and a successor uses, and those that stay to the end
+    and existed before the step or were made by a predecessor. Their maximum is a lower bound of every order's peak,
+    which need not be reached: two blocks may each be avoidable, and not both.
     """
     nodes = len(graph.operations)
     if nodes > MOST_REACHED:
         always = sum(block.nbytes for block in graph.blocks if block.maker == BEFORE and block.stays)
         return [always] * nodes
     earlier, later = _reach(graph.before, range(nodes)), _reach(graph.after, range(nodes - 1, -1, -1))
-    masks: dict[int, int] = {}  # the nodes while which something is there, as bits → its bytes
+    masks: dict[int, int] = {}  # the nodes during which blocks are alive, as bits → their bytes
     for block in graph.blocks:
         if block.nbytes and (block.stays or block.users):
             mask = (1 << nodes) - 1 if block.maker == BEFORE else later[block.maker]
@@ -275,6 +275,6 @@ def _reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[in
     reached = [0] * len(neighbours)
     for node in order:
         reached[node] = 1 << node
-        for other in neighbours[node]:
-            reached[node] |= reached[other]
+        for neighbour in neighbours[node]:
+            reached[node] |= reached[neighbour]
     return reached

@@ -1,9 +1,10 @@
 """Counts the bytes that an operation reads and writes: each input once, each output once, nothing fused or cached.
 
-This estimates unfused traffic, not what a device's memory sees. Views and allocations move nothing. A tensor passed
-twice (same storage, shape, dtype) is read once. Not read is what an operation only overwrites or takes for its shape;
-of a gathered table, all but what is returned; of a strided window's input, what no window touches (three of four pixels
-of a 1 × 1 convolution of stride 2).
+`bytes_moved` takes an `Operation` and returns bytes read and written; `reads` and `writes` give them by tensor. This
+estimates unfused traffic, not what a device's memory sees. Views and allocations move nothing. A tensor passed twice
+(same storage, shape, dtype) is read once. A tensor that is only overwritten, or passed for its shape, is not read. Of a
+gathered table only the returned rows are read, and of a convolution's or pool's input only what windows touch (one of
+four pixels for a 1 × 1 convolution of stride 2).
 """
 
 from collections.abc import Mapping
@@ -49,8 +50,7 @@ GATHERS = {
     "aten.gather": "self",
     "aten.take": "self",
 }
-"""Operations that read only what they return of this argument."""
-
+"""Operation → the argument of which it reads only the part that it returns."""
 
 SHAPE_ONLY: Mapping[str, str] = dict.fromkeys(
     [f"aten.{name}" for names in (
@@ -60,7 +60,7 @@ SHAPE_ONLY: Mapping[str, str] = dict.fromkeys(
     ) for name in names.split()],
     "self",
 )  # fmt: skip
-"""Operations that read only the shape of this argument."""
+"""Operation → the argument of which it reads only the shape."""
 
 CONVOLUTION_GRADIENTS = frozenset(f"aten.{name}" for name in CONVOLUTION_BACKWARD.split())
 CONVOLUTIONS = CONVOLUTION_GRADIENTS | {f"aten.{name}" for name in (CONVOLUTION + CONVOLUTION_RELU).split()}
@@ -88,7 +88,7 @@ UNSIZED = frozenset(("aten.mkldnn_rnn_layer",))
 
 
 def lacks_sizes(operation: Operation) -> bool:
-    """Return whether only part of its bytes is known: it writes a workspace whose size the trace lacks."""
+    """Return whether an operation writes a workspace whose size the trace lacks, so that its bytes are incomplete."""
     return operation.name in UNSIZED and bool(operation.output_shapes) and numel(operation.output_shapes[-1]) == 0
 
 
@@ -98,7 +98,7 @@ def nothing(_operation: Operation) -> tuple[Size, Size]:
 
 
 def reads(operation: Operation) -> list[Piece]:
-    """Return the pieces that an operation reads: a tensor passed twice once, and no tensor that is only overwritten."""
+    """Return the pieces that an operation reads: each tensor once, without those that it only overwrites."""
     table = GATHERS.get(operation.name)
     sizes: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
@@ -123,8 +123,8 @@ def _not_read(operation: Operation, name: str) -> bool:
 
 
 def touched_size(size: Size, taps: Size, positions: Size, stride: int, padding: int, dilation: int = 1) -> Size:
-    """Return the length of a dimension that windows touch: positions × taps where there is no padding and the stride
-    exceeds the window; otherwise all of it."""
+    """Return how many elements of a dimension windows touch: positions × taps where there is no padding and the stride
+    exceeds the window; otherwise all `size` of them."""
     return positions * taps if padding == 0 and dilation * (taps - 1) + 1 < stride else size
 
 
@@ -135,7 +135,7 @@ def _touched(operation: Operation, name: str, form: Sizes) -> Sizes:
         return form
     taps, out = window
     first = len(form) - len(taps)
-    steps = [_by_dimension(operation, what, len(taps), default) for what, default in SETTINGS]
+    steps = [_by_dimension(operation, setting, len(taps), default) for setting, default in SETTINGS]
     return (*form[:first], *map(touched_size, form[first:], taps, out, *steps))
 
 
@@ -168,7 +168,7 @@ def _by_dimension(operation: Operation, name: str, count: int, default: int) -> 
 
 
 def writes(operation: Operation) -> list[Piece]:
-    """Return the pieces that an operation writes: outputs and inputs written in place. An output that is such an input
+    """Return the pieces that an operation writes: outputs, and inputs written in place. An input that is also returned
     counts once."""
     written = set(operation.writes)
     inputs = _inputs(operation)

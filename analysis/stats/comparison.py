@@ -1,11 +1,12 @@
 """Decides whether two cells' step times differ: a ratio of means with its interval, two p-values, and a verdict.
 
 The sample is, where both cells have them, sessions with a paired ceiling (time relative to the ceiling's kernel), else
-fresh processes, else blocks; `relative_difference` and `difference` explain each. *Different* means different from 1;
-with blocks as the sample, whose error lacks differences between processes, it means beyond the margin (Murphy and
-Myors, J. Appl. Psychology 84, 1999). *Same* is two one-sided tests that the ratio is within the margin (Schuirmann, J.
-Pharmacokinetics and Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal block means, and a
-device that stays as it was. Not claimed: why two cells differ. `conditions` identifies the same cell in two runs.
+fresh processes, else blocks; `relative_difference` and `difference` explain each. *Different* means a ratio other than
+1. With blocks as the sample it means a ratio beyond the margin (Murphy and Myors, J. Appl. Psychology 84, 1999), since
+the error of blocks lacks differences between processes. *Same* is two one-sided tests that the ratio is within the
+margin (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal
+block means, and a device that stays as it was. Not claimed: why two cells differ. `conditions` identifies the same cell
+in two runs.
 """
 
 import math
@@ -24,8 +25,8 @@ ALARM_RATIO = 0.05
 """Largest share of comparisons of equal runs that may call any cell different."""
 
 MARGIN_RATIO = {"cuda": 0.03, "cpu": 0.10}
-"""How much fresh processes of one cell differ without a cause. 38 of 39 single H100 were within 0.6 %, one 3.7 % below
-(Lambda's deeplearning-benchmark); steps of a shared CPU vary by 11 %."""
+"""How much equal processes of one cell may differ. 38 of 39 single H100 were within 0.6 %, one 3.7 % below (Lambda's
+deeplearning-benchmark); steps of a shared CPU vary by 11 %."""
 
 LEVEL = 1 - CONFIDENCE
 
@@ -58,8 +59,8 @@ Session = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Difference:
-    """B against A: ratio of mean times; its relative standard error with degrees of freedom; p-values of this pair
-    only. None: no error is known."""
+    """B against A. ratio: of mean times; error_ratio, degrees: its relative standard error and degrees of freedom;
+    p-values: of this pair only. None: the error is unknown."""
 
     ratio: float
     error_ratio: float | None
@@ -69,14 +70,14 @@ class Difference:
     basis: str
 
     def interval(self, alarm_ratio: float = LEVEL) -> tuple[float, float] | tuple[None, None]:
-        """Return the interval of B's time ÷ A's time that misses it with this probability. Where the sample is the
-        blocks, it lacks differences between processes."""
+        """Return the interval of B's time ÷ A's time that misses the true ratio with this probability. With blocks as
+        the sample, it does not cover differences between processes."""
         half = resolution(self.error_ratio, self.degrees, alarm_ratio)
         return (None, None) if half is None else (self.ratio / (1 + half), self.ratio * (1 + half))
 
 
 def resolution(error_ratio: float | None, degrees: float, alarm_ratio: float) -> float | None:
-    """Return the least difference that an error can show: 0.05 for 5 %. None where no error is known."""
+    """Return the least difference that can be told from chance with this error: 0.05 for 5 %. None: unknown error."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
     return None if error_ratio is None else math.expm1(float(stdtrit(degrees, 1 - alarm_ratio / 2)) * error_ratio)

@@ -1,4 +1,4 @@
-"""Quantities with intervals, and the intervals of answers computed from several of them.
+"""Represents quantities with intervals, and computes the intervals of answers that depend on several of them.
 
 A quantity is a median and a spread on a scale where it may be added to: "log" (positive), "logit" (fractions between 0
 and 1) or "exact" (no interval). On that scale it is Student's t with its own degrees of freedom (infinite: normal).

@@ -1,4 +1,4 @@
-"""Table for reading recorded products: operator → its arguments in order and a function of its outputs' sizes.
+"""Says how to read recorded products: operator → its arguments in order, and a function of its outputs' sizes.
 
 Arguments are those of PyTorch's schemas (native_functions.yaml), and for removed operators those of PyTorch 1.5 to
 1.11. A profiler records inputs and no outputs: pure functions derive output sizes from recorded sizes and values, and
@@ -37,24 +37,23 @@ def window(size: int, kernel: int, stride: int, padding: int | str, dilation: in
     """
     _check_steps(stride, dilation)
     reach = dilation * (kernel - 1)
-    both = {"same": reach, "valid": 0}.get(padding) if isinstance(padding, str) else 2 * padding
-    if both is None:
+    padded = {"same": reach, "valid": 0}.get(padding) if isinstance(padding, str) else 2 * padding
+    if padded is None:
         raise Unavailable(f"expected a padding of numbers, same or valid, came {padding!r}")
-    positions = (size + both - reach - 1) // stride + 1
+    positions = (size + padded - reach - 1) // stride + 1
     if positions < 1:
         raise Unavailable(f"a window of {reach + 1} does not fit into {size} with a padding of {padding}")
     return positions
 
 
-def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, more: int) -> int:
-    """Return the positions of a transposed convolution's output along one dimension; `more` is its output_padding.
-
-    Raises Unavailable if there is none.
-    """
+def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, output_padding: int) -> int:
+    """Return the positions of a transposed convolution's output along one dimension. Raises Unavailable if there is
+    none."""
     _check_steps(stride, dilation)
-    positions = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+    positions = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1
     if positions < 1:
-        raise Unavailable(f"an output of {positions}: {size} positions with a padding of {padding} and {more} more")
+        end = f"{padding} and {output_padding} more"
+        raise Unavailable(f"an output of {positions}: {size} positions with a padding of {end}")
     return positions
 
 
@@ -83,23 +82,23 @@ def broadcast(left: Sequence[int], right: Sequence[int]) -> Sizes:
 _DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1}
 
 
-def convolution(given: CallArguments) -> tuple[Sizes, ...]:
-    if given.values.get("transposed", False):
-        return transposed(given)
-    inputs, weight = given.shape("input", "self"), given.shape("weight")
+def convolution(arguments: CallArguments) -> tuple[Sizes, ...]:
+    if arguments.values.get("transposed", False):
+        return transposed(arguments)
+    inputs, weight = arguments.shape("input", "self"), arguments.shape("weight")
     batch, spatial = _split(inputs, weight)
-    settings = [_per_dimension(given, name, default, len(spatial)) for name, default in _DEFAULTS.items()]
+    settings = [_per_dimension(arguments, name, default, len(spatial)) for name, default in _DEFAULTS.items()]
     return ((*batch, weight[0], *map(window, spatial, weight[2:], *settings)),)
 
 
-def transposed(given: CallArguments) -> tuple[Sizes, ...]:
-    inputs, weight = given.shape("input", "self"), given.shape("weight")
+def transposed(arguments: CallArguments) -> tuple[Sizes, ...]:
+    inputs, weight = arguments.shape("input", "self"), arguments.shape("weight")
     batch, spatial = _split(inputs, weight)
     settings = [
-        _per_dimension(given, name, default, len(spatial))
+        _per_dimension(arguments, name, default, len(spatial))
         for name, default in (_DEFAULTS | {"output_padding": 0}).items()
     ]
-    channels = weight[1] * given.values.get("groups", 1)
+    channels = weight[1] * arguments.values.get("groups", 1)
     return ((*batch, channels, *map(spread, spatial, weight[2:], *settings)),)
 
 
@@ -111,9 +110,9 @@ def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
     return inputs[: len(inputs) - dimensions - 1], inputs[len(inputs) - dimensions :]
 
 
-def _per_dimension(given: CallArguments, argument: str, default: int, dimensions: int) -> Sequence[Any]:
+def _per_dimension(arguments: CallArguments, argument: str, default: int, dimensions: int) -> Sequence[Any]:
     """Return a setting for each spatial dimension: a single number or word applies to all."""
-    value = given.values.get(argument, default)
+    value = arguments.values.get(argument, default)
     if isinstance(value, (int, str)):
         return (value,) * dimensions
     values = tuple(value)
@@ -122,43 +121,43 @@ def _per_dimension(given: CallArguments, argument: str, default: int, dimensions
     return values * dimensions if len(values) == 1 else values
 
 
-def convolution_backward(given: CallArguments) -> tuple[Sizes, ...]:
-    _split(given.shape("grad_output"), given.shape("weight"))
+def convolution_backward(arguments: CallArguments) -> tuple[Sizes, ...]:
+    _split(arguments.shape("grad_output"), arguments.shape("weight"))
     return ()
 
 
-def matmul(given: CallArguments) -> tuple[Sizes, ...]:
-    return (matmul_shape(given.shape("self"), given.shape("mat2", "other", "vec", "tensor")),)
+def matmul(arguments: CallArguments) -> tuple[Sizes, ...]:
+    return (matmul_shape(arguments.shape("self"), arguments.shape("mat2", "other", "vec", "tensor")),)
 
 
-def added(given: CallArguments) -> tuple[Sizes, ...]:
-    left, right = given.shape("mat1", "batch1", "mat"), given.shape("mat2", "batch2", "vec")
+def added(arguments: CallArguments) -> tuple[Sizes, ...]:
+    left, right = arguments.shape("mat1", "batch1", "mat"), arguments.shape("mat2", "batch2", "vec")
     return (matmul_shape(left, right),)
 
 
-def time_first(given: CallArguments) -> tuple[Sizes, ...]:
+def time_first(arguments: CallArguments) -> tuple[Sizes, ...]:
     """Return the output's sizes of conv_tbc: time, batch, channels."""
-    (time, batch, _), (taps, _, channels) = given.shape("self"), given.shape("weight")
-    return ((time + 2 * given.values["pad"] - taps + 1, batch, channels),)
+    (time, batch, _), (taps, _, channels) = arguments.shape("self"), arguments.shape("weight")
+    return ((time + 2 * arguments.values["pad"] - taps + 1, batch, channels),)
 
 
-def added_sum(given: CallArguments) -> tuple[Sizes, ...]:
-    return (matmul_shape(given.shape("batch1"), given.shape("batch2"))[1:],)
+def added_sum(arguments: CallArguments) -> tuple[Sizes, ...]:
+    return (matmul_shape(arguments.shape("batch1"), arguments.shape("batch2"))[1:],)
 
 
-def inner(given: CallArguments) -> tuple[Sizes, ...]:
-    return ((*given.shape("self")[:-1], *given.shape("other")[:-1]),)
+def inner(arguments: CallArguments) -> tuple[Sizes, ...]:
+    return ((*arguments.shape("self")[:-1], *arguments.shape("other")[:-1]),)
 
 
-def linear(given: CallArguments) -> tuple[Sizes, ...]:
-    inputs, weight = given.shape("input", "self"), given.shape("weight")
+def linear(arguments: CallArguments) -> tuple[Sizes, ...]:
+    inputs, weight = arguments.shape("input", "self"), arguments.shape("weight")
     if not inputs or inputs[-1] != weight[-1]:
         raise Unavailable(f"an input of {inputs} and a weight of {weight} do not multiply")
     return ((*inputs[:-1], *weight[:-1]),)
 
 
-def distances(given: CallArguments) -> tuple[Sizes, ...]:
-    left, right = given.shape("x1"), given.shape("x2")
+def distances(arguments: CallArguments) -> tuple[Sizes, ...]:
+    left, right = arguments.shape("x1"), arguments.shape("x2")
     return ((*broadcast(left[:-2], right[:-2]), left[-2], right[-2]),)
 
 
@@ -337,8 +336,9 @@ _BOTH = "self grad_output weight padding stride dilation groups"
 _OLD_SLOW = "grad_output self weight kernel_size stride padding"
 
 
-def _removed_forms(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> dict[str, tuple[Form, ...]]:
-    """Return name → its form, of operators that PyTorch no longer has; bars separate several signatures."""
+def _removed_forms(lines: Lines, current_name: str, outputs: Outputs, **fixed: Any) -> dict[str, tuple[Form, ...]]:
+    """Return name → its forms, for operators that PyTorch no longer has. lines: names → arguments, with bars between
+    several signatures. current_name: of the operator that replaced them."""
     table: dict[str, tuple[Form, ...]] = {}
     for listed, texts in lines.items():
         forms = []
@@ -346,7 +346,7 @@ def _removed_forms(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> 
             arguments = tuple(text.split())
             known = (*fixed, *(_IMPLIED_BY_SIZES if "grad_output" in arguments else ()))
             needs = tuple(a for a in arguments if a in (*_DECIDING, "weight_size") and a not in known)
-            forms.append(Form(arguments, needs, outputs, today, fixed))
+            forms.append(Form(arguments, needs, outputs, current_name, fixed))
         table.update(dict.fromkeys(listed.split(), tuple(forms)))
     return table
 

@@ -1,14 +1,14 @@
-"""Does the C library keep the memory that a step frees, or give it back to the system?
+"""Makes the C library keep the memory that a step frees, so that a step on a CPU is not slowed by page faults.
 
-glibc gives a large block back as soon as it is freed (mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD). Each page of the
-block that the next step asks for is a page fault, in which the system clears it: time in which no FLOP is done. With
-`retain_freed_memory` blocks come from the heap, which is never made smaller.
+glibc gives a large block back as soon as it is freed (mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD). When the next
+step allocates one, each of its pages is a page fault, in which the system clears the page: time in which no FLOP is
+done. After `retain_freed_memory` blocks come from the heap, which never shrinks.
 
-A step does not reuse each block in its place. What it allocates lies in what happened to be free then, and now and then
-a large gradient fits nowhere and the heap grows, steps after the first one (VGG-11, batch 8: 0.7 s of a step of 1.9 s
-for 411 MB). `extend_heap` makes that room before anything is timed.
+Steps do not place their blocks alike. Now and then a large gradient fits into no free part, and the heap grows in a
+step long after the first one (VGG-11, batch 8: 0.7 s of a step of 1.9 s for 411 MB). `extend_heap` makes that room
+before anything is timed.
 
-Not claimed: that a process needs no more memory so. Freed blocks of other sizes may lie in the heap unused.
+Not claimed: that a process needs no more memory this way. Freed blocks of other sizes may lie in the heap unused.
 """
 
 import ctypes
@@ -29,20 +29,20 @@ _PROBE_BYTES = 64 << 20
 """A block that glibc never keeps by itself: its largest threshold is 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX)."""
 
 _MOST_BLOCKS = 64
-"""Holes of the heap that are filled at most to reach its end."""
+"""Most holes of the heap that are filled to reach its end."""
 
 _MOST_ANEW = 0.25
 """Share of the pages of a freed block: more page faults show that it was given back."""
 
 
 def retain_freed_memory() -> None:
-    """Keep what this thread frees in the process, so that a step on a CPU has fewer page faults.
+    """Keep in this process the memory that this thread frees.
 
     Call it once, in the main thread, and train there: glibc has other heaps for other threads, which still give large
-    blocks back. It sets M_TRIM_THRESHOLD and M_MMAP_MAX of glibc (mallopt(3)), which nothing sets
-    back, and then frees a block of 64 MiB to see that it is kept.
+    blocks back. It sets M_TRIM_THRESHOLD and M_MMAP_MAX of glibc (mallopt(3)) for the life of the process, and then
+    frees a block of 64 MiB to see that it is kept.
 
-    Raises Unavailable, in one line, where the library is not glibc, refuses, or gives the block back all the same.
+    Raises Unavailable, in one line, where the library is not glibc, refuses, or still gives the block back.
     """
     library, _version = platform.libc_ver()
     if library != "glibc":
@@ -56,10 +56,10 @@ def retain_freed_memory() -> None:
 
 
 def extend_heap(ratio: float) -> int:
-    """Make room at the end of the heap, and write to it, so that growing into it is no page fault. For a process whose
-    freed memory is retained.
+    """Make room at the end of the heap and write to it, so that using it later is no page fault. Call it after
+    `retain_freed_memory`.
 
-    ratio: of the memory that the process has (RSS), but at most half of what the machine can still give. Returns how
+    ratio: room ÷ the memory that the process has (RSS); at most half of what the machine can still give. Returns how
     many bytes of new memory were written to: 0 where so much was free there, or where the sizes are not known.
     """
     bytes_ = min(int(ratio * _resident_bytes()), (free_bytes() or 0) // 2)
@@ -92,7 +92,8 @@ def _with_types(c: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def faults_of_a_second_block(c: ctypes.CDLL) -> int:
-    """Return page faults of writing a block of 64 MiB after another one was written and freed."""
+    """Return the page faults of writing a block of 64 MiB after another one was written and freed. Raises
+    Unavailable."""
     _with_types(c)
     faults = 0
     for _ in range(2):

@@ -1,7 +1,7 @@
-"""Starts and ends child processes: the server that they are forked from, a file for their output, how they ended.
+"""Starts the server that child processes are forked from, ends them with their parent, and says how they ended.
 
-Used for counters (`measure/counters/isolation.py`) and workers (`runners/workers/pool.py`), where it is said who asks,
-waits and kills. No torch is imported here: the server does that.
+The processes of counters (`measure/counters/isolation.py`) and the workers (`runners/workers/pool.py`) use these
+functions, and send tasks, wait and kill by themselves. No torch is imported here: the server does that.
 """
 
 import contextlib
@@ -17,22 +17,21 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 
 PRELOAD = ("measure.device.server_end", "torch", "torchvision")
-"""What the server imports once, so that those forked from it need not. Nothing that touches a device."""
+"""Modules that the server imports once for all that are forked from it. None of them touches a device."""
 
 SERVER_OF = "FLOPLEDGER_SERVER_OF"
-"""The process whose main thread starts the server, for `measure/device/server_end.py`."""
+"""Variable with the id of the process whose main thread starts the server, for `measure/device/server_end.py`."""
 
 TAIL_CHARACTERS = 300
 """Characters of a dead child's output that are quoted."""
 
-
 IDLE = "USDT:"
-"""How a line begins that torch's profiler prints whenever it starts or stops: it says nothing of an end."""
+"""Beginning of lines that torch's profiler prints whenever it starts or stops; they do not explain an end."""
 
 
 def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
-    """Return forkserver where there is one: a fork of a process that has threads or used torch is not safe, and spawn
-    imports torch again. preload: what a server that does not run yet will import."""
+    """Return the context "forkserver" where the system has it, else "spawn": a fork of a process that has threads or
+    used torch is not safe, and spawn imports torch again. preload: what a server imports that does not run yet."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forking = multiprocessing.get_context("forkserver")
@@ -42,7 +41,7 @@ def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
 
 
 def prepare() -> None:
-    """Starts the server and its imports; returns at once. Calling it early hides the seconds they take.
+    """Start the server and its imports; returns at once. Calling it early hides the seconds they take.
 
     The server belongs to the whole process: if one runs already, it keeps its own imports.
     """
@@ -61,14 +60,14 @@ def prepare() -> None:
 
 
 def stop_server() -> None:
-    """Ends the server, if one runs: the next one has the environment of that moment. Its children must have ended."""
+    """End the server, if one runs. Its children must have ended. The next one has the environment of its own start."""
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def start_context(environ: Mapping[str, str]) -> Iterator[ForkServerContext | SpawnContext]:
-    """Give the context that starts a process within the block: the server's, or with variables that are not set here
-    that of a process which imports torch itself."""
+    """Give the context that starts a process within the block: the server's; if it needs variables that are not set
+    here, that of a new process which imports torch itself."""
     os.environ.update(environ)
     try:
         with _without_interrupts():
@@ -80,8 +79,8 @@ def start_context(environ: Mapping[str, str]) -> Iterator[ForkServerContext | Sp
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Let Ctrl-C wait until the end of the block, and what starts in it has it blocked:
-    `measure/device/server_end.py`."""
+    """Block Ctrl-C until the end of the block. Processes that start within keep it blocked
+    (`measure/device/server_end.py`)."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -90,17 +89,17 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def accept_interrupts() -> None:
-    """Let Ctrl-C into a child: a server that could not import `measure/device/server_end.py` has it blocked, and hands
-    that on."""
+    """Unblock Ctrl-C in a child: a server that could not import `measure/device/server_end.py` still blocks it, and its
+    children inherit that."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def end_with_parent(lifeline: Connection) -> None:
-    """Have this process, and what it starts, killed when the other end of the lifeline closes, as it does when its
-    parent ends in whatever way. The process leads a session of its own afterwards.
+    """Have this process and its children killed when the other end of the lifeline closes, as it does however the
+    parent ends. The process leads a session of its own afterwards.
 
-    Linux does it itself: while a library that hangs holds the interpreter, no thread of ours runs. A sandbox's kernel
-    may refuse; the thread is left then.
+    On Linux the kernel sends the signal, because no thread of ours runs while a hanging library holds the interpreter.
+    A sandbox's kernel may refuse; then a thread does it.
     """
     os.setsid()
     if sys.platform == "linux":
@@ -114,7 +113,7 @@ def end_with_parent(lifeline: Connection) -> None:
 
 
 def _wait_for_end(lifeline: Connection) -> None:
-    """Wait until the other end closes, and kill the group."""
+    """Wait until the other end of the lifeline closes, then kill the process group."""
     with contextlib.suppress(EOFError, OSError):
         lifeline.recv_bytes()
     os.killpg(os.getpid(), signal.SIGKILL)
@@ -134,8 +133,8 @@ def redirect(path: str) -> None:
 
 
 def end_of(who: str, code: int | None) -> str:
-    """Return how a process ended, in words. who: "the worker"; code: its exit code, negative for a signal; None: not
-    known."""
+    """Return how a process ended, in words. who: such as "the worker"; code: its exit code, negative for a signal,
+    None if unknown."""
     if code is None or code >= 0:
         return f"{who} ended with status {code} before it answered"
     try:

@@ -1,6 +1,6 @@
-"""One recording of a profiler in memory, whichever profiler made it: what a reader returns, and what `attribute` fills.
+"""Holds one profiler's recording in memory, whichever profiler made it: readers return it, and `attribute` fills it in.
 
-Columns instead of an object an event, since a trace of 1 GB holds millions. Four tables:
+Events are rows of tables, not objects, since a trace of 1 GB holds millions. There are four tables:
 
 * `calls`: operator calls and the engine's frames ("aten::conv2d", "autograd::engine::evaluate_function: …",
   "ConvolutionBackward0"), in the order of start, the outer first. `index` is the row's number.
@@ -52,7 +52,7 @@ CALL_COLUMNS: Mapping[str, Any] = {
     "lost_kernels": 0,  # kernels that it launched, by its runtime, and that were not recorded
     "forward_index": -1,  # of a call in the backward pass: index of the call whose gradient it calculates
 }
-"""Column of `calls` → what it holds where nothing is known. Text and None make columns of objects, numbers int64."""
+"""Column of `calls` → its value where unknown. Columns of text and None have objects, those of numbers int64."""
 
 KERNEL_COLUMNS: Mapping[str, Any] = {
     "index": -1,
@@ -74,7 +74,7 @@ KERNEL_COLUMNS: Mapping[str, Any] = {
     "link": "none",
     "phase": "",
     "module": "",
-    "source_flop": None,  # what the recording itself says
+    "source_flop": None,  # the FLOP in the recording itself
     "params": None,  # the recording's own text of sizes (PyProf)
     "collective": None,  # a Collective
 }
@@ -131,8 +131,8 @@ def objects(values: list[Any]) -> NDArray[Any]:
 
 
 def sizes_of(value: Any) -> tuple[Any, ...]:
-    """Return sizes as a recorder writes them: whole numbers from 0 on in lists. Raises ValueError for anything else,
-    which would be taken for a size: a text is as many as it has characters, a negative one makes negative FLOP."""
+    """Return sizes that a recorder wrote as lists of whole numbers from 0 on, as tuples. Raises ValueError for anything
+    else, which would give a wrong count: a text would count its characters, a negative size negative FLOP."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected sizes in a list, got {str(value)[:40]!r}")
     for item in value:
@@ -174,14 +174,14 @@ def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Recording:
-    """What one file holds. `problems`: what it lacks, in words.
+    """The content of one file. `problems`: what it lacks, in words.
 
     steps: training steps in it as the recorder marked them; None: it marked none. gaps: where the recorder's numbers of
     events leave some out. missing: calls that it lacks, which `attribute` finds. ends: whether the file has the end
     that its recorder writes, where it writes one. lost_launches: of kernels that were not recorded. numbered: whether
     the recorder numbered all calls, so that `gaps` or `missing` name each one that is missing before the last. end_ns:
-    when the recorder stopped; -1: it does not say. rank, world_size: None where it says none. host: of its machine.
-    begin_ns: Unix time at which its clock was 0; 0: that is its clock, or it does not say.
+    when the recorder stopped; -1: not recorded. rank, world_size: None: not recorded. host: name of the machine.
+    begin_ns: Unix time at which its clock was 0; 0: its clock is Unix time, or unknown.
     """
 
     source: str  # the recorder: kineto, nsys, pyprof
@@ -222,26 +222,26 @@ def of_process(recording: Recording, process: int) -> Recording:
 
 
 LAUNCH = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
-"""In the names of calls that put something on a device: cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel,
+"""Found in names of calls that start work on a device: cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel,
 cudaGraphLaunch, cudaMemcpyAsync, …"""
 
 GRAPH = re.compile(r"GraphLaunch")
-"""In the names of calls that launch all kernels of a graph at once."""
+"""Found in names of calls that launch all kernels of a graph at once."""
 
 
 def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Return the kernels with what their launches say, and how many rows of launches were one too many.
+    """Return the kernels with the times and threads of their launches, and how many doubles of launches were left out.
 
     A correlation number is not unique among launches of real exports: a runtime call and the driver call in it, or the
     wrapper of a backtrace, have the same. One of them is kept: one that launches by its name, of these the shortest.
-    Where kernels say no process, a number that calls of several processes have is nobody's.
+    Where kernels have no process, a number that launches of several processes share belongs to no kernel.
 
     kernels: process (-1: not recorded), correlation, graph (replayed by a graph). launches: name, process, thread,
     correlation, start_ns, time_ns.
     """
     known = launches[launches["correlation"] >= 0]
-    ranked = known.assign(other=~named(known["name"], LAUNCH.search)).sort_values(
-        ["process", "correlation", "other", "time_ns", "start_ns"], kind="stable"
+    ranked = known.assign(is_wrapper=~named(known["name"], LAUNCH.search)).sort_values(
+        ["process", "correlation", "is_wrapper", "time_ns", "start_ns"], kind="stable"
     )
     best = ranked.drop_duplicates(["process", "correlation"])
     doubles, keys = len(known) - len(best), ["process", "correlation"]
@@ -262,9 +262,9 @@ def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.Dat
 
 
 def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:
-    """Return the names of the devices that ran something; "" of a recording without kernels, whatever the machine has.
+    """Return the names of the devices that ran kernels; "" without kernels, whatever devices the machine has.
 
-    Kernels may number devices otherwise than the recorder's list of names does: then all must have one name.
+    If kernels number devices in another way than the recorder's list of names, all devices must have one name.
     """
     ran = [names.get(device, "") for device in sorted(set(kernels["device"].tolist()))]
     if ran and not any(ran) and len(set(names.values())) == 1:
@@ -275,8 +275,8 @@ def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:
 def lacks(
     calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, no_calls: str, shapes: str, values: str
 ) -> list[str]:
-    """Return the problems of a recording, in words. no_calls: what it is without calls; shapes: the option that records
-    sizes; values: why there are no concrete inputs."""
+    """Return the problems of a recording, in words. no_calls: the problem of one without calls; shapes: the option that
+    records sizes; values: why there are no concrete inputs."""
     problems = []
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
@@ -299,8 +299,8 @@ KINDS = {
     "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter", "barrier": "barrier",
     "sendrecv": "send_recv", "send": "send", "recv": "recv",
 }  # fmt: skip
-"""How names begin, in small letters without anything between, of Kineto's "Collective name", kernels (among old ones
-AllReduceRingLLKernel) and annotations → kind. What begins with another is after it."""
+"""Beginning of a name, its letters in lower case → kind, for Kineto's "Collective name", kernels (also old ones, as
+AllReduceRingLLKernel) and annotations. A longer beginning stands before a shorter one that it contains."""
 
 NAMED = re.compile(
     r"(?:void )?(?:nccl|rccl|msccl)(?:Symk)?(?:Dev)?(?:Kernel)?_?([A-Za-z]+?)(?:_|\(|<|$)"
@@ -318,7 +318,7 @@ DTYPE_BYTES = {
 
 
 class Collective(NamedTuple):
-    """One call; -1 and "" for what is not recorded. ranks: the members; nbytes: that this rank gives."""
+    """One collective call; -1 and "" where not recorded. ranks: the members; nbytes: contributed by this rank."""
 
     kind: str
     group: str = ""
@@ -328,11 +328,11 @@ class Collective(NamedTuple):
 
 
 def collective_of(name: str, args: Mapping[str, Any], sizes: Any = None, dtypes: Any = None) -> Collective | None:
-    """Return the collective that a kernel or annotation of this name is; None for any other. args: Kineto's; sizes,
-    dtypes: of its tensors. A kind that is not known stays as it is.
+    """Return the collective of a kernel or annotation with this name; None if it is no collective. args: Kineto's;
+    sizes, dtypes: of its tensors. An unknown kind keeps its own name.
 
-    On a device it is a kernel of NCCL or RCCL (gpu_user_annotation and host calls repeat it); newer recorders write its
-    name, sizes and group beside it. Without a device it is the annotation of the backend's thread ("gloo:all_reduce").
+    On a device a collective is a kernel of NCCL or RCCL (gpu_user_annotation and host calls repeat it); newer recorders
+    add its name, sizes and group. Without a device it is an annotation of the backend's thread ("gloo:all_reduce").
     """
     named = NAMED.match(name)
     if named is None:

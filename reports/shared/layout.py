@@ -1,9 +1,9 @@
-"""How text is laid out: a page as wide as the place it is shown in, columns that no width cuts, and CSV.
+"""Lays out text: pages of paragraphs and tables in any width, and CSV.
 
-A page is a list of parts and a function of its width, so that one answer can be laid out for a terminal of 60 columns,
-a pipe or a file. A table that does not fit first wraps its headings and its columns of words, then leaves out the
-columns of the highest rank, of one rank the last first, and says which. No word is broken unless it is longer than its
-line by itself. Nothing is printed, and nothing is said by colour alone.
+`page` takes a list of parts and a width, and returns text, so that one answer can be shown in a terminal of 60 columns,
+a pipe or a file. A table that does not fit wraps its headings and its columns of text; if that is not enough, it leaves
+out columns, those of the highest rank first and of one rank the last first, and names them below. A word is broken only
+if it is longer than a whole line. Nothing is printed, and nothing is told by colour only.
 """
 
 import io
@@ -34,7 +34,7 @@ def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
 
 
 def documents(rows: Sequence[Record]) -> list[dict[str, Any]]:
-    """Records as JSON has them, with every key in each; unknown is null."""
+    """Return records as JSON documents, with every key in each; unknown is null."""
     return [{name: getattr(row, name) for name in header(type(row))} for row in rows]
 
 
@@ -45,7 +45,7 @@ MOST_PROSE = 120
 """Letters of a line of prose, however wide the terminal: longer ones are hard to read."""
 
 LEAST_TEXT = 14
-"""Letters that a column of words keeps at least, where its texts have so many."""
+"""Least width of a column of text that wraps, unless all its texts are shorter."""
 
 RULE = "─"
 
@@ -68,8 +68,9 @@ Spans = list[StyledText]
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table. right: its texts are aligned right; None: where all of them are numbers. rank: the higher
-    the sooner it leaves, never the first column. wraps: its texts may go on below. least: letters it then keeps."""
+    """A column of a table. right: whether it is aligned right; None: if all its texts are numbers. rank: columns of
+    higher rank are left out earlier, the first column never. wraps: whether texts may continue on the next line; least:
+    its least width then."""
 
     name: str
     right: bool | None = None
@@ -80,7 +81,8 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TextTable:
-    """Rows under named columns. rule: a line below the headings. styles: one a row, "" for none."""
+    """Rows under named columns. rule: whether a line is below the headings. heads: whether there are headings. styles:
+    one a row, "" for none."""
 
     columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Cell]]
@@ -89,7 +91,7 @@ class TextTable:
     styles: Sequence[str] = ()
 
     def lines(self, width: int) -> list[Spans]:
-        """Return the table in at most so many letters."""
+        """Return the table in lines of at most `width` letters."""
         if not self.rows:
             return []
         columns, texts = self.columns, [list(map(_text, row)) for row in self.rows]
@@ -151,8 +153,8 @@ class HangingIndent:
 
 @dataclass(frozen=True)
 class Prose:
-    """A paragraph. rest: what each line but the first begins with. most: lines that are shown, 0: all; whole: where the
-    others are."""
+    """A paragraph. first, rest: beginnings of its first line and of the others. most: lines that are shown, 0: all;
+    whole: says where the others are."""
 
     text: str
     style: str = ""
@@ -162,7 +164,7 @@ class Prose:
     whole: str = ""
 
     def lines(self, width: int) -> list[Spans]:
-        """Return the paragraph in lines no wider than prose may be."""
+        """Return the paragraph in lines of at most `width` and MOST_PROSE letters."""
         lines = wrap(self.text, min(width, MOST_PROSE), self.first, self.rest)
         if self.most and (more := len(lines) - self.most) > 0:
             lines[self.most :] = wrap(f"… ({more} more lines{self.whole})", width, self.rest, self.rest)
@@ -213,7 +215,7 @@ def page(parts: Iterable[Part], width: int = WIDTH, colour: bool = False) -> str
 
 
 def _coloured(lines: Iterable[Spans]) -> str:
-    """Colour with the escapes of what colours this terminal knows."""
+    """Return the lines with escapes for the colours that this terminal knows."""
     from rich.console import Console
     from rich.text import Text
 
@@ -234,20 +236,20 @@ def _text(cell: Cell) -> str:
 
 
 def _longest(text: str) -> int:
-    """Return letters of its longest line."""
+    """Return the letters of a text's longest line."""
     return max(map(letters, text.splitlines()), default=0)
 
 
 def _least(column: TableColumn, head: str, texts: Sequence[str], widest: int) -> int:
-    """Return letters that a column needs: for the words of its heading, and for its texts, or their words where they
-    wrap."""
+    """Return a column's least width: that of the longest word of its heading, and of its texts or, if they wrap, of
+    their words."""
     whole = max(map(_longest, texts))
     own = [min(whole, column.least), *map(least_width, texts)] if column.wraps else [whole]
     return min(widest, max(least_width(head), *own))
 
 
 def _cell_lines(text: str, width: int) -> list[str]:
-    """Return a text as it is where it fits, with the spaces that it begins with; else at most so wide."""
+    """Return the lines of a text; those longer than `width` are wrapped, with the indent that they begin with."""
     lines: list[str] = []
     for line in text.splitlines() or [""]:
         if letters(line) <= width:

@@ -1,11 +1,10 @@
-"""What the repeats of a cell say together, how fast the variants of a training step are, and how several ranks scale.
+"""Combines the repeats of a cell, and writes tables of the variants of a training step and of cells on several ranks.
 
-Repeats have a mean and its 95 % interval, by Student's t on their logarithms. The interval of one cell is that of one
-process in one window. Repeats, in fresh processes and minutes apart, hold what processes and windows differ by. Two of
-them have a wide interval: with one degree of freedom t is 12.7. Pooled over all cells that were repeated
-(`analysis/utilization/windows.py`) that is less, and in the interval of each cell, too.
-
-Variants are compared with the first of the same model and batch: a table of each form. Pure.
+Takes views of a run's cells, variants and parallel steps; returns `Repeats`, tables and lines. Repeats have a geometric
+mean and its 95 % interval, by Student's t on their logarithms. The interval of a single cell is that of one process in
+one window of time; repeats, in fresh processes and minutes apart, also show how processes and windows differ. Of two
+repeats alone the interval is wide (with one degree of freedom t is 12.7). So their scatter is pooled over all repeated
+cells (`analysis/utilization/windows.py`); the interval of each cell of the run includes it, too.
 """
 
 import math
@@ -37,9 +36,8 @@ class Repeats:
 
 
 def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
-    """Return the repeats of each cell, in the order of the first of each: cells over the same kind of peak (of measured
-    ceilings: the same one), by the same numerator, on one device. of_run: all cells of the run, whose scatter is
-    pooled."""
+    """Return the repeats of each cell, in order of first appearance. They share numerator, device and the kind of peak
+    (a measured ceiling: the same one). of_run: all cells of the run, whose scatter is pooled."""
     pooled, groups = _pools(of_run), dict[tuple[windows.Pool, tuple[object, ...]], list[tuple[View, float]]]()
     for view in views:
         row = view.headline
@@ -54,13 +52,13 @@ def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
 
 
 def repeats_by_cell(views: Iterable[View], of_run: Iterable[View]) -> dict[tuple[str, int], Repeats]:
-    """Return each cell that was repeated → all of its repeats together. of_run: all cells of the run."""
+    """Return attempt of a repeated cell → all of its repeats. of_run: all cells of the run."""
     return {key_of(view.run): repeats for repeats in repeats_of(views, of_run) for view in repeats.views}
 
 
 def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
-    """Return a view of each cell, in the order of the first of each: its repeats with a ratio as one, of a cell without
-    a ratio the first. Repeats over different peaks stay apart. of_run: as in `repeats_of`."""
+    """Return one view a cell, in order of first appearance: the mean of its repeats, or the first of them if none has a
+    ratio. Repeats over different peaks stay separate. of_run: as in `repeats_of`."""
     repeats, cells = repeats_by_cell(views, of_run), dict[str, list[View]]()
     for view in views:
         cells.setdefault(replace_fields(view.run.cell, {"repeat": 0}).cell_id, []).append(view)
@@ -72,22 +70,21 @@ def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
 
 
 def _pooled(repeats: Repeats) -> View:
-    """Return the first of the repeats with the geometric means of all in each fraction, and the interval of the
-    mean."""
+    """Return the first repeat's view with the geometric means of all repeats in each fraction, and their interval."""
     first, rows_of = repeats.views[0], dict[tuple[str, ...], list[Utilization]]()
     for row in (row for view in repeats.views for row in view.fractions):
         rows_of.setdefault((row.method, row.numerator_source, row.denominator), []).append(row)
     fractions = []
     for row in first.fractions:
         same = rows_of[row.method, row.numerator_source, row.denominator]
-        means: dict[str, Any] = {"warnings": tuple(dict.fromkeys(mark for other in same for mark in other.warnings))}
+        means: dict[str, Any] = {"warnings": tuple(dict.fromkeys(mark for repeat in same for mark in repeat.warnings))}
         for name in _MEANS:
-            values = [value for other in same if (value := getattr(other, name)) is not None]
+            values = [value for repeat in same if (value := getattr(repeat, name)) is not None]
             means[name] = geometric_mean(values) if values else None
-        means["peak_source"] = "; ".join(dict.fromkeys(source_name(other.peak_source) for other in same))
+        means["peak_source"] = "; ".join(dict.fromkeys(source_name(repeat.peak_source) for repeat in same))
         if row is first.headline:
             ends = {"low_ratio": repeats.low, "high_ratio": repeats.high}
-            means |= {f"{of}_{end}": value for of in ("utilization", "windows") for end, value in ends.items()}
+            means |= {f"{kind}_{end}": value for kind in ("utilization", "windows") for end, value in ends.items()}
         fractions.append(replace_fields(row, means))
     status = max((view.run.status for view in repeats.views), key=MEASURED.index)
     return replace(first, run=replace_fields(first.run, {"repeat": 0, "status": status}), fractions=tuple(fractions))
@@ -98,8 +95,8 @@ _MEANS = ("time_s", "achieved_flop_per_s", "peak_flop_per_s", "utilization_ratio
 
 
 def repeat_lines(views: Sequence[View]) -> list[str]:
-    """Say what the table's intervals cover: those of any window, with how much repeats differ, or of one window
-    each."""
+    """Return what the table's intervals cover: any window of the run, with the scatter of repeats, or one window of
+    each cell."""
     pooled = _pools(views)
     known = {pool: between for pool, between in pooled.items() if between is not None}
     if not known:
@@ -121,7 +118,7 @@ def _pools(views: Iterable[View]) -> Mapping[windows.Pool, windows.BetweenWindow
 
 
 def name_of(repeats: Repeats, shared: str = "") -> str:
-    """Return the cell and how many repeats. shared: parts of the variant that all cells of the run have."""
+    """Name a repeated cell, with its number of repeats. shared: parts of the variant that all cells of the run have."""
     view = repeats.views[0]
     return f"{cell_name(View(replace_fields(view.run, {'repeat': 0}), view.fractions), shared)} × {len(repeats.views)}"
 
@@ -139,9 +136,9 @@ def variant_parts(variants: Sequence[Variant]) -> list[Part]:
     """Return the table for a terminal; nothing for a run without variants."""
     if not variants:
         return []
-    rest = len(variants) - MOST_ROWS
-    more = [f"{rest} more in report.html"] if rest > 0 else []
-    return [strong(HEADING), "", variant_table(variants[:MOST_ROWS]), *more, ""]
+    hidden = len(variants) - MOST_ROWS
+    note = [f"{hidden} more in report.html"] if hidden > 0 else []
+    return [strong(HEADING), "", variant_table(variants[:MOST_ROWS]), *note, ""]
 
 
 def variant_table(variants: Sequence[Variant]) -> TextTable:
@@ -162,8 +159,8 @@ RANKS_HEADING = "On several ranks: shares of a recorded step, and each rank's it
 
 
 def parallel_parts(steps: Sequence[ParallelStep], views: Sequence[View]) -> list[Part]:
-    """Return the table of such cells and a line for each late rank; nothing for a run without any. views: in their
-    order."""
+    """Return the table of cells on several ranks, in the order of `views`, and lines on pipelines and late ranks; []
+    for a run without such cells."""
     rows = {key_of(step): step for step in steps}
     shown = [rows[key_of(view.run)] for view in views if key_of(view.run) in rows and view.measured]
     if not shown:
@@ -199,17 +196,17 @@ def _scaling(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def pipeline_line(step: ParallelStep) -> str:
-    """Say how long a pipeline's stages wait by their schedule, and compute; "" for a step without a pipeline."""
+    """Return how long a pipeline's stages wait by the schedule and in a recorded step; "" without a pipeline."""
     if step.bubble_ratio is None:
         return ""
-    name, seen = f"{step.model} b{step.batch_size} {step.parallel}", ""
+    name, recorded = f"{step.model} b{step.batch_size} {step.parallel}", ""
     if step.compute_ratio is not None:
-        seen = f"; {percent(1 - step.compute_ratio)} of a recorded step passed without computing"
-    return f"{name}: the schedule leaves a stage {percent(step.bubble_ratio)} of a step without work{seen}"
+        recorded = f"; {percent(1 - step.compute_ratio)} of a recorded step passed without computing"
+    return f"{name}: the schedule leaves a stage {percent(step.bubble_ratio)} of a step without work{recorded}"
 
 
 def late_line(step: ParallelStep) -> str:
-    """Say who is waited for, how long, and since when; "" where nobody is worth a name."""
+    """Return which rank the others wait for, how long and since when; "" if no rank is late."""
     if step.late_rank is None or step.late_ratio is None:
         return ""
     since = "" if step.late_since_step is None else f", in each recorded step from {step.late_since_step} on"

@@ -1,9 +1,10 @@
-"""Options that several commands share, each defined once, and the check of what they say of a model.
+"""Defines the options that several commands share, makes a command's parser of them, and checks the model they name.
 
-A command's table of options names the shared ones and says what of them is otherwise there.
+`parser_of` takes a command's table of options. The table names a shared option without its dashes, with only those
+settings of argparse that differ from `SHARED`. `check_models` raises before anything slow is imported, and `hyper_of`
+returns the arguments of the model's factory.
 
-A recording is read and attributed, or one line says why it cannot be: commands and workers share that. Nothing is
-cleaned and nothing is printed here.
+`read_recording` returns a recorded profile, attributed; commands and workers share it. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 
 TEXT_OPTIONS = ("input", "batch", "frozen", "checkpoint")
-"""What the factory takes that is no size."""
+"""Options that the model's factory takes and that are no sizes."""
 
 LAYOUTS = ("channels_first", "channels_last")
-"""Layouts of images in memory; the first is what a command takes."""
+"""Layouts of images in memory; the first is the default."""
 
 MODEL = "resnet50, timm:NAME, hf:CONFIG, file.py:function, …"
 """The forms of docs/models.md, in short."""
@@ -46,23 +47,23 @@ RULES = ("flopledger", "catamount")
 """Counting rules."""
 
 NONE = "none"
-"""In an optimizer's place: gradients alone."""
+"""Value of --optimizer with which a step computes gradients and updates nothing."""
 
 CUSTOM_PEAK = number(float, 1e-6, 1e9)
 
 
 def several(kind: Callable[[str], Any], **settings: Any) -> dict[str, Any]:
-    """Return an option's settings for a list, separated by commas or spaces. kind: `type=` of each part."""
+    """Return argparse's settings of an option with a list, separated by commas or spaces. kind: `type=` of a part."""
     return {"nargs": "+", "action": CombinedLists, "type": kind, "choices": None, "metavar": "NAMES", **settings}
 
 
 def switches(text: str) -> tuple[bool, ...]:
-    """Return a `type=` for "off,on"."""
+    """Parse "off,on": the `type=` of a list of switches."""
     return tuple(name == "on" for name in names("setting", ("off", "on"))(text))
 
 
 Options = Mapping[str, Mapping[str, Any]]
-"""Name of an option or a place (a shared option's without its dashes) → argparse's settings of it."""
+"""Name of an option or positional argument (of a shared option without its dashes) → argparse's settings of it."""
 
 SHARED: Options = {
     "format": {"choices": FORMATS, "default": "table", "help": "how to print (default: table)"},
@@ -115,7 +116,7 @@ OF_WORKLOADS = ("suite", "optimizer")
 
 
 def _of_workloads() -> Options:
-    """Return shared options that need the catalogue of workloads, which is not there for reports and recordings."""
+    """Return shared options that need the catalogue of workloads, which commands on reports and recordings lack."""
     from workloads.catalogue.catalogue import OPTIMIZERS, OWN, SUITES
 
     text = "own: that of the model's source; none: gradients only (sgd)"
@@ -131,8 +132,8 @@ MODEL_INPUT: Options = {name: {} for name in ("batch-size", *INPUT)}
 
 
 def add_options(group: Any, options: Options) -> None:
-    """Adds options to a parser or a group of one. A shared one is named without its dashes, and the settings say what
-    of it is otherwise here."""
+    """Add options to a parser or to a group of one. A shared option is named without its dashes; the settings given
+    here replace its own."""
     for name, settings in options.items():
         shared = (_of_workloads() if name in OF_WORKLOADS else SHARED).get(name)
         if shared is None:
@@ -144,8 +145,8 @@ def add_options(group: Any, options: Options) -> None:
 def parser_of(
     name: str, description: str, groups: Mapping[str, Options], epilog: str | None = None, **settings: Any
 ) -> Parser:
-    """Return the parser of a command. name: after `python -m runners.`; groups: title → its options; "": those without
-    one. settings: more of argparse's."""
+    """Return the parser of a command. name: after `python -m runners.`; groups: title → its options ("": options
+    without a title). settings: further arguments of argparse's parser."""
     command_parser = Parser(prog=f"python -m runners.{name}", description=description, epilog=epilog, **settings)
     for title, options in groups.items():
         add_options(command_parser.add_argument_group(title) if title else command_parser, options)
@@ -153,7 +154,7 @@ def parser_of(
 
 
 def check_models(models: Sequence[str], options: Namespace) -> None:
-    """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
+    """Raise Mistake for a model or an input that cannot exist, before anything slow is imported."""
     from workloads.catalogue.model_names import check, parse_shapes
 
     for name in options.hyper or {}:
@@ -169,7 +170,7 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 
 
 def hyper_of(options: Namespace) -> dict[str, Any]:
-    """Return the factory's arguments but the model."""
+    """Return the arguments of the model's factory except the model."""
     texts = {name: value for name in TEXT_OPTIONS if (value := getattr(options, name))}
     return {**(options.hyper or {}), **texts}
 
@@ -182,9 +183,9 @@ WITH_KERNELS = {
 
 
 def read_recording(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
-    """Return the recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole.
+    """Return the recording in a file, attributed. Raises Mistake, one line, for a file that cannot be read whole.
 
-    part: what of it is wanted, as a recording that is not yet attributed; None: all.
+    part: returns the part of the recording that is to be attributed; None: all of it.
     """
     from measure.trace.attribute import attribute
     from measure.trace.read import read
@@ -199,7 +200,7 @@ def read_recording(path: Path, part: Callable[[Recording], Recording] | None = N
 
 
 def _check_kernels(recording: Recording, path: Path) -> None:
-    """Raises ValueError where kernels were launched, or data copied to a device, and no kernel was recorded."""
+    """Raise Mistake if kernels were launched, or data copied to a device, and no kernel was recorded."""
     whats = set(recording.kernels["what"])
     if "kernel" in whats:
         return

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from runners.sweep.executors import Executor
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
-"""Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a pass, too."""
+"""Shown for cells whose own step was measured but not a pass that was asked for, such as the exact count. They are not
+failed: the exit code stays 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if {"-h", "--help"} & set(argv) else follow(process)  # wrong options end the first rank, and so all
     options_parser = parser()
     options = options_parser.parse_args(argv)
-    options.begun = False  # whether there is a directory that --resume goes on with
+    options.begun = False  # later the run directory that --resume can continue
     command = shlex.join([*shlex.split("python -m runners.sweep"), *argv])  # whole: the wheel has another name for it
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -194,9 +195,8 @@ def _sweep_on(
 
 
 def _checked(grid: Grid, probed: ProbeResult) -> Grid:
-    """Return a grid that can be measured, with its batches. Raises ValueError, one line, for one that cannot: a model
-    of one's own, of a library or of a file that cannot be built, images that cannot be read, or fewer than are asked
-    for."""
+    """Return the grid with its batch sizes, after checking that it can be measured. Raises ValueError, one line, for a
+    model of a library or of the user that cannot be built, and for images that are unreadable or too few."""
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
         if not is_own(cell):
@@ -222,7 +222,7 @@ def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
 
 
 def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
-    """Return cautions for a person before the numbers come."""
+    """Return warnings to print before the first cell is measured."""
     from measure.device.environment import host_state
 
     lines, host = [], host_state()
@@ -242,8 +242,8 @@ def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
 def _store(
     options: argparse.Namespace, resumed: Path | None, stored: dict[str, Any], probed: ProbeResult, command: str
 ) -> Store:
-    """Return the run directory, new or gone on with. stored: options for a new one's manifest. Raises ValueError if it
-    cannot be had."""
+    """Create the run directory, or resume it. stored: options for a new run's manifest. Raises ValueError if neither is
+    possible."""
     if resumed is not None:
         return Store.resume(resumed)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
@@ -261,7 +261,7 @@ def _store(
 
 
 def _notes(probed: ProbeResult) -> tuple[str, ...]:
-    """Return notes that a reader must know before the run's numbers."""
+    """Return notes without which the run's numbers would mislead."""
     from analysis.devices.peaks import stand_in_warning
 
     return (stand_in_warning(probed.name),) if probed.properties.get("stand_in") else ()

@@ -1,12 +1,12 @@
-"""Worker processes, from the parent's side: start, ask, wait no longer than a limit, learn how they ended, replace.
+"""Runs tasks in worker processes: `Worker.call` takes a task's name and arguments, returns its result or a WorkerFault.
 
-A worker is forked from a server that has torch imported, so that a new one costs a fraction of a second. It survives
-nothing: whatever it raises, whatever kills it and whatever hangs becomes a `WorkerFault`, and the next call starts
-another. The parent itself never touches torch or a device.
+A worker is forked from a server that has torch imported, so that a new one costs a fraction of a second. An exception,
+a signal or a time limit ends it: the call returns a `WorkerFault`, which says why, and the next call starts another
+worker. The parent itself never touches torch or a device.
 
-`serve` is the inside of a worker: it receives a task, runs it, and sends its result or the fault it ended in. It never
-outlives its parent, ignores Ctrl-C (the parent decides), is the first to go when memory runs out, and keeps its output
-out of the parent's terminal. `WorkerFault` says why a call gave no result: all commands share it.
+`serve` is the loop inside a worker: it receives a task, runs it, and sends its result or fault. A worker never outlives
+its parent, ignores Ctrl-C (the parent decides), is the first to go when memory runs out, and keeps its output out of
+the parent's terminal.
 """
 
 import contextlib
@@ -58,11 +58,11 @@ class Message:
 
 
 _PARENTS: list[Connection] = []
-"""Who waits for the result; nobody where the task runs in its caller's process."""
+"""The connection to the parent; empty where the task runs in its caller's process."""
 
 
 def send_message(text: str) -> None:
-    """Sends the parent a line about the progress of the task."""
+    """Send the parent a line about the progress of the task."""
     for parent in _PARENTS:
         with contextlib.suppress(OSError):
             parent.send(Message(text))
@@ -70,10 +70,10 @@ def send_message(text: str) -> None:
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"
-"""What torch says where every algorithm of cuDNN's failed: none can do it, none had room, or the device failed."""
+"""torch's message when every algorithm of cuDNN failed: none is able, none had room, or the device failed."""
 
 LIBRARIES = ("cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT")
-"""In the words of a library that met an error of the device: they say that it failed, and not why."""
+"""Parts of messages by libraries that met an error of the device: they tell that it failed, and not why."""
 
 DEVICE = ("CUDA error", *LIBRARIES, "NCCL error", "device-side assert")
 LONGEST_REASON = 400
@@ -83,7 +83,7 @@ _SACRIFICE = "500"  # of 1000: a worker is killed long before the process that k
 
 
 def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None:
-    """Runs tasks until the parent hangs up. The target of the process; an empty noise_path is the parent's stderr."""
+    """Run tasks until the parent hangs up: the target of the process. noise_path: where its output goes; "": stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent(lifeline)
@@ -147,7 +147,7 @@ def classify(fault: BaseException) -> WorkerFault:
 
 
 def _device_message(text: str) -> str:
-    """Return the device's own error in brackets, where the words are a library's; empty if it has none."""
+    """Return the device's own error in brackets, where the text is a library's; empty if it has none."""
     torch = sys.modules.get("torch")
     if not any(sign in text for sign in (*LIBRARIES, NO_ENGINE)) or torch is None or not torch.cuda.is_initialized():
         return ""
@@ -159,23 +159,22 @@ def _device_message(text: str) -> str:
 
 
 REAP_S = 10.0
-"""How long a dead worker's exit status is waited for."""
+"""Limit for a dead worker's exit status to arrive."""
 
 DYING_S = 0.2
-"""How long a server that was killed may still seem to live."""
+"""Time for which a killed server may still seem alive."""
 
 GRACE_S = 5.0
-"""How long an idle worker may take to end by itself."""
-
+"""Time that an idle worker has to end by itself."""
 
 ONCE_S = 180.0
-"""How long a process is waited for that is asked once."""
+"""Limit of a call by `ask_once`."""
 
 
 def prepare() -> None:
-    """Starts the server that forks the workers, and its imports; returns at once.
+    """Start the server that forks the workers, and its imports; returns at once.
 
-    It and what it forks do not hear Ctrl-C, which is the parent's to decide about: an interrupted import would print a
+    The server and its workers ignore Ctrl-C, about which the parent decides: an interrupted import would print a
     traceback.
     """
     resource_tracker.ensure_running()  # else the server starts it, and unblocks the signal
@@ -189,9 +188,9 @@ def prepare() -> None:
 class Worker:
     """One process that runs tasks, named "module:function", one at a time.
 
-    It is started by the first call, by the first call after a fault, and if it died between two calls. What it prints
-    is kept for its last words and shown to nobody; with FLOPLEDGER_DEBUG=1 it goes to stderr, never to stdout.
-    environ: variables that it has beside those of this process.
+    The first call starts it, and so does a call after a fault or after it died. Its output goes to a file, of which a
+    fault quotes the end; with FLOPLEDGER_DEBUG=1 it goes to stderr, never to stdout. environ: variables that it has in
+    addition to those of this process.
     """
 
     def __init__(self, name: str, environ: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -201,14 +200,14 @@ class Worker:
         self._connection: Any = None
         self._lifeline: Any = None
         self._noise: Any = None
-        self._heard = 0  # bytes of noise before the present call
+        self._noise_before = 0  # bytes of output before the present call
         self._busy = False
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
         """Return the task's result, or a WorkerFault. After a WorkerFault the process is gone.
 
-        `KeyboardInterrupt` passes through, and then too the process is gone. Raises OSError if the machine has no room
-        for what a process needs (a temporary file, pipes).
+        `KeyboardInterrupt` passes through, and ends the process too. Raises OSError if the machine has no room for
+        what a process needs (a temporary file, pipes).
         """
         try:
             answer = self._sent(task, arguments) or self._answer(timeout_s)
@@ -224,13 +223,13 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process that has been asked something."""
+        """Whether a process is running."""
         return self._process is not None
 
     def stop(self) -> None:
-        """Ends the process and what it started, now, whatever they do; a second time does nothing.
+        """End the process and its children at once, whatever they do; a second call does nothing.
 
-        One that waits for work may tidy up first: what it shares with others would else be reported as leaked.
+        An idle process may tidy up first: else what it shares with others would be reported as leaked.
         """
         process, self._process = self._process, None
         if process is not None:
@@ -248,18 +247,17 @@ class Worker:
         self._connection = self._lifeline = self._noise = None
 
     def _sent(self, task: str, arguments: tuple[Any, ...]) -> WorkerFault | None:
-        """Hand the task to a process, to a new one if the old one died meanwhile; return the fault if none can be
-        had."""
+        """Send the task to the process, or to a new one if that died. Returns a fault if none can be started."""
         text = ""
         for _ in range(3):
             try:
                 if self._process is None:
                     self._start()
-                self._heard, self._busy = self._noise_bytes(), True
+                self._noise_before, self._busy = self._noise_bytes(), True
                 self._connection.send((task, arguments))
                 return None
             except (EOFError, ConnectionError) as fault:  # it ended, or the server is dying, or its imports failed
-                text = _line(fault)
+                text = " ".join(f"{type(fault).__name__} {fault}".split())
                 self.stop()
                 time.sleep(DYING_S)
         return WorkerFault("crashed", f"no worker could be started: {text}")
@@ -293,14 +291,14 @@ class Worker:
             self.on_message(result.text)
 
     def _ended(self) -> WorkerFault:
-        """Return the process died by itself."""
+        """Return the fault of a process that died by itself."""
         self._process.join(REAP_S)
         return WorkerFault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._last_printed()}")
 
     def _last_printed(self) -> str:
         """Return the end of what the process printed during this call."""
         size = self._noise_bytes()
-        start = max(self._heard, size - 4 * processes.TAIL_CHARACTERS)  # a character has up to four bytes
+        start = max(self._noise_before, size - 4 * processes.TAIL_CHARACTERS)  # a character has up to four bytes
         return processes.output_tail(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace"))
 
     def _noise_bytes(self) -> int:
@@ -308,11 +306,12 @@ class Worker:
 
 
 class WorkerDied(Exception):
-    """A process that was asked something once was killed, or did not answer in time."""
+    """A process of `ask_once` was killed, or did not answer in time."""
 
 
 def ask_once(task: str, *arguments: Any) -> Any:
-    """Return the answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
+    """Return a task's result from a process of its own. Raises ValueError for its fault, WorkerDied if it was killed
+    or too slow."""
     worker = Worker("probe")
     try:
         answer = worker.call(task, *arguments, timeout_s=ONCE_S)
@@ -325,19 +324,15 @@ def ask_once(task: str, *arguments: Any) -> Any:
     return answer
 
 
-def _line(fault: BaseException) -> str:
-    return " ".join(f"{type(fault).__name__} {fault}".split())
-
-
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Have Ctrl-C and SIGTERM wait until the end of the block; only the main thread receives them at all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     before = {
-        number: signal.signal(number, lambda got, _frame: came.append(got))
+        number: signal.signal(number, lambda arrived, _frame: received.append(arrived))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
@@ -345,12 +340,12 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for first in came[:1]:
+    for first in received[:1]:
         signal.raise_signal(first)
 
 
 class Stopwatch:
-    """Seconds since it was made."""
+    """Measures the seconds since it was made."""
 
     def __init__(self) -> None:
         self._origin_s = time.monotonic()

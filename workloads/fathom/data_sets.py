@@ -1,11 +1,12 @@
-"""The real data sets of Fathom's workloads, from a directory that you have: bAbI, WMT, TIMIT, MNIST, ImageNet, Atari.
+"""Reads the real data sets of Fathom's workloads from a local directory: bAbI, WMT, TIMIT, MNIST, ImageNet, Atari.
 
-Nothing is downloaded. Each loader gives one epoch of whole batches on the CPU, in the order of the files and without
-shuffling, and raises ValueError, one line, for what is missing, torn, or of another form. `docs/characterize.md` says
-what a directory holds; `speech.py` reads TIMIT.
+`batches` takes a workload and the directory of its data, and yields batches on the device without end. Each loader
+yields one epoch of whole batches on the CPU, in the order of the files and without shuffling, and raises ValueError,
+one line, for files that are missing, cut short, or of another form. `docs/characterize.md` says what a directory holds.
+Nothing is downloaded.
 
-`memnet` reads bAbI's first task, `seq2seq` two texts that translate each other (WMT), `autoenc` MNIST and the networks
-of images ImageNet by torchvision's readers, `deepq` frames of Atari.
+`memnet` reads bAbI's first task, `seq2seq` a text and its translation (WMT), `autoenc` MNIST and the image networks
+ImageNet by torchvision's readers, `deepq` frames of Atari, and speech TIMIT (`speech.py`).
 """
 
 import contextlib
@@ -43,8 +44,8 @@ LOADERS: Mapping[str, str] = {
 def batches(workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:
     """Return batches of the real data on the device, epoch after epoch, each made when it is asked for.
 
-    Raises ValueError at once for a workload without a loader or a directory that is none, and at the first batch for
-    files that cannot be read, or fewer samples than a batch has.
+    Raises ValueError at once for a workload without a loader or a path that is no directory, and at the first batch
+    for files that cannot be read, or fewer samples than a batch has.
     """
     if base(workload.name) not in LOADERS:
         raise ValueError(f"{workload.name} has no real data set; those that have: {', '.join(LOADERS)}")
@@ -73,7 +74,7 @@ def sliced(inputs: tuple[torch.Tensor, ...], target: object, size: int) -> Itera
 
 
 BACKGROUND = 1001
-"""Classes of Fathom's networks, of which the first stands for none of ImageNet's 1,000."""
+"""Classes of Fathom's networks: the first one is "none of ImageNet's 1,000"."""
 
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Means and deviations of ImageNet's red, green and blue, on a scale of 0 to 1."""
@@ -81,12 +82,13 @@ MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NAMES = ("frames", "actions", "rewards", "terminals")
 GREY = (0.299, 0.587, 0.114)
 TALL, CROPPED = 110 / 84, 18 / 84
-"""Sizes of a frame that is as wide as the network's: its height, and the rows that are left out above."""
+"""Height of a frame, and of the rows cut off at its top, ÷ the network's side, to which its width is scaled."""
 
 
 @contextlib.contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Turn what the code inside raises of a file that is missing, torn or another into a ValueError of one line."""
+def _reading(expected: str) -> Iterator[None]:
+    """Turn any exception about a missing, damaged or wrong file into a ValueError of one line, beginning with
+    `expected`."""
     try:
         yield
     except (
@@ -100,7 +102,7 @@ def _reading(what: str) -> Iterator[None]:
         EOFError,
         zipfile.BadZipFile,
     ) as fault:
-        raise ValueError(f"{what}: {' '.join(str(fault).split())[:120]}") from fault
+        raise ValueError(f"{expected}: {' '.join(str(fault).split())[:120]}") from fault
 
 
 def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
@@ -141,8 +143,8 @@ def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return transitions of a recorded game, the newest of four frames first, rewards by their sign; none spans two
-    games."""
+    """Return transitions within a recorded game: four frames, the newest first, action, sign of the reward, the next
+    four frames, and whether the game ended."""
     path, side = directory / "frames.npz", workload.hyper["image_size"]
     held = _arrays(path)
     if int(held["actions"].max()) >= workload.hyper["actions"]:
@@ -160,8 +162,8 @@ def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def preprocessed(frames: torch.Tensor, side: int) -> torch.Tensor:
-    """Return N × 210 × 160 × 3 of 0 to 255 → N × side × side of 0 to 1: grey, smaller, the score above and below cut
-    off."""
+    """Turn frames of N × 210 × 160 × 3 from 0 to 255 into N × side × side from 0 to 1: grey, scaled, and without the
+    score above and below."""
     grey = (frames.float() @ torch.tensor(GREY) / 255).unsqueeze(1)
     small = functional.interpolate(grey, (round(TALL * side), side), mode="area").squeeze(1)
     top = round(CROPPED * side)
@@ -169,7 +171,7 @@ def preprocessed(frames: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def _arrays(path: Path) -> Mapping[str, torch.Tensor]:
-    """Return the arrays of a recording. Raises ValueError for a file that is missing, torn, or lacks one."""
+    """Return the arrays of a recording. Raises ValueError for a file that is missing, damaged, or lacks an array."""
     import numpy as np
 
     if not path.is_file():
@@ -189,7 +191,7 @@ UNKNOWN = 3
 
 
 def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return stories as far as each question, the last sentences of those that are longer than the memory."""
+    """Return each question with its story so far, of which the memory holds the last sentences."""
     hyper, path = workload.hyper, directory / TASK
     stories, questions, answers = [], [], []
     story: list[list[int]] = []
@@ -198,13 +200,13 @@ def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
             line_number, _, text = line.partition(" ")
             story = [] if int(line_number) == 1 else story
             question, *answer = text.split("\t")
-            words = memnet.numbers(question)
+            tokens = memnet.numbers(question)
             if not answer:
-                story.append(_padded(words, hyper["sentence"]))
+                story.append(_padded(tokens, hyper["sentence"]))
                 continue
             empty = [[memnet.PAD] * hyper["sentence"]] * hyper["memory"]
             stories.append((story[-hyper["memory"] :] + empty)[: hyper["memory"]])
-            questions.append(_padded(words, hyper["sentence"]))
+            questions.append(_padded(tokens, hyper["sentence"]))
             answers.append(memnet.numbers(answer[0])[0])
         except (KeyError, ValueError, IndexError) as fault:
             raise ValueError(
@@ -215,15 +217,15 @@ def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     return sliced((torch.tensor(stories), torch.tensor(questions)), torch.tensor(answers), size)
 
 
-def _padded(words: list[int], length: int) -> list[int]:
-    if len(words) > length:
-        raise ValueError(f"expected {length} words at most, got {len(words)}")
-    return words + [PAD] * (length - len(words))
+def _padded(tokens: list[int], length: int) -> list[int]:
+    if len(tokens) > length:
+        raise ValueError(f"expected {length} words at most, got {len(tokens)}")
+    return tokens + [PAD] * (length - len(tokens))
 
 
 def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return pairs that fit the bucket, of NAME.en and NAME.fr; each language's most frequent words are its
-    vocabulary."""
+    """Return the pairs of sentences in NAME.en and NAME.fr that fit the bucket. A language's vocabulary is its most
+    frequent words."""
     hyper, (source, target) = workload.hyper, _texts(directory)
     read, written = (
         [re.findall(r"\w+|[^\w\s]", re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:100_000]]
@@ -256,7 +258,7 @@ def _with_negatives(batches: Iterator[Batch], hyper: Mapping[str, int]) -> Itera
 
 
 def _texts(directory: Path) -> tuple[Path, Path]:
-    """Return the first pair of a directory. Raises ValueError if there is none."""
+    """Return the first pair of texts in a directory. Raises ValueError if there is none."""
     for source in sorted(directory.glob("*.en")):
         target = source.with_suffix(".fr")
         if target.is_file():
@@ -265,13 +267,13 @@ def _texts(directory: Path) -> tuple[Path, Path]:
 
 
 def _vocabulary(sentences: list[list[str]], size: int) -> dict[str, int]:
-    """Return word → number, the more frequent the smaller; of equally frequent ones the first seen comes first."""
+    """Return word → number: more frequent words have smaller numbers, of equally frequent words the first one."""
     counted = Counter(word for sentence in sentences for word in sentence)
     return {word: WORDS + index for index, (word, _) in enumerate(counted.most_common(size - WORDS))}
 
 
 def _lines(path: Path) -> list[str]:
-    """Raises ValueError, one line, for a file that is missing, empty or no text."""
+    """Return the lines of a text. Raises ValueError, one line, for a file that is missing, empty or no text."""
     if not path.is_file():
         raise ValueError(f"{path.parent}: expected {path.name}, there is none")
     with _reading(f"{path}: expected a text in UTF-8"):

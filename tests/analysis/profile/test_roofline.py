@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from analysis.roofline import (
-    against,
     groups,
     moved_bytes,
-    roof_place,
+    roofline_point,
+    roofline_ratios,
     step_roof,
 )
 from results.errors import Inconsistent
@@ -52,7 +52,7 @@ profile = partial(step_of, machine=MACHINE)
 
 def test_a_product_is_held_against_its_own_unit():
     # 8000 FLOP at 800 a second: 10 s; 20 + 12 bytes at 4 a second: 8 s; one launch: 0.5 s; it took 40 s
-    found = roof_place(product(other_flop=40, read_bytes=20, written_bytes=12, time_s=40.0), MACHINE)
+    found = roofline_point(product(other_flop=40, read_bytes=20, written_bytes=12, time_s=40.0), MACHINE)
     assert (found.unit, found.flop, found.moved_bytes) == ("bf16", 8000, 32)
     assert (found.arithmetic_s, found.memory_s, found.launch_s) == (10.0, 8.0, 0.5)
     assert found.intensity == 8040 / 32
@@ -79,7 +79,7 @@ def test_a_product_is_held_against_its_own_unit():
     ],
 )
 def test_the_rule(more: dict[str, Any], bound: str):
-    assert roof_place(op(**more), MACHINE).bound == bound
+    assert roofline_point(op(**more), MACHINE).bound == bound
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_rule(more: dict[str, Any], bound: str):
     ],
 )
 def test_what_is_not_known_bounds_nothing(more: dict[str, Any], machine: dict[str, Any]):
-    assert roof_place(op(**more), replace(MACHINE, **machine)).bound == ""
+    assert roofline_point(op(**more), replace(MACHINE, **machine)).bound == ""
 
 
 # --- the step ---
@@ -126,11 +126,11 @@ def test_a_steps_ratios_by_hand():
 def test_attainable_is_never_below_what_was_measured():
     # ideal fusion would move 400 bytes in 100 s; it took 50 s, because they stayed in a cache
     step = (product(0, group=0, fused_bytes=400),)
-    found = against(step, 50.0, MACHINE.peak_by_unit, 4.0)
+    found = roofline_ratios(step, 50.0, MACHINE.peak_by_unit, 4.0)
     assert (found.utilization_ratio, found.attainable_ratio, found.raised) == (0.2, 0.2, True)
-    slower = against(step, 200.0, MACHINE.peak_by_unit, 4.0)
+    slower = roofline_ratios(step, 200.0, MACHINE.peak_by_unit, 4.0)
     assert (slower.utilization_ratio, slower.attainable_ratio, slower.raised) == (0.05, 0.1, False)
-    equal = against(step, 100.0, MACHINE.peak_by_unit, 4.0)
+    equal = roofline_ratios(step, 100.0, MACHINE.peak_by_unit, 4.0)
     assert not equal.raised
 
 
@@ -146,7 +146,7 @@ def test_attainable_is_never_below_what_was_measured():
     ],
 )
 def test_what_is_missing_is_said(operations: Any, step_s: Any, peaks: Any, bandwidth: Any, known: str, words: str):
-    found = against(operations, step_s, peaks, bandwidth)
+    found = roofline_ratios(operations, step_s, peaks, bandwidth)
     names = ("utilization", "attainable", "unfused_estimate")
     assert [name for name in names if getattr(found, f"{name}_ratio") is not None] == known.split()
     assert words in found.reason
@@ -173,17 +173,17 @@ def random_step(seed: int) -> tuple[StepOperation, ...]:
 @pytest.mark.parametrize("seed", range(40))
 def test_laws_of_the_attainable_ratio(seed: int):
     step, peaks = random_step(seed), MACHINE.peak_by_unit
-    found = against(step, None, peaks, 4.0)
+    found = roofline_ratios(step, None, peaks, 4.0)
     assert 0 < found.unfused_estimate_ratio <= found.attainable_ratio <= 1
-    measured = against(step, 1e-3, peaks, 4.0)
+    measured = roofline_ratios(step, 1e-3, peaks, 4.0)
     assert measured.attainable_ratio == measured.utilization_ratio
-    faster = against(step, None, peaks, 8.0)
+    faster = roofline_ratios(step, None, peaks, 8.0)
     assert faster.attainable_ratio >= found.attainable_ratio
     assert faster.unfused_estimate_ratio > found.unfused_estimate_ratio or found.unfused_estimate_ratio == 1
-    without_limit = against(step, None, peaks, 1e30)
+    without_limit = roofline_ratios(step, None, peaks, 1e30)
     assert without_limit.attainable_ratio == pytest.approx(1)
     more = (*step, op(len(step), read_bytes=40, group=len(step), fused_bytes=40))
-    assert against(more, None, peaks, 4.0).attainable_ratio < found.attainable_ratio
+    assert roofline_ratios(more, None, peaks, 4.0).attainable_ratio < found.attainable_ratio
 
 
 def test_a_group_without_leader_is_inconsistent():
@@ -193,7 +193,7 @@ def test_a_group_without_leader_is_inconsistent():
 
 def test_left_of_the_ridge_memory_is_the_roof():
     # 8000 FLOP and 80 bytes: 100 FLOP a byte x 4 bytes a second = 400 FLOP/s; 20 s
-    found = roof_place(product(read_bytes=80, time_s=40.0), MACHINE)
+    found = roofline_point(product(read_bytes=80, time_s=40.0), MACHINE)
     assert found.roof_flop_per_s == 100 * 4.0
     assert found.datasheet_roof_flop_per_s == 100 * 5.0
     assert (found.attained_ratio, found.bound) == (0.5, "memory")
@@ -203,6 +203,6 @@ def test_left_of_the_ridge_memory_is_the_roof():
     ("dtype", "unit"), [("bfloat16", "fp32"), ("float32", "fp32"), ("int64", "fp32"), ("float64", "fp64")]
 )
 def test_without_a_product_the_cores_run_it(dtype: str, unit: str):
-    found = roof_place(op(other_flop=100, read_bytes=4, dtype=dtype), replace(MACHINE, peak_by_unit={unit: 50.0}))
+    found = roofline_point(op(other_flop=100, read_bytes=4, dtype=dtype), replace(MACHINE, peak_by_unit={unit: 50.0}))
     assert (found.unit, found.flop, found.arithmetic_s) == (unit, 100, 2.0)
     assert found.intensity == 25.0
