@@ -1,8 +1,8 @@
-"""Costs that Catamount's graphs have and a PyTorch step has not, to be added to those of `rules.RULES`.
+"""Gives the costs that Catamount's graphs have and a PyTorch step has not, to be added to those of `rules.RULES`.
 
 `terms(model)` gives FLOP, bytes, footprint and parameters of named groups of graph nodes, as expressions in the model's
 sizes and `batch`. The nodes are in `catamount_graphs.csv`, read off the graphs in Catamount's repository, and for
-tensorpack's ResNets (TensorFlow 1.5) in `resnet_nodes`; their costs follow from `graph_nodes.py`, nothing is fitted.
+tensorpack's ResNets (TensorFlow 1.5) in `resnet_nodes`. Their costs follow from `graph_nodes.py`; nothing is fitted.
 Nodes with negative times are in PyTorch's step only. "Scalars" are bytes, "ScalarFlop" operations, of nodes on single
 numbers and on sizes. Terms hold for the graph's number of layers (`FIXED`), for ResNet images whose side is a multiple
 of 32, since Catamount's convolutions have no padding, and for speech whose frames are a multiple of 4.
@@ -93,7 +93,7 @@ class Term:
 
 @cache
 def terms(model: str) -> tuple[Term, ...]:
-    """Return the nonzero terms of a model; none for a model that Catamount has no graph of."""
+    """Return the nonzero terms of a model; none for a model of which Catamount has no graph."""
     groups = nodes(model)
     return tuple(
         Term(name, quantity, expression, WHY[name])

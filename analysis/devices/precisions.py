@@ -1,4 +1,4 @@
-"""What each `--precision` means: dtypes, the units whose peaks apply, and the values that torch's flags must have.
+"""Defines what each `--precision` means: dtypes, units whose peaks apply, and the values that torch's flags must have.
 
 A precision is a policy, not a dtype: under `fp32` every product is IEEE single precision, under `tf32` convolutions and
 matrix products may round their inputs to TF32, under `amp-*` autocast chooses per operation. `unit_of` maps a dtype to
@@ -55,7 +55,7 @@ def unit_of(dtype: str, precision: Precision, device: str) -> str:
 
 
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-"""Environment variables that switch TF32 below the flags (cuBLAS and cuDNN; torch's start value)."""
+"""Environment variables that override torch's flags of TF32 (in cuBLAS and cuDNN; as torch's start value)."""
 
 ONEDNN_MATH = "DNNL_DEFAULT_FPMATH_MODE"
 """oneDNN documentation, "fpmath mode": lets fp32 primitives of a CPU round to bf16 or tf32."""

@@ -1,8 +1,9 @@
 """Chooses the points of its symbols at which a step is traced, until every size has a verified form.
 
 `derive` takes a `Sampler`, which builds and traces the model, and asks it for tables at a base, along each symbol's
-axis and between, until every size has a form that also holds at points that it was not fitted to. Where the operations
-themselves change (layers, an unrolled loop), or a size has no form, `Unfitted` is raised.
+axis and between the axes, until every size has a form that also holds at points that it was not fitted to. It returns
+the samples (`Sizes`). Where the operations themselves change (layers, an unrolled loop), or a size has no form,
+`Unfitted` is raised.
 """
 
 import re
@@ -25,7 +26,7 @@ CHECKS = 2
 """Consecutive points, all symbols changed, at which every form must hold; the last is far from the base."""
 
 FAR = 101
-"""Least distance of that one, in steps: a size rounded to a multiple of 64 differs there."""
+"""Least distance of the last check from the base, in steps: a size rounded to a multiple of 64 differs there."""
 
 REACH = 512
 """Steps from the base within which two roundings are distinguished."""
@@ -110,7 +111,7 @@ def difference(before: SizeSample, after: SizeSample) -> str:
 
 
 Sampler = Callable[[Point], SizeSample]
-"""The table at a point. Raises ValueError where there is none."""
+"""A function from a point to the table there, which raises ValueError if the step cannot be traced."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class Sizes:
 
     def holds(self, form: Form, values: Values) -> bool:
         """Return whether a form gives the values of the samples that it was not fitted to."""
-        late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
-        return all(value_of(form, sample.point) == value for sample, value in late)
+        checks = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
+        return all(value_of(form, sample.point) == value for sample, value in checks)
 
 
 def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
@@ -141,11 +142,11 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     """
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     first = sample_at(base)
-    taken: set[tuple[int, ...]] = set()
+    sampled: set[tuple[int, ...]] = set()
 
     def sample_point(point: Point) -> SizeSample:
         whole = {**base, **point}
-        taken.add(tuple(whole.values()))
+        sampled.add(tuple(whole.values()))
         sample = sample_at(whole)
         if sample.structure != first.structure:
             raise restructured(first, sample)
@@ -155,29 +156,30 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     samples = [first]
     for axis in axes:
         samples += [sample_point({axis.symbol: axis.value(steps)}) for steps in STRIDE[:AXIS_POINTS]]
-    turns = (point for point in _between(axes) if tuple({**base, **point}.values()) not in taken)
-    late: list[SizeSample] = []
+    turns = (point for point in _between(axes) if tuple({**base, **point}.values()) not in sampled)
+    checks: list[SizeSample] = []
     outer = [{axis.symbol: axis.value(FAR + 37 * position)} for position, axis in enumerate(axes)]
     while True:
         fitter = Fitter([sample.point for sample in samples])
         sizes_seen = columns(samples)
         unfitted = [values for values in sizes_seen if fitter.fit(values) is None]
-        points = _more(fitter, unfitted, used, axes) or _doubted(fitter, unfitted or sizes_seen, axes)
+        points = _further_points(fitter, unfitted, used, axes) or _deciding_points(fitter, unfitted or sizes_seen, axes)
         added = [sample_point(point) for point in points or ([next(turns)] if unfitted else [])]
         if not added:
-            sizes = Sizes((*samples, *late), len(samples), fitter)
+            sizes = Sizes((*samples, *checks), len(samples), fitter)
             wrong = [v for v in columns(sizes.samples) if not sizes.holds(fitter.fit(v[: len(samples)]) or {}, v)]
-            if not wrong and (len(late) >= CHECKS or not axes):
+            if not wrong and (len(checks) >= CHECKS or not axes):
                 return sizes
             if not wrong:
                 far = {axis.symbol: axis.value(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
-                late += (_tried(sample_point, far) if len(late) == CHECKS - 1 else []) or [sample_point(next(turns))]
+                far_samples = _tried(sample_point, far) if len(checks) == CHECKS - 1 else []
+                checks += far_samples or [sample_point(next(turns))]
                 continue
-            if len(late) == CHECKS:  # what is rounded changes far out, and on which axis is not known
+            if len(checks) == CHECKS:  # what is rounded changes far out, and on which axis is not known
                 added = [sample for point in outer for sample in _tried(sample_point, point)]
                 outer = []
-        samples += [*late, *added]
-        late = []
+        samples += [*checks, *added]
+        checks = []
         if len(samples) > LONGEST:
             raise Unfitted(_unfitted_message(samples, unfitted))
 
@@ -192,14 +194,14 @@ def _tried(sampler: Sampler, point: Point) -> list[SizeSample]:
         return []
 
 
-def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> list[dict[str, int]]:
+def _deciding_points(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> list[dict[str, int]]:
     """Return the next point along an axis where more than one rounding is possible; empty where the points decide."""
     among = {axis.symbol: [axis.value(steps) for steps in range(1, REACH)] for axis in axes}
     doubts = filter(None, (fitter.doubt(values, among) for values in sizes))
     return [dict([doubt]) for doubt in islice(doubts, 1)]
 
 
-def _more(
+def _further_points(
     fitter: Fitter, unfitted: Sequence[Values], used: dict[str, int], axes: Sequence[Axis]
 ) -> list[dict[str, int]]:
     """Return the further points along axes on which a size has no form; empty if that is not the cause."""
@@ -226,7 +228,7 @@ def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 
 def _unfitted_message(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
-    """Return the names the operation with the first size that has no form."""
+    """Return a message that names the first operation with a size that has no form."""
     missing = set(unfitted)
     for rows in zip(*(sample.operations for sample in samples), strict=True):
         tensors = zip(*((*row.input_shapes, *row.output_shapes) for row in rows), strict=True)
@@ -258,7 +260,7 @@ def columns(samples: Sequence[SizeSample]) -> list[Values]:
 
 def merge_values(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
     """Merge nested values that differ in integers into one, each such integer replaced by `size`. Where something else
-    differs (a scale that is a root of a size), the first is taken."""
+    differs (a scale that is a root of a size), the first value stays."""
     first = values[0]
     if all(value is first or value == first for value in values):
         return first

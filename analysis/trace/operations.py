@@ -71,7 +71,7 @@ _MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
 @functools.cache
 def kind_of_call(name: str) -> str:
     """Return the kind of a recorded call ("aten::conv2d" → "convolution"); "" for an unknown operator."""
-    return kind_of(_today(name))
+    return kind_of(_current_name(name))
 
 
 def is_product(name: str) -> bool:
@@ -79,29 +79,28 @@ def is_product(name: str) -> bool:
     return kind_of_call(name) in PRODUCTS
 
 
-def torch_dtype(word: str) -> str:
+def torch_dtype(dtype_name: str) -> str:
     """Return torch's name of a dtype from a recorder's; "" for an unknown one."""
-    bare = word.strip().removeprefix("torch.")
+    bare = dtype_name.strip().removeprefix("torch.")
     return DTYPES.get(bare, bare if bare in _TORCH_DTYPES else "")
 
 
 def floating_dtype(shapes: Iterable[object], names: Iterable[str]) -> str:
-    """Return the first floating dtype among a call's tensors; the type of a scalar ("double" of a factor) does not
-    count."""
-    sized = (torch_dtype(word) for word, shape in zip(names, shapes, strict=False) if shape)
+    """Return the first floating dtype among a call's tensors; scalars (a factor's "double") are ignored."""
+    sized = (torch_dtype(dtype_name) for dtype_name, shape in zip(names, shapes, strict=False) if shape)
     return next((dtype for dtype in sized if dtype.startswith(_FLOATS)), "")
 
 
 def to_operation(call: ProfiledOperation) -> Operation:
     """Return a recorded product as an Operation. Raises Unavailable, with the reason, where the recording lacks
     something."""
-    form, given = _read(call)
-    shapes = given.shapes
+    form, arguments = _read(call)
+    shapes = arguments.shapes
     dtypes = _dtypes(call, form, shapes)
-    dtype = next((word for word in dtypes if word), "")
-    name = f"aten.{form.name}" if form.name else _today(call.name)
+    dtype = next((dtype_name for dtype_name in dtypes if dtype_name), "")
+    name = f"aten.{form.name}" if form.name else _current_name(call.name)
     try:
-        outputs, attributes = form.outputs(given), _attributes(given, name)
+        outputs, attributes = form.outputs(arguments), _attributes(arguments, name)
     except _MISFITS as fault:
         raise Unavailable(f"{call.name}: recorded sizes {tuple(shapes.values())} are of no such call") from fault
     out = tuple(call.input_shapes[len(form.arguments)]) if len(call.input_shapes) > len(form.arguments) else ()
@@ -140,7 +139,7 @@ def product_flop(call: ProfiledOperation) -> int:
         raise Unavailable(f"{call.name}: recorded sizes {operation.input_shapes} are of no such call") from fault
 
 
-def _today(name: str) -> str:
+def _current_name(name: str) -> str:
     """Return the name of a recorded call in ATen's table: "aten::conv2d" → "aten.conv2d"."""
     space, _, bare = name.partition("::")
     if space == "aten" and bare in GONE:
@@ -159,10 +158,10 @@ def _read(call: ProfiledOperation) -> tuple[Form, CallArguments]:
     if len(call.input_shapes) > most + 1:  # one more is that of the `out` of its other overload
         raise Unavailable(f"{call.name}: {len(call.input_shapes)} sizes were recorded, and it has {most} arguments")
     for form in choices:
-        given = _arguments_of(call, form)
-        missing = [argument for argument in form.needs if given.values.get(argument) is None]
+        arguments = _arguments_of(call, form)
+        missing = [argument for argument in form.needs if arguments.values.get(argument) is None]
         if not missing:
-            return form, given
+            return form, arguments
     raise Unavailable(f"{call.name}: the recording does not say its {', '.join(missing)}")
 
 
@@ -176,7 +175,7 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
             if not all(isinstance(size, Sequence) for size in sizes):
                 raise Unavailable(f"{call.name}: expected sizes of {argument}, or of a list of tensors, got {sizes}")
             shapes.update({f"{argument}[{i}]": tuple(size) for i, size in enumerate(sizes)})
-        elif sizes or _word(call, position):
+        elif sizes or _scalar_dtype(call, position):
             shapes[argument] = sizes
         if value is not None:
             values[argument] = value
@@ -187,7 +186,7 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
     return CallArguments(shapes, values)
 
 
-def _word(call: ProfiledOperation, position: int) -> str:
+def _scalar_dtype(call: ProfiledOperation, position: int) -> str:
     """Return the dtype of a tensor without dimensions, which cannot be recognised by sizes; "" for an argument that is
     no tensor."""
     if position < len(call.concrete_inputs) and call.concrete_inputs[position] is not None:
@@ -197,15 +196,15 @@ def _word(call: ProfiledOperation, position: int) -> str:
 
 def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) -> tuple[str, ...]:
     """Return the dtype of each tensor; one known only by its sizes has that of the first tensor."""
-    dtypes = [torch_dtype(word) for word in call.input_dtypes]
-    first = next((word for word in dtypes if word), "")
+    dtypes = [torch_dtype(dtype_name) for dtype_name in call.input_dtypes]
+    first = next((dtype_name for dtype_name in dtypes if dtype_name), "")
     known = dict(zip(form.arguments, dtypes, strict=False))
     return tuple(known.get(name.partition("[")[0]) or first for name in shapes)
 
 
-def _attributes(given: CallArguments, name: str) -> dict[str, Any]:
+def _attributes(arguments: CallArguments, name: str) -> dict[str, Any]:
     """Return the non-tensor values; a convolution's mask always has three entries."""
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.values.items()}
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in arguments.values.items()}
     if name == "aten.convolution_backward":
         values["output_mask"] = (*map(bool, values["output_mask"]), False)[:3]
     return values

@@ -1,10 +1,12 @@
-"""Computes how many FLOP each product of a recording must count: units, and FLOP per unit.
+"""Computes how many FLOP each product of a recording must count: units (the call or its gradients), and FLOP per unit.
 
-Sources, in order: the call's own sizes and settings; for a convolution without settings, the output gradient in its
-backward call; the products inside it; for a gradient, the forward call. A gradient counts once for each of input and
-weight that the output_mask or the calls inside show, else for both, except in a first product, whose input is data; a
-fused kernel counts all that it computes. Recorded sizes of products inside win over inference: a contradiction, a
-convolution of possible data, or one among frozen ones has no count, with the reason. Each call is judged by itself.
+`Sizing` takes the recording's calls; `size(position)` returns a `Size`. Sources, in order: the call's own sizes and
+settings; for a convolution without settings, the output gradient in its backward call; the products inside it; for a
+gradient, the forward call. A backward call has a unit for each gradient, of input and weight, that its output_mask or
+the calls inside show, else for both; the first product of a model has no gradient of its input, which is data; a fused
+kernel counts all that it computes. Recorded sizes of products inside win over inference. Where the two contradict each
+other, or where a convolution may lack a gradient because its input may be data or a layer may be frozen, there is no
+count, but a reason. Each call is judged by itself.
 """
 
 from collections.abc import Mapping
@@ -38,10 +40,10 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a product must count, and what decides its number of kernels. `why`: why there is no count.
+    """The FLOP that a product must count, and what decides its number of kernels. `why`: why there is no count.
 
-    assumed: the recording does not show which gradients were needed; both are counted, of the first layer one, and of a
-    fused kernel all.
+    assumed: whether the recording does not show which gradients were needed, so that all are counted that a layer of
+    its kind computes.
     """
 
     units: int | None = None
@@ -58,7 +60,7 @@ class Size:
 
 
 class Sizing:
-    """Sizes of a recording's products, each computed once."""
+    """Computes the sizes of a recording's products, each once."""
 
     def __init__(self, calls: Calls, forward_of: Mapping[int, int], first: frozenset[int]) -> None:
         """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
@@ -66,9 +68,9 @@ class Sizing:
         self._forward_of = forward_of
         self._gradient_of = {forward: position for position, forward in reversed(tuple(forward_of.items()))}
         self._first = first
-        self._sizes: dict[tuple[object, ...], Size] = {}  # what decides a size → the size
+        self._sizes: dict[tuple[object, ...], Size] = {}  # key of `_decides` → the size
         self._assumed: set[int] = set()
-        self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
+        self._own: dict[object, int | str] = {}  # a call's content → FLOP, or why there are none
 
     def size(self, position: int) -> Size:
         """Return what the product at a position must count."""
@@ -117,8 +119,8 @@ class Sizing:
 
     @cached_property
     def _code(self) -> list[int]:
-        """A number per call, equal for calls of one name whose sizes, dtypes and values are the same objects: readers
-        keep one object for all that are written alike."""
+        """A number per call, equal for calls of one name whose sizes, dtypes and values are the same objects, since
+        readers keep one object for equal texts."""
         codes = np.asarray(pd.factorize(self._calls.columns["name"])[0], np.int64)
         for name in ("input_shapes", "input_dtypes", "concrete_inputs"):
             column = self._calls.columns[name]
@@ -137,8 +139,8 @@ class Sizing:
         return Size(units, flop, groups, tiles)
 
     def _of_forward(self, position: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
-        """Return a gradient's size by its forward call's, unless products inside have other counts. why: it has none
-        itself."""
+        """Return a gradient's size by that of its forward call, unless products inside contradict it. why: the reason
+        for which the call's own sizes give none."""
         if forward is None:
             return Size(why=why)
         partner = self.size(forward)
@@ -160,7 +162,7 @@ class Sizing:
                 raise Unavailable(f"{call.name}: the products inside are more than what was inferred of it")
             return units, flop
         if kind_of_call(call.name) == "matmul" and not _is_gradient(call):
-            flop = self._flop_inside(position) or flop  # sizes of another call have been recorded of one
+            flop = self._flop_inside(position) or flop  # the sizes recorded for a call may be another call's
         mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
         if flop and _tells_no_gradients(call):
             self._assumed.add(position)
@@ -195,8 +197,7 @@ class Sizing:
             return str(fault)
 
     def _gradient_count(self, position: int, call: ProfiledOperation, flop: int, inside: int | None) -> int:
-        """Return how many gradients of this many FLOP a call makes: as many as its inner products' total has, if it is
-        known."""
+        """Return how many gradients of `flop` each a call computes: by the total of the products inside, if known."""
         if inside is None or not flop:
             return self._units(position, call)
         if inside not in (flop, BOTH * flop):
@@ -231,7 +232,7 @@ class Sizing:
         return least_flop
 
     def _units(self, position: int, call: ProfiledOperation) -> int:
-        """Return how many products the call makes, where its own mask does not show it. Raises Unavailable."""
+        """Return how many products the call makes, if its own mask does not show it. Raises Unavailable."""
         if not _is_gradient(call):
             return 1
         gradients = requested_gradients((call.name, *self._inside(position)))

@@ -1,14 +1,14 @@
 """Records what a model calls in a forward pass: modules, the functions that counters watch, the operations under each.
 
-The functions are replaced by listeners in the places where counters replace them (`torch.nn.functional`, `torch`,
-`torch.Tensor`), because that decides what they see: a name that somebody imported earlier is heard by neither. What a
-kernel written in Python calls is not the model's, and is left out. It counts nothing. While it records, the process's
-torch is patched: use it in a process of its own.
+`record` takes a model and its inputs, and returns a `CallRecording`; it counts nothing. The functions are replaced by
+listeners where counters replace them (`torch.nn.functional`, `torch`, `torch.Tensor`), so that both miss the same
+calls: those through a name that was imported earlier. Calls by a kernel written in Python are not the model's, and are
+left out. While it records, the process's torch is patched: use it in a process of its own.
 
-`plain_calls` has what runs while nobody listens, for torch.profiler counts what is called. A dispatch mode changes what
-it watches: with one, the engine adds gradients that meet to a new tensor, and a linear layer its bias; without, both
-are added in place. And what checkpointing calculates again ends inside of an operator that does not reach the
-dispatcher. So a plain step is recorded by torch's profiler on real tensors.
+`plain_calls` records the calls of a step without a dispatch mode, because torch.profiler counts those. A dispatch mode
+changes the step: with one, the engine adds gradients that meet to a new tensor, and a linear layer its bias; without,
+both are added in place; and recomputation by a checkpoint ends inside of an operator that does not reach the
+dispatcher. So that step is recorded by torch's profiler on real tensors.
 """
 
 import contextlib
@@ -57,10 +57,10 @@ WATCHED: tuple[tuple[str, Any, str], ...] = (
     ("torch", torch, TORCH),
     ("Tensor", torch.Tensor, METHODS),
 )
-"""How a function is called in a recording, where it is found, and the names watched there."""
+"""(prefix of functions' names in a recording, their owner, the names that are watched there)."""
 
 FX = "fx."
-"""How a function is called in a recording that its author wrapped for torch.fx."""
+"""Prefix in a recording of functions that their authors wrapped for torch.fx."""
 
 _FUNCTION: Any = torch.autograd.Function
 
@@ -71,10 +71,9 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
     """Record model(*inputs) forward, and the backward pass of the sum of its outputs, as counters run them: in eval
     mode.
 
-    plain: whether to run the model once more, on its real tensors and without listening, for the elementwise calls.
-
-    On fake tensors where the model runs on them, else on the real ones, which the recording says. The model is left as
-    it was. Raises Unavailable for a model with scripted modules, and whatever the model raises.
+    It runs on fake tensors if the model can, else on the real ones, with a note in the recording. plain: whether the
+    model also runs on its real tensors without listeners (`plain_calls`). The model is left as it was. Raises
+    Unavailable for a model with scripted modules, and whatever the model raises.
     """
     scripted = next((path for path, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
     if scripted is not None:
@@ -122,14 +121,14 @@ def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | No
 
 
 class CallListener:
-    """Hears the calls of all modules of a model and of the watched functions, while it listens."""
+    """Records the calls of all modules of a model and of the watched functions, while `listening`."""
 
     def __init__(self, model: torch.nn.Module, recorder: Recorder) -> None:
         self._recorder = recorder
         self._serials = {id(module): serial for serial, module in enumerate(model.modules())}
         self.modules = tuple(_described(model, self._serials))
         self._paths = dict(model.named_modules(remove_duplicate=False))
-        self._heard: list[dict[str, Any]] = []
+        self._records: list[dict[str, Any]] = []
         self._open: list[int] = []
         self._around: list[tuple[str, int]] = [("", 0)]  # (path, serial) of the modules that run now
         self._names: dict[int, list[str]] = {}
@@ -139,7 +138,7 @@ class CallListener:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Hook modules and patch functions inside; restore both afterwards."""
+        """Hook modules and patch functions within the context; restore both after it."""
         watched = [(f"{library}.{name}", owner, name) for library, owner, names in WATCHED for name in names.split()]
         if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
             watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
@@ -157,7 +156,7 @@ class CallListener:
 
     def calls(self) -> Iterator[Call]:
         """Return the recorded calls."""
-        return (Call(index=index, **heard) for index, heard in enumerate(self._heard))
+        return (Call(index=index, **record_fields) for index, record_fields in enumerate(self._records))
 
     def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
         """Return the numbers of the storages of these tensors."""
@@ -181,7 +180,7 @@ class CallListener:
         return listen
 
     def _applied(self, original: Any) -> Any:
-        """Listens to functions with a backward pass of their own: `apply` belongs to whatever class it is called on."""
+        """Record functions with a backward pass of their own, whose `apply` belongs to the class it is called on."""
 
         def apply(kind: type, *arguments: Any, **keywords: Any) -> Any:
             return self._listener(APPLIED, original.__get__(None, kind))(*arguments, **keywords)
@@ -199,8 +198,8 @@ class CallListener:
         self._around.pop()
 
     def _path(self, module: torch.nn.Module) -> str:
-        """Return the name by which the module around calls it, else its first; one that is no part of the model has
-        none."""
+        """Return the path by which the module around calls this one, else its first; for a module outside of the model
+        the path of the module around."""
         paths = self._names.get(id(module))
         if not paths:
             return self._around[-1][0]
@@ -208,7 +207,7 @@ class CallListener:
         return next((path for path in paths if path.startswith(f"{caller}." if caller else "")), paths[0])
 
     def _begin(self, what: str, name: str, path: str, serial: int, arguments: Any, keywords: Any) -> None:
-        self._heard.append(
+        self._records.append(
             {
                 "parent": self._open[-1] if self._open else None,
                 "what": what,
@@ -222,11 +221,11 @@ class CallListener:
                 "last": -1,
             }
         )
-        self._open.append(len(self._heard) - 1)
+        self._open.append(len(self._records) - 1)
 
     def _end(self, output: Any) -> None:
-        heard = self._heard[self._open.pop()]
-        heard["output"], heard["last"] = self._sized(output), self._recorder.position
+        record_fields = self._records[self._open.pop()]
+        record_fields["output"], record_fields["last"] = self._sized(output), self._recorder.position
 
 
 def _wrapped_for_fx() -> list[tuple[dict[str, Any], str]]:
@@ -261,7 +260,7 @@ def _type_name(kind: type) -> str:
 
 
 def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
-    """Return a value with tensors as their sizes; what is neither plain nor a container is the name of its type."""
+    """Return a value with tensors replaced by their sizes, and objects that are no containers by their type's name."""
     if isinstance(value, torch.Tensor):
         return Sized(tuple(int(size) for size in value.shape), storage_of(value))
     if isinstance(value, PLAIN):
@@ -276,15 +275,12 @@ def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
 NAMES = frozenset(("aten::add", "aten::mul"))
 PRODUCTS = frozenset(("aten::conv2d", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
 FORWARD_ONLY = (PATH, "aten::conv2d", "aten::linear")
-"""What no formula of a derivative calls: in a backward pass it, and what runs inside, is calculated again."""
+"""Names that no formula of a derivative calls: in a backward pass they, and what runs inside, are recomputation."""
 
 
 def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainCall, ...]:
-    """Return every call of add and mul in one pass forward and one back, and those of products that are calculated
-    again, or inside of another operator.
-
-    What belongs to the backward pass itself has no module.
-    """
+    """Return every call of add and mul in a forward and a backward pass, and the calls of products that are recomputed
+    or inside of another operator. Calls of the backward pass itself have no module."""
     with evaluating(model), ModuleRanges(model):
         with _recording() as forward:
             outputs = model(*inputs)
@@ -330,8 +326,7 @@ def _call(phase: str, event: Any, inside: tuple[tuple[str, int], ...]) -> PlainC
 
 @functools.cache
 def _is_whole(name: str) -> bool:
-    """Return whether it is an operator that reaches the dispatcher as one: not `linear`, which is called as addmm or
-    mm."""
+    """Return whether an operator reaches the dispatcher as itself: not `linear`, which arrives as addmm or mm."""
     space, _, bare = name.partition("::")
     packet = getattr(getattr(torch.ops, space), bare, None) if bare else None
     if packet is None:
@@ -340,7 +335,8 @@ def _is_whole(name: str) -> bool:
 
 
 def _is_composite(overload: str) -> bool:
-    """Return whether it is made of other operators. TorchScript has overloads that the dispatcher does not know."""
+    """Return whether an overload is made of other operators; False for one of TorchScript's, which the dispatcher does
+    not know."""
     try:
         return torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CompositeImplicitAutograd")
     except RuntimeError:
@@ -352,7 +348,7 @@ def _aten(name: str) -> str:
 
 
 def _with_parents(event: Any) -> Iterator[Any]:
-    """Yield it, and the events around it."""
+    """Yield an event, then the events around it."""
     while event is not None:
         yield event
         event = event.cpu_parent

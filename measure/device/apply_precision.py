@@ -1,9 +1,9 @@
-"""Set a precision policy on this process, read every flag back, and say where the two disagree.
+"""Sets a precision policy on this process, reads every flag back, and returns where the two disagree.
 
-Set with the legacy calls (`set_float32_matmul_precision`, `cudnn.allow_tf32`) and read with the new getters
+Flags are set with the legacy calls (`set_float32_matmul_precision`, `cudnn.allow_tf32`) and read with the new getters
 (`fp32_precision`): once a new-style setter ran, legacy reads raise RuntimeError, inductor's own among them (torch 2.11
-to 2.15), while after legacy setters both read cleanly. A getter's "none" is "nothing set here or above", which is IEEE;
-an inherited value is what the getter returns.
+to 2.15), while after legacy setters both kinds of reads work. A getter's "none" means that nothing is set here or
+above, which is IEEE; an inherited value is returned as such.
 
 On a CPU every policy computes float32 as IEEE: no CPU unit is called tf32 here, whatever oneDNN could do with it.
 Not claimed: flags say what a library *may* do. Environment variables that override it below torch are invisible to
@@ -127,14 +127,14 @@ _ATTRIBUTES: tuple[tuple[Any, str], ...] = (
     (_BACKENDS.cudnn, "deterministic"),
     (_DETERMINISTIC, "fill_uninitialized_memory"),
 )
-"""Flags that `apply` sets and that are read and put back as they are."""
+"""Further flags that `apply` sets, and `restored` reads and puts back."""
 
 
 @contextlib.contextmanager
 def session(
     precision: Precision, device: Any, cudnn_benchmark: bool = True, deterministic: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Apply flags inside, with those of before restored outside; give the flags as read back."""
+    """Apply flags within the context, and restore the former ones after it; gives the flags as read back."""
     with restored():
         apply(precision, device, cudnn_benchmark, deterministic)
         yield read_flags()
@@ -142,7 +142,7 @@ def session(
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Restore afterwards the flags that `apply` sets.
+    """Restore the flags that `apply` sets when the context ends.
 
     Only what legacy setters can express is restored: "none" comes back as "ieee", which computes the same.
     """

@@ -1,13 +1,13 @@
-"""How far apart two processors are.
+"""Measures how far apart two processors are: whether they share a cache now.
 
-`round_trip_s` is how long a cache line takes from one processor to another and back: whether the two share a cache now.
-Two threads, each kept on a processor of its own, write to one word in turn. Between processors of one last-level cache
-that takes about 100 ns, between others several hundred. On a virtual machine the host decides which it is, changes it
-at any time, and says nothing of it (docs/benchmarks.md, "Where the host puts two processors"). The two are the first
-and the last of the processors that the process may use; how far those between them are is not claimed.
+`round_trip_s` returns the time in which a cache line goes from one processor to another and back. Two threads, each
+kept on a processor of its own, write to one word in turn. Between processors of one last-level cache that takes about
+100 ns, between others several hundred. On a virtual machine the host decides which it is, and changes it at any time
+without notice (docs/benchmarks.md, "Where the host puts two processors"). The two are the first and the last of the
+processors that the process may use; nothing is claimed about those between them.
 
-The threads run functions of a few instructions in memory of this process: for x86-64 Linux, where no compiler is needed
-for them.
+The threads run a few machine instructions that are held here as bytes, so that no compiler is needed: on x86-64 Linux
+only.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from results.errors import Unavailable
 
 _MEMORY: list[object] = []
-"""What keeps the memory of the code."""
+"""References that keep the code's memory."""
 
 
 @functools.cache
@@ -42,16 +42,16 @@ def address_of(code: bytes) -> int:
 
 
 ROUNDS, TRIES = 100, 4
-"""Round trips that are timed together, and how often. The shortest counts: another task may interrupt one."""
+"""Round trips that are timed together, and how often. The shortest time counts: another task may interrupt one."""
 
 MOST_LOOKS = 1 << 26
-"""How often a thread looks at the word, about 20 ms, before it gives up waiting for the other one."""
+"""Most times that a thread reads the word, about 20 ms, before it gives up waiting for the other one."""
 
 MOST_WAIT_S = 0.02
-"""How long a thread that is ready waits for the other one to be."""
+"""Most time for which a thread waits for the other one to be ready."""
 
 Bounce = Callable[[int], int]
-"""Runs so many rounds of one of the two threads; the result is how many it gave up."""
+"""Runs a number of rounds of one of the two threads; returns how many of them it gave up."""
 
 
 def ping_code() -> bytes:
@@ -73,23 +73,23 @@ _NEXT = b"\x48\xff\xc8\x75\xe7\xc3"  # dec rax; jnz to what follows _ROUNDS_LEFT
 
 
 def round_trip_s() -> float:
-    """Return seconds between the first and the last processor that this process may use, now. It takes about 0.5 ms of
-    both of them, and 20 ms where one gives up waiting for the other.
+    """Return the seconds of a round trip between the first and the last processor that this process may use. Measuring
+    takes about 0.5 ms of both of them, and 20 ms where one gives up waiting for the other.
 
-    Raises Unavailable with the reason: one processor alone, another system, or a thread that did not run.
+    Raises Unavailable with the reason: a single processor, another system, or a thread that did not run.
     """
     if not hasattr(os, "sched_getaffinity"):
         raise Unavailable("this system does not say which processors a process may use")
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < 2:
         raise Unavailable("the process may use one processor alone")
-    word = (ctypes.c_char * 256)()  # so that the line is of nothing else
+    word = (ctypes.c_char * 256)()  # so large that nothing else is in its cache line
     address = ctypes.addressof(word) + 128 - ctypes.addressof(word) % 128
     ping, pong = (_function(code, address, word) for code in (ping_code(), pong_code()))
     times_s: list[float] = []
-    both = threading.Barrier(2, timeout=MOST_WAIT_S)  # neither looks at the word while the other may need its processor
-    second = threading.Thread(target=_run_on, args=(processors[-1], both, lambda: pong(ROUNDS * TRIES)))
-    first = threading.Thread(target=_run_on, args=(processors[0], both, lambda: times_s.append(shortest_s(ping))))
+    ready = threading.Barrier(2, timeout=MOST_WAIT_S)  # neither reads the word while the other may need its processor
+    second = threading.Thread(target=_run_on, args=(processors[-1], ready, lambda: pong(ROUNDS * TRIES)))
+    first = threading.Thread(target=_run_on, args=(processors[0], ready, lambda: times_s.append(shortest_s(ping))))
     try:
         second.start()
         first.start()
@@ -103,7 +103,7 @@ def round_trip_s() -> float:
 
 
 def shortest_s(ping: Bounce, now_ns: Callable[[], int] = time.perf_counter_ns) -> float:
-    """Return seconds of a round trip in the shortest of TRIES. Raises Unavailable where a round was given up."""
+    """Return the seconds of a round trip in the shortest of TRIES. Raises Unavailable where a round was given up."""
     times_ns = []
     for _ in range(TRIES):
         begun_ns = now_ns()
@@ -113,18 +113,19 @@ def shortest_s(ping: Bounce, now_ns: Callable[[], int] = time.perf_counter_ns) -
     return min(times_ns) / ROUNDS / 1e9
 
 
-def _run_on(processor: int, both: threading.Barrier, task: Callable[[], object]) -> None:
-    """Work of this thread on one processor; nothing where the system refuses that, or the other thread did not run."""
+def _run_on(processor: int, ready: threading.Barrier, task: Callable[[], object]) -> None:
+    """Run the task on one processor, once both threads are ready; do nothing if the system refuses that, or the other
+    thread does not run."""
     try:
         os.sched_setaffinity(0, {processor})
-        both.wait()
+        ready.wait()
         task()
     except (OSError, Unavailable, threading.BrokenBarrierError):
         return
 
 
 def _function(code: bytes, address: int, word: object) -> Bounce:
-    """Make a function. word: what is at the address, there as long as a thread may run this, whatever ends the
-    caller."""
+    """Make a Python function of machine code. word: the memory at the address, which is kept as long as a thread may
+    run this, however the caller ends."""
     function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_long)(address_of(code))
     return lambda rounds, _word=word: function(address, rounds)  # type: ignore[misc]

@@ -1,9 +1,10 @@
-"""Which forward and backward passes of a model a training loop runs, by the shapes of their inputs.
+"""Notes which forward and backward passes of a model a training loop runs, by the shapes of their inputs.
 
-One forward hook on the model sees each of its calls: with gradients or without, in the forward direction or again
-inside of a backward pass (a checkpoint around the whole model). A call is itself the hook on the tensors that it gave,
-which sees each backward pass, so that a forward pass without one counts as such. Nothing here waits for the device or
-reads a value; `passes_of` adds calls up later, many steps at once.
+`ForwardCalls` takes a model and adds a `ModelCall` to the open step for each call. One forward hook on the model sees
+each of its calls: with gradients or without, in the forward direction or again inside of a backward pass (a checkpoint
+around the whole model). A `ModelCall` is also the hook on the call's output tensors, which sees each backward pass, so
+that a forward pass without one is noted as such. Nothing here waits for the device or reads a value; `passes_of` adds
+calls up later, many steps at once.
 
 Not claimed: passes of submodules that are called without the model; what a captured CUDA graph replays, since no Python
 code runs then; the shapes inside of a nested tensor, which are data.
@@ -36,16 +37,17 @@ OUTSIDE = -1
 """`torch._C._current_graph_task_id()` where no backward pass runs."""
 
 TRANSFORMED = "torch.func"
-"""The inputs of a call inside of a transform of torch.func, where tensors have other sizes than what runs."""
+"""Stands for the inputs of a call inside of a transform of torch.func, where tensors have other sizes than what
+runs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallKey:
-    """A kind of call: what its count depends on. One object for each, which equals no other.
+    """A kind of call: everything that its count depends on. Each kind has one object, equal only to itself.
 
     module: path of the module that was called, "" for the model. autocast: dtype, or None where autocast is off.
     version: number of the state that the model was in (`ModelState`). samples: length of the first
-    dimension of the first input. owner: who is told of late backward passes and of faults.
+    dimension of the first input. owner: the `ForwardCalls` that handles late backward passes and faults.
     """
 
     module: str
@@ -57,17 +59,17 @@ class CallKey:
 
 
 Passes = dict[tuple[CallKey, str], int]
-"""(kind of call, what) → how often. what: a "forward" pass, a "backward" one; "again": forward passes inside of a
-backward pass; "hidden": forward passes that gave no tensor, so that their backward pass would not be seen; "late":
-backward passes while no step was open; "steps": that have such calls."""
+"""(kind of call, what) → how often. what: "forward" and "backward" passes; "again": forward passes inside of a backward
+pass; "hidden": forward passes that returned no tensor, so that their backward pass would not be seen; "late": backward
+passes while no step was open; "steps": steps with such calls."""
 
 
 class ModelCall:
-    """One call in a step, and the hook on the tensors that it gave.
+    """One call in a step, and the hook on the tensors that it returned.
 
-    A run of autograd's engine is one backward pass, however many of them it reaches. forward: False for a backward pass
-    of a call of an earlier step. again, hidden: as in `Passes`. is_over: whether its step has ended, so that a later
-    backward pass is none of it.
+    A run of autograd's engine is one backward pass, however many of the tensors it reaches. forward: False for a
+    backward pass of a call of an earlier step. again, hidden: as in `Passes`. is_over: whether its step has ended, so
+    that a later backward pass does not belong to it.
     """
 
     __slots__ = ("_last", "again", "backward", "forward", "hidden", "is_over", "key")
@@ -92,10 +94,10 @@ class ModelCall:
 
 
 class ModelState:
-    """Numbers the states of a model. Equal numbers are states that look alike, while its modules are the same.
+    """Numbers the states of a model. States that look alike have equal numbers, as long as the modules are the same.
 
-    A look of a microsecond compares which modules and parameters there are, which parameters need a gradient, and the
-    mode of each module. Those of the last look are held, so that none of their addresses is used again meanwhile. Not
+    `look` takes a microsecond: it compares which modules and parameters there are, which parameters need a gradient,
+    and the mode of each module. It holds those of the last look, so that none of their addresses is used again. Not
     claimed: changes inside of a module (a method or a number that it reads, another size of the same parameter), which
     only an observed step shows (`measure/meter/observations.py`).
     """
@@ -125,7 +127,7 @@ class ModelState:
         return self._version
 
     def renumber(self) -> None:
-        """Take the model for another one from here on, though it looks the same."""
+        """Number states anew from here on: the model has changed, though it looks the same."""
         self._known.clear()
         self._flags = None
 
@@ -207,7 +209,7 @@ class ForwardCalls:
         return [call]
 
     def later_backward(self, key: CallKey) -> None:
-        """Note a backward pass of a call whose step has ended: of the step that is open, if one is."""
+        """Note a backward pass of a call whose step has ended; it belongs to the step that is open, if one is."""
         if self._step.begun is None:
             self._on_late(key)
             return
@@ -250,19 +252,19 @@ class ForwardCalls:
             self.on_fault(fault)
 
     def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Note a call. All its tensors are hooked: a trainer may leave the loss that a model gives, and make its own.
+        """Note a call. All its output tensors are hooked: a trainer may ignore a model's own loss and compute another.
 
-        Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well give none.)
+        Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well return none.)
         """
         call = ModelCall(self._key(path, args, kwargs), _graph_task() != OUTSIDE)
         self._step.calls.append(call)
         if not torch.is_grad_enabled() or call.key.inputs is TRANSFORMED:
             return
-        given = (
+        outputs = (
             (output,) if type(output) is torch.Tensor else {id(tensor): tensor for tensor in tensors(output)}.values()
         )
-        call.hidden = not given and not call.again and not path
-        for tensor in given:
+        call.hidden = not outputs and not call.again and not path
+        for tensor in outputs:
             if tensor.requires_grad:
                 tensor.register_hook(call)
 
@@ -315,9 +317,9 @@ def samples_of(calls: Sequence[ModelCall]) -> int:
 
 def signature(value: Any) -> Hashable:
     """Return the properties of an input that may change a count: sizes, dtype and requires_grad of tensors; integers,
-    flags and words.
+    flags and texts.
 
-    Floating-point numbers count by their type alone. Raises ValueError for a nested tensor.
+    Of floating-point numbers only the type matters. Raises ValueError for a nested tensor.
     """
     if isinstance(value, torch.Tensor):
         if value.is_nested:
@@ -351,8 +353,8 @@ def _batch_size(values: Iterable[Any]) -> int:
 
 
 def _never_compiled(*functions: Callable[..., Any]) -> None:
-    """Have torch.compile leave alone what runs at each call. A wrapper (torch.compiler.disable) would cost as much as
-    the rest, and is used only for what runs once for each shape."""
+    """Keep torch.compile away from functions that run at each call. A wrapper (torch.compiler.disable) would cost as
+    much as they do, and is used only for those that run once for each shape."""
     from torch._dynamo.decorators import skip
 
     for function in functions:

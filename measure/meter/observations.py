@@ -1,11 +1,11 @@
-"""Which steps of a loop are observed, and whether they ran what was counted of their calls.
+"""Decides which steps of a loop are observed, and checks whether they ran what was counted for their calls.
 
 Observed are the first two steps, those after a change that a look shows (`ModelState`), after new sizes of inputs,
-steps drawn at random, and the last one before a window that is as long as the one before. An observed step runs under
-a dispatch mode (`observed_step.py`). The first observation of a kind of call corrects its count: what ran is what such
-a call costs. Every later one has to see the same, or the model is not the one that was counted.
+steps drawn at random, and, after two windows of equal length, the last step of the next. An observed step runs under a
+dispatch mode (`observed_step.py`). The first observation of a kind of call corrects its count: what ran is what such a
+call costs. Every later one has to see the same, or the model is not the one that was counted.
 
-Not claimed: anything of the steps between two observations but that both saw the same.
+Not claimed: what the steps between two observations ran; only that both observations saw the same.
 """
 
 import random
@@ -28,10 +28,11 @@ BUDGET_RATIO, BUDGET_S = 0.001, 3e-6
 """Share of a step, or seconds of each step, for random draws and windows; whichever is more."""
 
 SOONEST = 64
-"""Steps before the first random observation in the mean; each later one is twice as far, up to what the budget says."""
+"""Mean number of steps before the first random observation; each later distance is twice the last, up to what the
+budget allows."""
 
 MAX_WANTED = 64
-"""Observations because calls have no other count, or have new sizes, that no budget limits."""
+"""Most observations of calls without another count or with new sizes, which no budget limits."""
 
 NEW_SIZES_EVERY = 8
 """At most one step in this many is observed because its inputs have new sizes."""
@@ -305,8 +306,7 @@ class Observations:
         return verdict
 
     def plan(self, number: int) -> int:
-        """Return how many steps there are, after so many, before the next that is to be observed; 0: it is the next
-        one."""
+        """Return how many steps come after the first `number` before the next one to observe; 0: the next step is."""
         is_due = self._is_new_state or (self._is_new and self._observed * NEW_SIZES_EVERY <= number)
         costs = self._costs.cost_by_key.items()
         is_needed = any(self._costs.must_be_observed(key, cost) for key, cost in costs)
@@ -326,17 +326,17 @@ class Observations:
         return 1 << 30 if self.reason else max(0, self._next - number - 1)
 
     def request(self, number: int) -> None:
-        """Request that the next step, after so many, be observed."""
+        """Request that the step after the first `number` be observed."""
         self._next = number + 1
 
     def window(self, number: int) -> None:
-        """End a window after so many steps."""
+        """End a window after `number` steps."""
         steps, self._window = number - self._window, number
         self._period, self._before = steps if steps == self._before else 0, steps
 
     def drop(self) -> None:
-        """Drop the step that is observed. A mode is taken off that was to be taken off in a backward pass, or before
-        one that was entered later."""
+        """Stop observing the current step, and leave its dispatch mode, also one that a backward pass or the exit of a
+        later mode was to end."""
         observer, self._observer = self._observer, None
         if observer is not None:
             self._leave(observer)

@@ -1,13 +1,14 @@
-"""Fake CPU tensors: a model and a batch with sizes and dtypes, but no values and no memory.
+"""Makes fake CPU tensors: a model and a batch with sizes and dtypes, but no values and no memory.
 
-A step on them dispatches what the same step on a CPU would, autocast included, and attention stays whole. They cannot
-answer what depends on values: such an operation raises Unavailable, with one exception that every fp16 step needs:
-inside the phase "optimizer" a scalar read is answered with 0 (GradScaler's found_inf: a good step), and noted. Whoever
-knows the number that would be read says it (`reading_scalars_as`).
+`fake_copy` takes a model and its inputs, and returns fake copies; `fake_mode` is the mode they run under. A step on
+them dispatches what the same step on a CPU would, autocast included, and attention stays whole. An operation whose
+result depends on values raises Unavailable, with one exception that every fp16 step needs: inside the phase "optimizer"
+a scalar read returns 0 (GradScaler's found_inf: a good step), and is noted. A caller that knows the number gives it
+(`reading_scalars_as`).
 
-`SHAPES` has what torch gives no rule for on fake tensors: the CTC loss, whose kernels are the CPU's and cuDNN's alone.
-It is for lengths that are tensors: with lists of lengths torch's own derivative does not run on fake tensors, and such
-a step is traced on real ones, as ever.
+`SHAPES` has results for which torch has no rule on fake tensors: the CTC loss, whose kernels exist for the CPU and
+cuDNN only. It needs lengths that are tensors: with lists of lengths torch's own derivative does not run on fake
+tensors, and such a step is traced on real ones.
 """
 
 from __future__ import annotations

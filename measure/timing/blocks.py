@@ -1,31 +1,27 @@
-"""Step time by blocks: warm up until steady, measure until the interval is narrow enough.
+"""Times a training step in blocks: warms up until its time is steady, measures until the interval is narrow enough.
 
-The unit of timing is a block: K steps issued without waiting, one event before and one after, one synchronise at the
-end. Waiting after every step would put a launch gap into each of them.
+Takes a function that runs a step, a clock and a `Protocol`; returns a `WarmUp` and a `Timing`. A block is K steps
+issued without waiting, one event before and one after, and one synchronise at the end. Waiting after every step would
+put a launch gap into each of them.
 
-* On a device with time of its own, a step's time is the event pair's ÷ K: it holds no synchronise and no start of an
-  idle queue, so it is what each of many steps in a row takes. Wall time is kept beside it. The gaps of a device that
-  waits for its host are inside both, so the two cannot tell host-bound; `sync_wait_s` can.
+* On a device with time of its own, a step's time is the time between the two events ÷ K: it has no synchronise and no
+  start of an idle queue in it, like each of many steps in a row. Wall time is kept beside it. Where the device waits
+  for its host, the gaps are in both times, so that they cannot show it; `sync_wait_s` can.
 * On a CPU a step's time is wall time ÷ K.
 * Each block begins with `lead_in_steps` untimed steps, so that the first timed step finds a filled queue as the later
   ones do. They lie before `start_s`; what is left of them on the device is in `wall_s`, never in `device_s`.
 * Python's cyclic collector is off inside blocks, as in the standard library's timeit, so that blocks are comparable;
   it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the step time.
-* Every block is kept, those of the warm-up too.
-* What the system says that kept the process from its processors is kept with each block of steps
-  (`measure/timing/disturbance.py`), and on a CPU how far two processors were apart then. Disturbed blocks and those of
-  another placement are measured again: for as long again as the blocks altogether needed, where that may be enough,
-  and within the cap (`measure/timing/stopping.py`).
-* A block in which the process was suspended (`measure/timing/disturbance.py`) gets the part "suspended" and is measured
-  again; no rule and no summary sees it.
+* Every block is kept, those of the warm-up too, with what kept the process from its processors
+  (`measure/timing/disturbance.py`) and on a CPU how far two processors were apart. Disturbed blocks and those of
+  another placement are measured again within the cap, for at most AGAIN_FACTOR times the time so far.
+* A block in which the process was suspended gets the part "suspended" and is measured again; no rule and no summary
+  sees it.
 
-Not claimed: nothing here looks at clocks, heat or other processes; telemetry does. `stopping.py` says what the interval
-is of.
-
-The numbers of the rules, and their sources, are in `stopping.py`.
-
-`measure_phases` splits a step into its phases, and `measure_stretch` times steps from end to end: passes of their own,
-beside the blocks, whose marks cost a little in each step. No headline time is taken from the first.
+`measure_phases` splits a step into its phases, and `measure_stretch` times steps from end to end. These are separate
+passes, since their marks cost a little in each step; no headline time is taken from the first. The numbers of the
+rules, their sources, and what the interval covers are in `stopping.py`. Not claimed: that clocks, heat and other
+processes did not matter; telemetry polls those.
 """
 
 import contextlib
@@ -167,14 +163,14 @@ def measure_blocks(
 
 
 def blocks_in_order(warm: WarmUp, timing: Timing, alongside: Sequence[Sample] = ()) -> list[Sample]:
-    """Return the blocks of a warm-up and of what was measured after it as they ran, those that are not used among
-    them."""
+    """Return all blocks of a warm-up and of the timing after it in the order in which they ran, unused ones
+    included."""
     blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.aside, *alongside)
     return sorted(blocks, key=lambda block: block.start_s)
 
 
 def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
-    """Time one block, whatever happens to the process meanwhile."""
+    """Time one block, even if the process is suspended meanwhile."""
     for _ in range(lead_in_steps):
         step()
     start_s = clock.wall_s()
@@ -205,9 +201,10 @@ def _device_s(clock: Clock, first: Any, last: Any, steps: int) -> float | None:
 
 
 class BlockTimer:
-    """Blocks of one step, each measured again where the process was suspended in it.
+    """Times blocks of one step, each again where the process was suspended in it.
 
-    suspended: those that were, in order. with_round_trip: each has the time of a cache line between two processors.
+    suspended: the blocks in which it was, in order. with_round_trip: whether each block has the time of a cache line
+    between two processors.
     """
 
     def __init__(
@@ -226,7 +223,7 @@ class BlockTimer:
         self._watch.__exit__(*fault)
 
     def used_s(self) -> float:
-        """Return host time without that of the blocks in which the process was suspended: what limits apply to."""
+        """Return host time without the blocks in which the process was suspended. Limits apply to this time."""
         return self._clock.wall_s() - self._lost_s
 
     def block(self, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
@@ -249,16 +246,16 @@ class BlockTimer:
 
 
 def steps_for(block_s: float, step_s: float) -> int:
-    """Return steps of a block that lasts `block_s`, with 5 % to spare for an estimate that is a little off."""
+    """Return the number of steps in a block of `block_s`, with 5 % to spare, since step_s is an estimate."""
     return max(1, math.ceil(1.05 * block_s / step_s)) if step_s > 0 else 1
 
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """Stop cyclic collection by itself inside; what exists already is set aside, so that collecting by hand is cheap.
+    """Stop automatic cyclic collection inside, and freeze existing objects, so that collecting by hand is cheap.
 
-    Afterwards nothing is set aside any more, whoever had done so (Python 3.12 does for a few hundred objects, and
-    does so again at its next collection).
+    Afterwards no object is frozen any more, whoever froze it (Python 3.12 freezes a few hundred objects, and does so
+    again at its next collection).
     """
     with process.collector_off():
         gc.collect()

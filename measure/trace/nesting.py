@@ -1,15 +1,15 @@
-"""Which call lies inside which, by time on each thread, and which forward call each autograd node belongs to.
+"""Finds which call lies inside which, by time on each thread, and which forward call each autograd node belongs to.
 
-One sweep over a thread's calls and ranges of modules in the order of start, the outer first, with a stack of those
-still open. In whole microseconds a call may seem to begin where the one around it ends: a call without length at the
-very end of another counts as inside. Calls that overlap without nesting: the later is taken to lie inside the
-earlier.
+`nest` takes the tables of calls and of modules' ranges, and returns a `CallNesting`. It sweeps once over a thread's
+calls and ranges in the order of start, the outer first, with a stack of those still open. In whole microseconds a call
+may seem to begin where the one around it ends: a call without length at the very end of another counts as inside. Of
+calls that overlap without nesting the later is taken to lie inside the earlier.
 
-A forward call is recorded with the number that the *next* node of its thread will get, so several calls carry the
-same: the last of them to begin made the node. The node's call is that one, or the outermost around it with the same
-number and module, another name, and no other node (aten::conv2d around aten::convolution), as in
-`measure/profile/events.py`. A number is taken for the thread that has most of its nodes' numbers. Without sequence
-numbers the recorder's flows decide.
+`makers` and `forward_calls` pair nodes with forward calls. A forward call is recorded with the sequence number that the
+*next* node of its thread will get, so several calls have the same: the last of them to begin made the node. The node's
+forward call is that one, or the outermost around it with the same number and module, another name, and no other node
+(aten::conv2d around aten::convolution), as in `measure/profile/events.py`. A recorder's number of a forward thread is taken
+to mean the thread with which its nodes share most sequence numbers. Without numbers the recorder's flows decide.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FORWARD_ONLY = frozenset(
         "aten::scaled_dot_product_attention",
     )
 )
-"""Operators that no node of autograd calls: inside of one they recalculate the forward pass."""
+"""Operators that no node of autograd calls: inside of a node they recompute the forward pass."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,20 @@ def ints(table: pd.DataFrame, name: str) -> Ints:
 
 
 def as_python_ints(values: Ints) -> memoryview[int]:
-    """Return values that are Python's ints where they are asked for: a list of them takes five times the memory."""
+    """Return a view whose items are Python's ints when read: a list of them would take five times the memory."""
     return memoryview(np.ascontiguousarray(values))  # type: ignore[arg-type]
 
 
 def lanes(*tables: pd.DataFrame) -> list[Ints]:
-    """Return one number for each (process, thread), the same in all tables; a column each."""
-    both = pd.concat([table[["process", "thread"]] for table in tables], ignore_index=True)
-    codes = both.groupby(["process", "thread"]).ngroup().to_numpy(np.int64)
+    """Return a column for each table with one number for each (process, thread), the same in all tables."""
+    threads = pd.concat([table[["process", "thread"]] for table in tables], ignore_index=True)
+    codes = threads.groupby(["process", "thread"]).ngroup().to_numpy(np.int64)
     return list(np.split(codes, np.cumsum([len(table) for table in tables])[:-1]))
 
 
 def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = "start_ns") -> Ints:
-    """Return for each point the row of the last of `starts`, which are in the order of `on`, that is not after it and
-    agrees with it in `by`; -1: there is none."""
+    """Return for each point the last row of `starts` that is not after it in column `on` and equal to it in `by`; -1:
+    none. starts: in the order of `on`."""
     order = np.argsort(ints(points, on), kind="stable")
     left, right = points.iloc[order][[*by, on]], starts[[*by, on]].assign(row=np.arange(len(starts)))
     row_of = np.empty(len(points), np.int64)
@@ -93,9 +93,10 @@ def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = 
 
 
 def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: Flags) -> CallNesting:
-    """Find where every call lies. calls: in the order of start; modules: ranges with a column `module`.
+    """Find what every call lies in. calls: in the order of start; modules: ranges with a column `module`.
 
-    is_node: which calls are frames of autograd. is_fresh: which, inside of such a frame, recalculate the forward pass.
+    is_node: which calls are frames of autograd. is_fresh: which calls, inside of such a frame, recompute the forward
+    pass.
     """
     count, paths = len(calls), modules["module"].tolist()
     lane_of = np.concatenate(lanes(calls, modules))
@@ -159,8 +160,7 @@ def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
 
 
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
-    """Return for each call that is a frame of autograd the call that made its node; -1: none is recorded, or no
-    frame."""
+    """Return for each frame of autograd the call that made its node; -1: none is recorded, or the call is no frame."""
     names = ["process", "sequence_nr", "forward_thread", "step"]
     (lane,) = lanes(calls)
     rows = calls[names].assign(lane=lane, row=np.arange(len(calls)))[calls["sequence_nr"] >= 0]
@@ -187,7 +187,7 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
 
 
 def forward_calls(maker_of: Ints, calls: pd.DataFrame, nested: CallNesting, operator: Flags) -> Ints:
-    """Return for each frame of autograd the forward call that its maker amounts to; -1: none."""
+    """Return for each frame of autograd its forward call: its node's maker or a call around that; -1: none."""
     columns = (nested.parent, nested.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
     parent, node, number, thread = map(as_python_ints, columns)
     name, module = calls["name"].to_numpy(), nested.module

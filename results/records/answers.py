@@ -1,9 +1,9 @@
-"""Records that commands answer with; they are stored in files of their own, never among a run's raw rows.
+"""Defines the records that commands derive and answer with; their files are separate from a run's raw rows.
 
-Of a run: times and utilization. Of `runners.count`: each counter's result for a model, and every FLOP between that and
-the exact count. Of `runners.profile`: costs and times of operations and modules, with means over the recorded steps,
-because means add up. Of `runners.report A B` and `DIR --check`: whether a cell's step takes as long in two runs, and
-whether a run passes its gates.
+For a run: times and utilization. For `runners.count`: each counter's result for a model, and every FLOP between that
+and the exact count. For `runners.profile`: costs and times of operations and modules, with means over the recorded
+steps, because means add up. For `runners.report A B` and `DIR --check`: whether a cell's step takes as long in two
+runs, and whether a run passes its gates.
 """
 
 from dataclasses import dataclass, field
@@ -230,9 +230,9 @@ class Comparison(Record):
     high_ratio: float | None = None
     error_ratio: float | None = None  # standard error of the logarithm of the ratio
     degrees: float | None = None  # of freedom of that
-    margin_ratio: float | None = None  # up to which a difference is none that matters
+    margin_ratio: float | None = None  # largest difference that does not matter
     p_different: Probability | None = None  # over all cells (Holm)
-    p_same: Probability | None = None  # the same of the two one-sided tests that it is within the margin
+    p_same: Probability | None = None  # of two one-sided tests that it is within the margin, over all cells
     basis: str = ""  # sessions, processes: their means scatter; blocks: of one process, beyond the margin
     time_a_s: float | None = None
     time_b_s: float | None = None
@@ -240,7 +240,7 @@ class Comparison(Record):
     cells_b: tuple[str, ...] = ()
     blocks_a: int = 0
     blocks_b: int = 0
-    reason: str = ""  # why it is undecided, or is in one run alone
+    reason: str = ""  # why it is undecided, or in only one of the runs
 
 
 MET, NOT_MET, UNDECIDED, NOT_COMPARED = "met", "not met", "undecided", "not compared"
@@ -363,8 +363,8 @@ class StepProfile:
     """A model's profiled step. step_times_s: each recorded step, from end to end, under the profiler.
 
     unprofiled_times_s: steps without it, where timed. between_s: phase → mean time in which no operation of the step
-    ran; operations and this add up to the mean of step_times_s. Only one device was measured: what holds for all of
-    them, and what is recomputed, is the caller's statement.
+    ran; operations and this add up to the mean of step_times_s. Only one device was measured: world_size,
+    model_parallel and recompute_fwd_factor are the caller's statements.
     """
 
     model: str

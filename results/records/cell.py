@@ -1,5 +1,5 @@
-"""Records of a sweep: what was requested, what became of it and under which circumstances, and what devices
-reported."""
+"""Defines the records of a sweep: the cells that were requested, each attempt at one (`Run`) with its session, timed
+blocks, telemetry and ceilings, and the rows of several ranks."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -52,7 +52,7 @@ class Common:
     seed: Annotated[int, ANY, REQUEST] = 0
     epoch_images: Annotated[FromOne, REQUEST] = 10_000  # of the method epoch
     input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
-    profile: Annotated[str, REQUEST] = ""  # "kineto", "nsys": whose recordings of works are kept; empty: none are
+    profile: Annotated[str, REQUEST] = ""  # "kineto", "nsys": whose recordings of passes are kept; empty: none are
     inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
     batch_maker: str = ""  # "file.py:function" that makes batches, or a graph's dimension; empty: the model's own
     frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
@@ -65,13 +65,13 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(Common, Point, Record):
-    """Everything that decides what is measured.
+    """All parameters that decide what is measured.
 
     Add a parameter only with a default that means what cells did before it: `Cell.cell_id` leaves defaults out, so
     that old identifiers stay.
     """
 
-    model_digest: Annotated[str, REQUEST] = ""  # of the files of a model of one's own, whose changes are compared
+    model_digest: Annotated[str, REQUEST] = ""  # of the files of a user's own model, whose changes may be compared
     parallel: str = ""  # "ddp=2,tp=2": how a step is split over ranks; batch_size is of all of them; empty: one device
 
 
@@ -119,10 +119,10 @@ class Run(Parameters):
     reserved_memory_bytes: int | None = None
     energy_j: float | None = None  # over the window
     energy_method: str = ""  # counter, polled, or empty with the reason in warnings
-    profiled: tuple[str, ...] = ()  # works with rows in the attempt's profile
-    unprofiled: Json = field(default_factory=dict)  # work (or "nsys WORK") → why it has no profile or no time
+    profiled: tuple[str, ...] = ()  # passes with rows in the attempt's profile
+    unprofiled: Json = field(default_factory=dict)  # pass (or "nsys PASS") → why it has no profile or no time
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
-    at_least_flop: int | None = None  # of a meter's mean step, where calls of it have no count: what the others have
+    at_least_flop: int | None = None  # of a meter's mean step, where some calls have no count: FLOP of the others
     unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
     instructions: Json = field(default_factory=dict)  # of older runs, of a CPU: what its products ran on
     attention: Counts = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
@@ -235,7 +235,7 @@ class Ceiling(Record):
     cores: Positive | None = None
     per_clock: Positive | None = None
     derived_flop_per_s: float | None = None
-    malloc: str = "default"  # as of the cells that it is a ceiling of
+    malloc: str = "default"  # as in the cells whose ceiling it is
     core_round_trip_s: float | None = None  # of a cache line between two processors, right after the calls of a kernel
 
 
@@ -261,11 +261,11 @@ class RankRow(OfAttempt):
     recorded_steps: int | None = None
     compute_s: float | None = None  # of a recorded step
     exposed_s: float | None = None  # communicating, while nothing was computed
-    overlapped_s: float | None = None  # communicating beside computing
-    memory_s: float | None = None  # copying alone
+    overlapped_s: float | None = None  # communicating while computing
+    memory_s: float | None = None  # only copying
     idle_s: float | None = None
     wait_s: float | None = None  # for others to enter a collective
-    waited_for_ratio: float | None = None  # of all waiting of all ranks: that for this rank
+    waited_for_ratio: float | None = None  # share of all ranks' waiting that was for this rank
     late_since_step: int | None = None  # from which on, to the last, the others waited for it most
 
 
@@ -291,5 +291,5 @@ class RankCollective(OfAttempt):
     kind: str  # all_reduce, all_gather, reduce_scatter, …
     group_size: FromOne | None = None  # ranks in it; None: several groups
     calls: float
-    given_bytes: float | None = None  # that the rank hands over
-    time_s: float  # in which one of them ran
+    given_bytes: float | None = None  # contributed by the rank
+    time_s: float  # time in which one of them ran

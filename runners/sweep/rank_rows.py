@@ -1,9 +1,9 @@
-"""A session whose cells are trained by several ranks: what a session of one device does, and the ranks' part of it.
+"""Runs a session whose cells are trained by several ranks of torchrun (`RankSession`), from its first rank.
 
-Counting, tracing and keeping are the first rank's only. Ceilings are found by all ranks at once, because a host gives
-several less than one; cells by those that their plan names.
+Only the first rank counts, traces and stores. All ranks measure ceilings at the same time, because a host gives each of
+several processes less than a single one; a cell is measured by the ranks that its plan has.
 
-`join_ranks` makes one measurement of what the ranks found: the slowest rank's blocks, sums of FLOP, a row for each
+`join_ranks` combines the ranks' answers into one measurement: the slowest rank's blocks, sums of FLOP, a row for each
 rank. Not claimed: why a rank is late; only that the others waited for it.
 """
 

@@ -1,7 +1,7 @@
-"""One session on one device: counts, traces and measures a planned cell in a worker, and gives its result.
+"""Runs one session on one device: counts, traces and measures each planned cell in workers; returns a `CellResult`.
 
 A fault in one cell costs one row; only a store that cannot be written, the caller's Ctrl-C and a process that cannot be
-started pass through. Which cells there are, and where results are kept, others decide (`executors`).
+started pass through. `executors` decides which cells there are, and where results are kept.
 """
 
 import socket
@@ -42,7 +42,7 @@ COUNT_TIMEOUT_S = 300.0
 
 
 class Session:
-    """The state of one session, whose workers, counts and ceilings stay from cell to cell. `slot_facts` first."""
+    """The state of one session, whose workers, counts and ceilings stay from cell to cell. Call `slot_facts` first."""
 
     def __init__(self, settings: SlotSettings) -> None:
         self.settings = settings
@@ -51,15 +51,15 @@ class Session:
         self.tracer = Worker("trace")
         self.recorder = Worker("record")
         self._key: tuple[Any, ...] | None = None
-        self._result: CellResult  # of the cell that is under way, as far as it is known
+        self._result: CellResult  # of the current cell, as far as it is known
         self._progress: Progress
         self._counts: dict[str, dict[int, list[FlopCount]]] = {}  # counter and workload → batch → its rows
         self._ceilings: dict[tuple[str, str, str], list[Ceiling]] = {}
-        self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
+        self._traces: dict[str, tuple[str, ...]] = {}  # id of a trace of this session → its notes
 
     def slot_facts(self) -> SlotFacts:
-        """Return the facts of this slot, asked of a process of its own. Raises ValueError for a device that is not
-        there."""
+        """Return the facts of this slot, which a process of its own finds. Raises ValueError for a device that does not
+        exist."""
         probed: ProbeResult = ask_once("runners.workers.devices:probe", self.settings.device)
         self.close()
         self.settings, self.watch = replace(self.settings, device=probed.device), TelemetryWatch(probed.device)
@@ -90,18 +90,18 @@ class Session:
         return f"the device is lost ({lost})" if lost else ""
 
     def close(self) -> None:
-        """Ends the workers, and telemetry."""
+        """End the workers, and telemetry."""
         for worker in (self.measurer, self.tracer, self.recorder):
             worker.stop()
         if self.watch is not None:
             self.watch.close()
 
     def _measure(self, order: Order, so_far: Stopwatch) -> None:
-        """Measure one cell, in the attempt that is under way; timing it takes its share of the time budget, but enough
-        to settle in, and no more than there is."""
+        """Measure one cell in the current attempt. Timing gets the cell's share of the time budget, LEAST_SHARE times
+        its shortest time at least, and no more than is left."""
         cell, result = order.cell, self._result
-        if against := reason_against(cell):
-            result.learn(status="invalid", reason=against)
+        if refusal := reason_against(cell):
+            result.learn(status="invalid", reason=refusal)
             return
         if worker_key(cell) != self._key:
             self.measurer.stop()
@@ -145,8 +145,8 @@ class Session:
     def _with_passes(
         self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch
     ) -> CellMeasurement | WorkerFault:
-        """Run the other passes of a cell, each a task of its own: one that ends its process costs itself and the later
-        ones, which find no model any more. An error of the device is the cell's."""
+        """Run the other passes of a cell, each as a task. A pass that ends the process is lost with those after it,
+        which find no model any more. Returns a fault for an error of the device."""
         whole, lost = PassFindings(), ""
         for pass_name, profiled in tasks(passes_of(cell)):
             if lost:
@@ -179,13 +179,13 @@ class Session:
         return measured.with_passes(whole)
 
     def _fail(self, fault: WorkerFault) -> None:
-        """Note why the attempt has no measurement; a device that is gone, as its telemetry says, is why."""
+        """Note why the attempt has no measurement, with a warning if telemetry reports that the device is lost."""
         lost = self.watch.loss(ask=True)
         warnings = (*self._result.run.warnings, *filter(None, [lost]))
         self._result.learn(status=fault.status, reason=fault.reason, warnings=warnings)
 
     def _keep_rows(self, cell: Cell, measured: CellMeasurement) -> None:
-        """Keep what was measured, as rows."""
+        """Turn the measurement into rows of the result."""
         run, result, before = measured.run, self._result, self._result.run.warnings
         window = run.window_start_s, run.window_end_s
         attempt: dict[str, Any] = {"cell_id": cell.cell_id, "attempt": result.run.attempt}
@@ -201,8 +201,8 @@ class Session:
         result.learn(energy_j=energy.energy_j, energy_method=energy.energy_method, warnings=warnings)
 
     def _keep_trace(self, order: Order) -> WorkerFault | None:
-        """Traces the cell's step, unless the run has its operation table, or had it from here; its id goes into the
-        row."""
+        """Trace the cell's step, unless the run has its operation table or this session made it, and note the trace's
+        id in the row. Returns the fault if it cannot be traced."""
         if "exact" not in order.cell.methods:
             return None
         identity = trace_id(order.cell, order.torch_version)
@@ -217,7 +217,7 @@ class Session:
         return None
 
     def _find_ceilings(self, order: Order) -> None:
-        """Find the device's ceiling in this precision, with this allocator, once a session."""
+        """Measure the device's ceiling in the cell's precision and with its allocator, once a session."""
         cell = order.cell
         key, budget_s = ceiling_key(cell), ceiling_budget_s(cell)
         if key in self._ceilings:
@@ -232,7 +232,7 @@ class Session:
             self.measurer.stop()
 
     def _measure_ceilings(self, order: Order, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
-        """Measure in the process and with the allocator of this cell."""
+        """Measure the ceiling in the process and with the allocator of this cell."""
         cell = order.cell
         ceilings: list[Ceiling] | WorkerFault = self.measurer.call(
             "runners.sweep.cell:ceilings",
@@ -246,7 +246,7 @@ class Session:
         return ceilings
 
     def _count(self, cell: Cell) -> list[FlopCount]:
-        """Return the counters' rows at small batches and at the cell's own; no workload is counted twice at one."""
+        """Return the counters' rows at small batches and at the cell's own; no workload is counted twice at a batch."""
         from cleaning.counts import batches_to_count, extrapolate
         from measure.counters.isolation import count_isolated
 

@@ -1,8 +1,8 @@
-"""What is known of one workload by name, before anything is built; Fathom's eight, a GPT-2 and a ViT by name.
+"""Lists facts about workloads by name, before anything is built: Fathom's eight, a GPT-2 and a ViT (`ENTRIES`).
 
 No torch: the catalogue imports in milliseconds. NAME is the model as Fathom's code has it, NAME@as_paper as its paper
-describes it, where those differ; seq2seq@fused is seq2seq whose reader is one operation; @small after any is the same
-model at sizes for a CPU. Bare names that torchvision or Catamount have begin with fathom-.
+describes it, where those differ; seq2seq@fused is seq2seq whose reader is one operation; NAME@small is the same model
+at sizes for a CPU. Names that torchvision or Catamount also have begin with fathom-.
 Source: Adolf et al., IISWC 2016, arXiv:1608.06581, and the code that its authors published.
 """
 
@@ -20,22 +20,22 @@ RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """What is known of one workload by name.
+    """Facts about one workload.
 
     task: classification, segmentation, detection, video, flow, language, translation, speech, embedding, synthetic, or
-    one of `workloads/catalogue/entries.py`.
+    one of TASKS.
     hyper: default of every size it takes; image_size is height and width in pixels, frames the length of a clip, width
     the channels of a residual network's first stage.
     source: where architecture and defaults are defined.
     limits: (size, relation of RELATIONS, a number or another size) that hold, or it cannot be built.
-    smallest_image, smallest_frames: anything below fails.
-    image_step: the sizes it promises are the multiples of this one.
+    smallest_image, smallest_frames: smaller sizes fail.
+    image_step: every multiple of it is a size that works.
     fixed: image_size and frames can only be the defaults.
     single_from: smallest image that trains in a batch of one; below, batch normalisation meets a single value per
     channel and refuses. None: no image is large enough.
-    batch_size: the one of its source, 0 where it has none. optimizer: what it is trained with there, in words; "" where
-    the workload brings none of its own. variant: as_coded or as_paper, where a paper and its code are two models; or
-    fused, where recurrent layers are one operation.
+    batch_size: that of its source, 0 where it has none. optimizer: the one of its source, in words; "" where it has
+    none. variant: as_coded or as_paper, where a paper and its code are two models; or fused, where recurrent layers are
+    one operation.
     """
 
     task: str
@@ -53,7 +53,7 @@ class CatalogueEntry:
 
 
 AS_CODED, AS_PAPER, FUSED, SMALL = "as_coded", "as_paper", "fused", "@small"
-"""Variants, and what a name of the small scale ends with."""
+"""Variants, and the ending of names of the small scale."""
 
 FATHOM = ("seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg", "fathom-alexnet", "deepq")
 """The eight, in the order of the paper."""
@@ -135,8 +135,8 @@ _PAPER: dict[str, tuple[dict[str, int], dict[str, object]]] = {
     ),
     "deepq": ({}, {}),
 }
-"""Name → the sizes and facts in which the paper's model differs from the code's. Of memnet and autoenc the paper says
-nothing else than the code does."""
+"""Name → the sizes and facts in which the paper's model differs from the code's. Those of memnet and autoenc do not
+differ."""
 
 _SMALL = {
     "seq2seq": (16, {"hidden": 64, "vocab": 2000, "source_words": 10, "target_words": 12, "negatives": 64}),
@@ -150,8 +150,8 @@ _SMALL = {
     "gpt2": (8, {"d_model": 64, "layers": 2, "heads": 4, "seq": 64, "vocab": 256}),
     "vit": (8, {"image_size": 32, "num_classes": 10, "patch": 8, "d_model": 64, "layers": 2, "heads": 4}),
 }
-"""Name → batch and sizes of the small scale, those that are not the same. A step of each takes a CPU a second or so at
-most. memnet and autoenc are small as they are."""
+"""Name → batch of the small scale, and the sizes that differ there. A step of each takes a CPU about a second at most.
+memnet and autoenc are small as they are."""
 
 
 def _variant(known: CatalogueEntry, sizes: Mapping[str, int], **facts: object) -> CatalogueEntry:

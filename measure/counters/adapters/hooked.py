@@ -1,9 +1,9 @@
-"""Counters that have hooks on modules, as their users run them: thop and torchinfo. Real tensors, eval mode, no
-gradients, forward only.
+"""Runs the counters that put hooks on modules, thop and torchinfo, as their users do. Takes a model and its inputs;
+returns `FlopCount` rows.
 
-Their own rules do all counting; here each is listened to, or asked again, so that a kind of module has one row of
-multiply-adds (`mac`) and one of all else that was counted (`flop`). A product that runs in no module that they count is
-listed as not understood.
+They run on real tensors, in eval mode without gradients, forward only. Their own rules do all counting. The adapters
+observe each rule, or call it a second time, so that each kind of module has one row of multiply-adds (`mac`) and one of
+all else that was counted (`flop`). A product that runs in no module that they count is listed as not understood.
 """
 
 import copy
@@ -28,13 +28,13 @@ Own = Counter[tuple[str, str]]
 def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each kind of module.
 
-    thop (pytorch-OpCounter) prints multiply-adds of the whole batch. Convolutions and linear layers are pure: no bias.
-    A transposed convolution is taken for stride² times too much (its output's positions). Batch norm, layer norm and
-    instance norm count 4 an element with weights, 2 without; softmax 3 an element less one a row; average pooling 1 an
-    output, adaptive pooling its window and one more; resizing 1 to 259 an output by its mode; activations nothing.
-    Recurrent layers count weights, gates and biases. A module counts once for each parent. It goes by the exact class
-    of a module: no subclass of Linear, no function, no attention; leaf modules without a rule are listed as not
-    understood. Its parameters are those of modules with a rule. The buffers and hooks that it leaves are taken off.
+    thop (pytorch-OpCounter) prints multiply-adds of the whole batch. It counts convolutions and linear layers without
+    bias; a transposed convolution stride² times too high (by its output's positions); batch norm, layer norm and
+    instance norm as 4 an element with weights, 2 without; softmax as 3 an element less one a row; average pooling as 1
+    an output, adaptive pooling as its window and one more; resizing as 1 to 259 an output by its mode; activations as
+    nothing; recurrent layers with weights, gates and biases. A module counts once for each parent. Rules apply to the
+    exact class of a module: no subclass of Linear, no function, no attention; leaf modules without a rule are listed
+    as not understood. Its parameters are those of modules with a rule. Its buffers and hooks are removed afterwards.
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """
@@ -46,8 +46,8 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
 
     counts: defaultdict[int, Own] = defaultdict(Counter)  # by id of the module
 
-    def listened(rule: Any) -> Any:
-        def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def observed(rule: Any) -> Any:
+        def count(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
             before = float(module.total_ops)
             rule(module, inputs, output)
             counted = float(module.total_ops) - before
@@ -56,18 +56,18 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
                 ignored[name] += 1
             add_call(counts[id(module)], name, counted, _thop_multiply_adds(module, counted))
 
-        return listen
+        return count
 
     with evaluating(model), ModulePaths(model) as paths:
         leaves = {path for path, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
         ignored, unsupported = uncounted_leaves(model, register_hooks)
-        rules = {kind: listened(rule) for kind, rule in register_hooks.items()}
+        rules = {kind: observed(rule) for kind, rule in register_hooks.items()}
         with UncountedCalls(lambda: paths.current in leaves) as unseen:
             reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
     closed = {*register_hooks} - {nn.Sequential}  # thop does not look inside of what has a rule
     own = sum_counts(counts[id(module)] for module in walk_modules(model, closed))
-    if reported != (heard := sum(own.values())):
-        raise Inconsistent(f"thop gave {reported}, its rules {heard}")
+    if reported != (counted := sum(own.values())):
+        raise Inconsistent(f"thop gave {reported}, its rules {counted}")
     _, products = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
     return rows(
         FlopCount(
@@ -85,7 +85,7 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
 
 
 def _thop_multiply_adds(module: Any, counted: float) -> float:
-    """Return how much of what thop counted for one call are multiply-adds, by thop/vision/basic_hooks.py and
+    """Return how many of thop's operations for one call are multiply-adds, by thop/vision/basic_hooks.py and
     rnn_hooks.py."""
     from thop import rnn_hooks
 
@@ -107,13 +107,13 @@ def _thop_multiply_adds(module: Any, counted: float) -> float:
 def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each kind of module.
 
-    The "mult-adds" of torchinfo's summary are parameters times where they are used: of a class with "Conv" in its name
-    times the positions of its output (right for convolutions; stride² times too much for transposed ones, and wrong for
-    a linear layer that is called Conv1D), of a recurrent layer times the first two sizes of its output, of all else
-    times the first. So a linear layer on tokens loses their number, and an embedding is taken for a product with its
-    whole table. Biases and the weights of normalisations count like any other. Its rule is asked again for the matrices
-    alone, which are the multiply-adds. Only leaves with parameters count: no function, and no attention, which is no
-    leaf. Operators go by the class of torch.nn that a module is of, else by its own.
+    The "mult-adds" of torchinfo's summary are a module's parameters × a factor: for a class with "Conv" in its name
+    the positions of its output (right for convolutions; stride² times too high for transposed ones, and wrong for a
+    linear layer that is called Conv1D), for a recurrent layer the first two sizes of its output, for all else the
+    first one. So the count of a linear layer ignores the number of tokens, and an embedding is taken for a product with
+    its whole table. Biases and the weights of normalisations count like any other parameter. The rule is called a
+    second time with the matrices only, which gives the multiply-adds. Only leaves with parameters count: no function,
+    and no attention, which is no leaf. An operator is named after the module's class of torch.nn, else after its own.
 
     Raises Inconsistent if torchinfo could not run the model, or if its leaves do not add up to its total.
     """
@@ -138,8 +138,8 @@ def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch
             matrices.module, matrices.macs = Matrices(layer.module), 0
             matrices.calculate_macs()
             add_call(own, name, layer.macs, matrices.macs)
-    if (heard := own.total()) != statistics.total_mult_adds:
-        raise Inconsistent(f"torchinfo gave {statistics.total_mult_adds}, its leaves {heard}")
+    if (counted := own.total()) != statistics.total_mult_adds:
+        raise Inconsistent(f"torchinfo gave {statistics.total_mult_adds}, its leaves {counted}")
     ignored, unsupported = uncounted(unseen.calls)
     return rows(
         FlopCount(
@@ -161,7 +161,7 @@ NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn
 
 
 class Matrices:
-    """A module of which torchinfo's rule sees the matrices alone: parameters of two sizes and more."""
+    """A module of which torchinfo's rule sees only the matrices: parameters of two dimensions and more."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
