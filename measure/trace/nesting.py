@@ -8,8 +8,8 @@ calls that overlap without nesting the later is taken to lie inside the earlier.
 `makers` and `forward_calls` pair nodes with forward calls. A forward call is recorded with the sequence number that the
 *next* node of its thread will get, so several calls have the same: the last of them to begin made the node. The node's
 forward call is that one, or the outermost around it with the same number and module, another name, and no other node
-(aten::conv2d around aten::convolution), as in `measure/profile/events.py`. A recorder's number of a forward thread is taken
-to mean the thread with which its nodes share most sequence numbers. Without numbers the recorder's flows decide.
+(aten::conv2d around aten::convolution), as in `measure/profile/events.py`. A recorder's number of a forward thread is
+taken to mean the thread with which its nodes share most sequence numbers. Without numbers the recorder's flows decide.
 """
 
 from __future__ import annotations
