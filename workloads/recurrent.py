@@ -47,7 +47,7 @@ class LSTM(nn.LSTM):
         self._init_flat_weights()  # what the operator is given
 
 
-class Cell(nn.Module):
+class LSTMCell(nn.Module):
     """One step of an LSTM: weight of 4·hidden × (inputs + hidden), one bias; 1 is added to the forget gate.
 
     noise: deviation of the normal noise that is added to the weight at each step in training; 0: none is drawn.
@@ -153,7 +153,7 @@ class Translator(nn.Module):
         self.source = nn.Embedding(vocab, hidden)
         self.target = nn.Embedding(vocab, hidden)
         self.encoder = LSTM(hidden, hidden, 1, batch_first=True, bidirectional=True)
-        self.decoder = Cell(2 * hidden, hidden)
+        self.decoder = LSTMCell(2 * hidden, hidden)
         self.attention = Attention(hidden)
         self.projection = nn.Linear(hidden, vocab, bias=False)
         self.dropout = nn.Dropout(DROPPED)
@@ -241,9 +241,9 @@ class Speech(nn.Module):
         super().__init__()
         self.register_buffer("letters", torch.eye(vocab))
         self.encoder = Encoder(hidden, audio)
-        self.attention_cell = Cell(vocab + 2 * hidden, attention_hidden, NOISE)
+        self.attention_cell = LSTMCell(vocab + 2 * hidden, attention_hidden, NOISE)
         self.attention = HybridAttention(2 * hidden, 2 * attention_hidden, keys, conv_width, filters)
-        self.decoder_cell = Cell(attention_hidden + 2 * hidden, decoder_hidden, NOISE)
+        self.decoder_cell = LSTMCell(attention_hidden + 2 * hidden, decoder_hidden, NOISE)
         self.output = nn.Linear(decoder_hidden, vocab)
 
     def forward(self, sound: torch.Tensor, letters: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.catalogue.base import Batch, draw, log_expected, log_uniform
-from workloads.recurrent import LSTM, Cell, State
+from workloads.recurrent import LSTM, LSTMCell, State
 
 Optimizer = torch.optim.Optimizer
 
@@ -56,7 +56,7 @@ class Stack(nn.Module):
 
     def __init__(self, hidden: int, layers: int) -> None:
         super().__init__()
-        self.cells = nn.ModuleList(Cell(hidden, hidden) for _ in range(layers))
+        self.cells = nn.ModuleList(LSTMCell(hidden, hidden) for _ in range(layers))
 
     def forward(self, inputs: torch.Tensor, states: list[State]) -> tuple[torch.Tensor, list[State]]:
         after = []

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from workloads import sequences
-from workloads.recurrent import Attention, Cell, HybridAttention
+from workloads.recurrent import Attention, HybridAttention, LSTMCell
 from workloads.sequences import Word2Vec, attend, contrastive_loss
 
 SIZES = {
@@ -49,7 +49,7 @@ def test_a_token_changes_what_is_predicted_from_there_on_and_nothing_before(name
 
 def test_a_cell_is_pytorchs_with_one_more_at_the_forget_gate():
     """PyTorch's gates stand in the order i, f, g, o; here i, g, f, o."""
-    own, plain = Cell(3, 5), nn.LSTMCell(3, 5)
+    own, plain = LSTMCell(3, 5), nn.LSTMCell(3, 5)
     i, g, f, o = own.gates.weight.detach().chunk(4)
     weight = torch.cat([i, f, g, o])
     i, g, f, o = own.gates.bias.detach().chunk(4)
