@@ -1,4 +1,5 @@
-"""`flopledger NAME …`, or `python -m flopledger NAME …`: the commands, as `python -m runners NAME …` in a checkout."""
+"""Runs `flopledger NAME …`, or `python -m flopledger NAME …`: the commands that a checkout has as `python -m runners
+NAME …`."""
 
 from runners.__main__ import console
 

@@ -1,9 +1,9 @@
-"""A meter as a callback of Lightning's Trainer.
+"""Meters the steps of Lightning's Trainer, as a callback.
 
     Trainer(callbacks=[UtilizationCallback()])
 
-A step is what lies between `on_train_batch_start` and `on_train_batch_end`; with accumulated gradients that is one
-batch of several. What `training_step` calls is counted: the LightningModule itself, or modules that it holds. The
+A step is the time between `on_train_batch_start` and `on_train_batch_end`; with accumulated gradients that is one batch
+of several. Calls by `training_step` are counted: of the LightningModule itself, or of modules that it holds. The
 numbers go to the loggers every `log_every_n_steps` steps. Not claimed: the optimizer's step where Lightning runs the
 training step inside of it (a closure): it is in the time, as it should be, and has no model FLOP.
 """

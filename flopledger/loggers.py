@@ -1,4 +1,4 @@
-"""Loggers for the numbers of a meter, each with `log(step, values)`: a table, TensorBoard, W&B, MLflow."""
+"""Offers the loggers for the numbers of a meter, each with `log(step, values)`: a table, TensorBoard, W&B, MLflow."""
 
 from measure.meter.loggers import CsvLog, Logger, MlflowLog, TensorBoardLog, WandbLog
 

@@ -1,18 +1,16 @@
-"""Shared by the notebooks: an installer for their first cell, and sizes that tests can reduce.
+"""Helps the notebooks: installs their requirements from the first cell, and reduces their sizes for tests.
 
     %run -m flopledger.notebooks [requirements-counters.txt …]
 
-installs the requirements of a notebook from the checkout of this file, and keeps the installed torch.
-
-An installed wheel has brought what it needs; without a checkout's requirements this installs nothing and says so.
-Of a checkout requirements.txt comes first, then the files named. The versions of torch and torchvision that are
-installed (Colab's own, built for its device) are held; if one of them is outside of the range that this project
-supports, pip refuses, and so does this, with what pip says. Needs no restart: nothing that a kernel has imported is
-replaced. Commands that a notebook runs from then on write as into a log, 100 columns wide: its cells can show neither
-bars nor colours.
+installs the requirements of a notebook from the checkout of this file, requirements.txt first, then the files named. An
+installed wheel already has what it needs: without a checkout nothing is installed, and a line says so. The versions of
+torch and torchvision that are installed (Colab's own, built for its device) are kept; if one of them is outside of the
+range that this project supports, pip refuses, and this fails with pip's message. No restart is needed, since no module
+that a kernel has imported is replaced. Commands that a notebook runs afterwards write as into a log, 100 columns wide,
+because its cells can show neither bars nor colours.
 
 Sizes of models are those of the text, or small ones if FLOPLEDGER_SMALL is set, as in tests. FLOPLEDGER_NOTEBOOK_OUT:
-the folder that takes what notebooks write; without it, results/runs of the checkout.
+the folder for files that notebooks write; without it, results/runs of the checkout.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""A meter as a callback of Hugging Face's Trainer, and of trainers that derive from it (TRL's).
+"""Meters the steps of Hugging Face's Trainer, and of trainers that derive from it (TRL's), as a callback.
 
     trainer = Trainer(…, callbacks=[UtilizationCallback()])
 
-A step is what the Trainer calls one: all batches whose gradients are summed, and the optimizer's step. The numbers go
-where the Trainer's own go: into its log, `state.log_history` and every reporter that is on. Not claimed: a step under
-DeepSpeed's engine, whose copies of the weights are not looked at.
+A step is the Trainer's own: all batches whose gradients are summed, and the optimizer's step. The numbers go where the
+Trainer's own go: into its log, `state.log_history` and every reporter that is on. Not claimed: a step under DeepSpeed's
+engine, whose copies of the weights are not looked at.
 """
 
 from typing import Any

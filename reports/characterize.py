@@ -1,9 +1,8 @@
-"""Calculates a characterization (`analyse`) from recorded rows, and gives it as the JSON document of `python -m
-runners.characterize`, as CSV of derived tables, and as figures; `characterize_text.py` writes the text.
+"""Computes a characterization from recorded rows (`analyse`), and returns it as JSON document, CSV tables and figures.
 
-Ratios run from 0 to 1; unknown is null, or an empty field. The columns of a table are the keys of its rows. Where the
-paper's Figure 3 is reproduced, the likeness of variants stands beside it: same workloads, other operation types. Draw
-and render inside `figure_style.theme()`.
+`characterize_text.py` writes its text. Ratios run from 0 to 1; unknown is null, or an empty field. The columns of a
+table are the keys of its rows. Where the paper's Figure 3 is reproduced, the likeness of variants stands beside it:
+same workloads, other operation types. Draw and render inside `figure_style.theme()`.
 """
 
 from __future__ import annotations

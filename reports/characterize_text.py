@@ -1,7 +1,7 @@
-"""The answer of `runners.characterize` as text, section by section: `to_text`.
+"""Writes the answer of `runners.characterize` as text, section by section: `to_text`.
 
-First shares by group, likeness, the paper, steps and inference; then threads, batches, cost and calls. Prints nothing
-and reads no file; the numbers are calculated by `reports/characterize.py`.
+First come shares by group, likeness, the paper, steps and inference; then threads, batches, cost and calls. Nothing is
+printed and no file is read; `reports/characterize.py` computes the numbers.
 """
 
 import itertools

@@ -1,8 +1,8 @@
-"""What a profiled step comes to: a summary in a dozen lines, the JSON document, and tables of modules and operations.
+"""Writes a profiled step as a summary in a dozen lines, as the JSON document, and as tables of modules and operations.
 
 In the document numbers are as exact as they were measured or counted; unknown is null, or an empty field. The times of
 the operations and `between_operations_time_s` add up to `step.time_s`. Latency of a pass: the mean time of its
-operations and of what was waited between them, so that forward, backward and optimizer are the step. FLOP are model
+operations and of the waits between them, so that forward, backward and optimizer add up to the step. FLOP are model
 FLOP, 2 a multiply-add, counted from shapes; in the summary unknown is a dash.
 """
 

@@ -1,10 +1,10 @@
-"""A profiled step as text and page: the tree of modules, its operations, the largest modules at each depth, a summary.
+"""Writes a profiled step as text and page: the tree of modules, its operations, the largest modules at each depth, a
+summary.
 
-What users of DeepSpeed's profiler know, with the innermost depth, the backward pass as it was measured, and every sum
+It looks like the report of DeepSpeed's profiler, with the innermost depth, the measured backward pass, and every sum
 beside its parts. A line's parameters, FLOP and times are of the module and all below it; what a module does itself is
-what its children's lines leave over. On a terminal what takes less than a hundredth of the step is dimmed, and columns
-that do not fit are left out, the least asked for first; a file gets all of them. The verdict comes last, too, where
-a terminal leaves the reader.
+what its children's lines leave over. On a terminal lines of less than a hundredth of the step are dim, and columns that
+do not fit are left out; a file gets all of them. The verdict is last, too, where it stays visible on a terminal.
 
 Operations of one name, phase and sizes are one line, and those with the most time come first. FLOP is all arithmetic,
 model FLOP or other; bytes are unfused. attained: relative to the roof that the unit and the memory allow at that

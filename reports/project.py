@@ -1,6 +1,5 @@
-"""Renders a projection, and training compute of GPU-hours, as a page, CSV and JSON. Other answers take from here how a
-device's utilization is shown, and numbers with an interval.
-"""
+"""Writes a projection, and training compute of GPU-hours, as a page, CSV and JSON. Other answers use its texts for a
+device's utilization and for numbers with an interval."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

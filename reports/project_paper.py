@@ -1,8 +1,7 @@
-"""Renders a paper's results beside ours as a page, CSV and JSON, and draws figures of any domain: growth with the
-parameters, sub-batches, data parallelism.
+"""Writes a paper's results beside ours as a page, CSV and JSON, and draws the figures of any domain.
 
-Lines are exact formulas, dashes the first-order laws fitted to them, stars the target. Nothing was measured, and they
-say so.
+The figures show growth with the parameters, sub-batches and data parallelism. Lines are exact formulas, dashes the
+first-order laws fitted to them, stars the target. Nothing was measured, and they say so.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The answer of `runners.reach` as text, as one row and as one JSON document: what a step could take at best on a
-device, what it will probably take, and what others measured there."""
+"""Writes the answer of `runners.reach` as text, as one row and as one JSON document: the least time of a step on a
+device, its predicted time, and what others measured there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,13 +1,13 @@
 """`python -m runners.ceiling`: what can this device really do in products, convolutions, copies and launches?
 
 A worker times one kernel after another within a budget (`measure/ceiling/machine.py`); the parent imports no torch and
-keeps every row that came. What a profile needs comes first, then copies in memory and launches, then the wider sweep,
-then copies within caches, so that a small budget loses the least.
-Exit codes: 0 every unit, memory and launches have a number; 1 some have none, or a worker died; 2 the caller's mistake;
-3 a file could not be written; 130 Ctrl-C, after the rows measured by then were reported.
+keeps every row that arrived. Kernels that a profile needs come first, then copies in memory and launches, then the
+wider sweep, then copies within caches, so that a small budget loses the least. Exit codes: 0 every unit, memory and
+launches have a number; 1 some have none, or a worker died; 2 the caller's mistake; 3 a file could not be written; 130
+Ctrl-C, after the rows measured by then were reported.
 
-`torchrun --nproc-per-node N -m runners.ceiling --collectives` asks how fast collectives between these ranks are: every
-rank times them in a worker of its own, and the first one prints.
+`torchrun --nproc-per-node N -m runners.ceiling --collectives` measures how fast collectives between these ranks are:
+every rank times them in a worker of its own, and the first one prints.
 """
 
 from __future__ import annotations

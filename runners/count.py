@@ -1,4 +1,4 @@
-"""`python -m runners.count MODEL…`: how many FLOP a model needs, by every counter, and why they differ.
+"""`python -m runners.count MODEL…`: how many FLOP does a model need, by every counter, and why do they differ?
 
 Each counter runs in a process of its own on the same model and inputs; a recording of what the model calls gives the
 exact count and, by each counter's own rule, every FLOP of difference by cause. Nothing is trained, timed or downloaded.

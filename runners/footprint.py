@@ -1,10 +1,9 @@
-"""`python -m runners.footprint MODEL`: how much memory a training step needs, what fills it, which batch still fits.
+"""`python -m runners.footprint MODEL`: how much memory does a training step need, what fills it, which batch still
+fits?
 
 The step is traced on fake tensors: nothing is run, no device is needed, no memory is taken. Exit codes: 0 printed; 1
-not even one sample fits, or the step cannot be traced; 2 the caller's mistake, a device without known memory among
-them; 3 a file could not be written; 130 Ctrl-C.
-
---out DIR gets footprint.json and timeline.csv.
+not even one sample fits, or the step cannot be traced; 2 the caller's mistake, such as a device of unknown memory; 3 a
+file could not be written; 130 Ctrl-C. --out DIR gets footprint.json and timeline.csv.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Reads the questions about a model's formulas before anything takes long, and answers them from the formulas.
+"""Answers the questions about a model's formulas: `answer` takes the command's options, returns a `FormulaAnswer`.
 
-The command imports this module after its options were parsed: it loads sympy.
+It reads --at, --solve and --sweep before anything slow. The command imports this module after its options were parsed,
+since it loads sympy.
 
-Formulas are compared with the step at the point that was asked for, and at a batch of one, which torch treats apart. A
+Formulas are compared with the step at the requested point, and at a batch of one, which torch treats differently. A
 footprint that differs from that of the step where it can be checked is not printed, and a note says why. Where a model
-has no formula because its operations change, the line says between which sizes, and the first that does.
+has no formula because its operations change, the message has the sizes between which they change, and the first that
+does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a machine offers to measuring, one line a fact: its state, and what its absence costs.
+"""Checks what a machine offers for measuring, one line a fact: its state, and what its absence costs.
 
 Every check returns lines and prints nothing; none changes a setting. `ok` means that nothing is lost, `warn` that
-results are possible but say less or scatter more, `missing` that something is not there. Only a line that is `needed`
-can make a machine unfit; no optional counter or tool does. A check does not claim that the machine stays as it is.
+results are possible but less complete or more scattered, `missing` that something is absent. Only a line that is
+`needed` can make a machine unfit; no optional counter or tool does. A check does not claim that the machine stays as it
+is.
 """
 
 import importlib

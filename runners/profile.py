@@ -1,12 +1,12 @@
-"""`python -m runners.profile MODEL`: where time, FLOP, bytes and parameters go, and what bounds each part.
+"""`python -m runners.profile MODEL`: where do time, FLOP, bytes and parameters go, and what bounds each part?
 
-A worker looks for the machine's ceilings, builds the model, and profiles steps of it; the parent imports no torch.
-Exit codes: 0 profiled; 1 it could not be, or its sums do not add up; 2 the caller's mistake, a model that does not
-take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
+A worker measures the machine's ceilings, builds the model, and profiles steps of it; the parent imports no torch. Exit
+codes: 0 profiled; 1 it could not be, or its sums do not add up; 2 the caller's mistake, such as a model that does not
+take its inputs; 3 a file could not be written; 130 Ctrl-C.
 
---config is a DeepSpeed configuration, or its section "flops_profiler" alone, with the names that DeepSpeed's users
-know. The tutorial's `start_step` and `end_step`, which newer DeepSpeed ignores in silence, are read: the steps before
-the first are run to warm up, those between are profiled. What the command line says comes first.
+--config is a DeepSpeed configuration, or only its section "flops_profiler", with DeepSpeed's names. `start_step` and
+`end_step` of its tutorial, which newer DeepSpeed ignores silently, are read: the steps before the first are run to warm
+up, those between are profiled. Options of the command line override it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`python -m runners.project`: what training at the accuracy frontier takes, and on which machine.
+"""`python -m runners.project`: what does training at the accuracy frontier take, and on which machine?
 
-It answers several questions, each with a command line of its own; the option that stands for a question chooses it, and
-without one a model is projected from a file. `--reproduce PAPER` compares a paper's printed results with what follows
-from its inputs. Nothing is trained, timed or downloaded.
+It answers several questions, each with a command line of its own. An option chooses the question; without one a model
+is projected from a file. `--reproduce PAPER` compares a paper's printed results with what follows from its inputs.
+Nothing is trained, timed or downloaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m runners.project FILE`: projects a model from its learning curve, its sizes and a target error.
 
-Formulas of a model that are not shipped are made by `runners.formula` from its own operation tables, in fp32.
+If a model's formulas are not shipped, `runners.formula` makes them from its own operation tables, in fp32.
 """
 
 from __future__ import annotations

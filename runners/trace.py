@@ -1,8 +1,8 @@
-"""`python -m runners.trace FILE`: what a recorded profile says, once double counts and gaps are cleaned.
+"""`python -m runners.trace FILE`: what does a recorded profile say, once double counts and gaps are cleaned?
 
-Reads what torch.profiler (Kineto), Nsight Systems or PyProf recorded, finds the operation of each kernel, counts as the
-recording does, takes out what is there twice and fills what is missing from the recorded shapes. Needs no GPU and no
-torch. The file is never changed. A file that is not whole is refused: there is no result of half a recording.
+It reads recordings of torch.profiler (Kineto), Nsight Systems and PyProf, finds the operation of each kernel, takes the
+recording's own counts, removes duplicates, and fills gaps from the recorded shapes. It needs no GPU and no torch. The
+file is never changed. A file that is not whole is refused: there is no result of half a recording.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Any model as a workload, by what a person types: `get("timm:vit_small_patch16_224")`, `get("net.py:build")`.
+"""Makes any model a workload, from what a person types: `get("timm:vit_small_patch16_224")`, `get("net.py:build")`.
 
-The one factory behind every command that takes models. It reads the form (`workloads/catalogue/model_names.py`), hands
-on to the module for that form and knows no architecture; `docs/models.md` tells the forms, inputs and errors.
+This is the one factory behind every command that takes models. It reads the form of the name
+(`workloads/catalogue/model_names.py`) and calls the module for that form; it knows no architecture. `docs/models.md`
+describes forms, inputs and errors.
 
-`building` runs the code of others, without the look-up of hosts in this process; another process is not kept from
-downloading. Counters call `model(*inputs)`: inputs with names are bound to their positions in `forward`, and what can
-only be passed by name is refused, for a wrapper would change the modules' paths.
+`building` runs the user's code with look-ups of hosts disabled in this process; another process is not kept from
+downloading. Counters call `model(*inputs)`: inputs with names are bound to their positions in `forward`, and inputs
+that can only be passed by name are refused, since a wrapper would change the modules' paths.
 """
 
 import contextlib

@@ -1,16 +1,16 @@
-"""Models of timm and transformers as workloads: built with random weights, fed random data.
+"""Makes models of timm and transformers workloads: built with random weights, trained on random data.
 
-Both are optional (requirements-models.txt). Nothing is downloaded, and nothing is learned.
+Both libraries are optional (requirements-models.txt). Nothing is downloaded, and nothing is learned.
 
-timm: at the input size of the model's own configuration; a tag behind a dot (`.augreg_in1k`) names published weights
-and changes the input size alone. The loss is cross entropy of uniform labels, or the mean of the features of a model
+timm: a model has the input size of its own configuration; a tag after a dot (`.augreg_in1k`) names published weights
+and only changes the input size. The loss is cross entropy of uniform labels, or the mean of the features of a model
 without classes.
 
 transformers: the class is the first of the configuration's `architectures`, else the bare model of its type. Weights
 are float32, the attention is transformers' default, keys and values are not kept (`use_cache` off), as in training; the
 loss is the mean of the outputs. A row of SHAPES reads the shape of each kind of input from the configuration: texts are
-uniform token ids, without padding; images, sound and features normal noise. A kind that no row knows is refused with
-what to type.
+uniform token ids, without padding; images, sound and features normal noise. A kind of input without a row is refused,
+with what to type.
 """
 
 import inspect

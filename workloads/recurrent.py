@@ -1,4 +1,4 @@
-"""Catamount's recurrent networks: two language models, translation, and speech.
+"""Builds Catamount's recurrent networks: two language models, translation, and speech.
 
 The LSTM has one bias a layer, as TensorFlow's has. PyTorch's own has two, of which one is enough: they are only ever
 added. A layer over a whole sequence keeps PyTorch's operator, and gives it zeros for the second; a cell, one step of a

@@ -1,8 +1,9 @@
-"""Models of text and speech as workloads: BERT, word2vec and a GPT-2, and the table of all of these and Catamount's.
+"""Builds models of text and speech as workloads: BERT, word2vec and a GPT-2; has the table of all, Catamount's
+included.
 
-They start from random weights and are fed random tokens, uniform below the vocabulary, or normal noise for sound. The
-batch is dimension 0 of each input unless the family says otherwise. It does not claim that anything is learned beyond
-the batch itself.
+They start from random weights and get random tokens, uniform below the vocabulary, or normal noise for sound. The batch
+is dimension 0 of each input unless the family says otherwise. Not claimed: that anything is learned beyond the batch
+itself.
 
 `bert` and `bert_large` are BERT in pre-training: masked words and whether two sentences follow each other. With hidden
 H, L layers, P positions and vocabulary v it has L(12H² + 13H) + Hv + PH + 2H² + 9H + v + 2 parameters: the feed-forward

@@ -1,4 +1,4 @@
-"""One training step of any workload: zero_grad, forward, loss, backward, optimizer step; or all but the last.
+"""Makes one training step of any workload: zero_grad, forward, loss, backward, optimizer step; or all but the last.
 
 The step announces its phases through `mark`, and knows nothing of what listens: NVTX ranges, the operation tracer or
 the clock of the phase split. It reads no clock and synchronises nothing.

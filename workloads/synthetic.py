@@ -1,6 +1,6 @@
-"""Workloads whose answer is known beforehand, to calibrate the harness with: FLOP, time or bytes.
+"""Makes workloads whose FLOP, time or bytes are known beforehand, to calibrate the harness.
 
-What each one's forward and backward pass must count, sleep or move is written at its builder. They learn nothing, and
+The docstring of each builder says what its forward and backward pass must count, sleep or move. They learn nothing, and
 say nothing about real models.
 """
 

@@ -1,8 +1,8 @@
-"""torchvision's models as workloads, fed random data, trained with their own loss; and its CIFAR-10 as batches.
+"""Makes torchvision's models workloads, on random data with their own loss; and its CIFAR-10 batches.
 
-Nothing is downloaded: every model starts from random weights. The losses are those of torchvision's reference
-training scripts, auxiliary outputs included, because their FLOP belong to the step. It does not claim that anything
-is learned: images are normal noise and labels uniform.
+Nothing is downloaded: every model starts from random weights. The losses are those of torchvision's reference training
+scripts, auxiliary outputs included, because their FLOP belong to the step. Not claimed: that anything is learned;
+images are normal noise and labels uniform.
 
 ResNet-18 to 152 can have another `width`, the channels of the first stage: torchvision's blocks and forward pass, each
 stage with twice the channels of the one before, and a bottleneck's output four times its stage's. At 64 the model is

@@ -1,11 +1,11 @@
-"""Models that a person's own function makes: `package.module:function` and `path/to/file.py:function`.
+"""Makes models of a user's own function workloads: `package.module:function` and `path/to/file.py:function`.
 
-The function is called without arguments, but for its parameters with a whole number as default: those are the sizes
-of the workload. What it may return, and what may stand beside it, is in `docs/models.md`. It is the person's own code:
-it runs with all rights, and what it prints it prints.
+The function is called without arguments, except for its parameters with a whole number as default: those are the sizes
+of the workload. `docs/models.md` says what it may return, and which names may stand beside it. It is the user's own
+code: it runs with all rights, and its output is shown.
 
-Of a LightningModule what is trained is its `training_step`, on batches as its data loader gives them: calling it from
-outside runs `training_step(batch, 0)` and gives the loss, so that the paths of the modules stay. Lightning is not
+Of a LightningModule `training_step` is trained, on batches as its data loader gives them: calling the module from
+outside runs `training_step(batch, 0)` and returns the loss, so that the paths of the modules stay. Lightning is not
 imported and its Trainer is not run: hooks, callbacks and optimizers stepped by hand are not part of what is measured.
 """
 

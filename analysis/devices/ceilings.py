@@ -1,10 +1,11 @@
-"""Measured ceilings of arithmetic units: the best kernel, checks against the datasheet, others' figures, collectives.
+"""Picks the measured ceiling of an arithmetic unit, and checks it against the datasheet; also others' figures,
+collectives.
 
-`best` picks the fastest product or convolution among ceilings.csv's rows: on a CPU 3 × 3 convolutions reach 2.4 times
-the rate of products. `impossible` rejects rates that a unit cannot have, since their time must be wrong. `figures`
-gives what others reached, from `achievable.csv`; nothing is divided by it. A collective of n ranks and S bytes has an
-algorithm rate, S ÷ time, and a link rate (nccl-tests: bus bandwidth), that × the share of S that each rank has to send
-(`sent_share`). Not claimed: that a ceiling is more than the best of what was tried.
+`best` takes rows of ceilings.csv and returns the fastest product or convolution: on a CPU 3 × 3 convolutions reach 2.4
+times the rate of products. `impossible` rejects rates that a unit cannot have, since their time must be wrong.
+`figures` returns published rates from `achievable.csv`; nothing is divided by them. A collective of n ranks and S bytes
+has an algorithm rate, S ÷ time, and a link rate (nccl-tests: bus bandwidth), which is that × the share of S that each
+rank has to send (`sent_share`). Not claimed: that a ceiling is more than the best of what was tried.
 """
 
 import csv

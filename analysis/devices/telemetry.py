@@ -1,10 +1,11 @@
-"""Energy, mean clock and clock-limiting events of a window of time, from rows of telemetry.csv in order of time.
+"""Computes energy, mean clock and clock-limiting events of a window of time, from rows of telemetry.csv in order of
+time.
 
 Energy comes from the device's own counter where it has one (millijoules since its driver was loaded, Volta and later),
-else from the integral of polled power. Not claimed: accuracy better than about 5 %. The counter moves every 0.1 s or
-so, power is an average of up to 1 s, and A100 and H100 sample it during a quarter of the time only (Yang et al.,
-"Part-time Power Measurements", SC 2024, arXiv:2312.02741). On a MIG slice both are the whole GPU's. Power limits fill
-no gap.
+else from the integral of polled power. Power limits are never used in place of missing power. Not claimed: accuracy
+better than about 5 %. The counter moves every 0.1 s or so, power is an average of up to 1 s, and A100 and H100 sample
+it during a quarter of the time only (Yang et al., "Part-time Power Measurements", SC 2024, arXiv:2312.02741). On a MIG
+slice both are the whole GPU's.
 """
 
 import itertools

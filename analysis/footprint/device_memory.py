@@ -1,11 +1,11 @@
-"""Device memory of a training step beyond its tensors, and the largest batch that fits.
+"""Computes the device memory of a training step beyond its tensors, and the largest batch that fits.
 
 `replay` runs the ledger of storages through the published rules of PyTorch's caching allocator for CUDA (torch 2.11 to
 2.15, `CUDACachingAllocator.cpp`, default settings, one stream): live ≤ allocated ≤ reserved. `allowance` is cuBLAS's
 workspace (`CublasHandlePool.cpp`: 2 × 4096 + 16 × 8 KiB a thread, 32 MiB from compute capability 9.0 on).
 `tensors_peak` separates tensors from workspaces in a recorded history. `largest_batch` predicts from small batches,
-then verifies on the step. Not claimed: what earlier steps left cached, the device's context, workspaces of cuDNN and
-oneDNN.
+then verifies on the step. Not claimed: memory that earlier steps left cached, the device's context, workspaces of cuDNN
+and oneDNN.
 """
 
 import re

@@ -1,12 +1,12 @@
-"""Live bytes of a training step from operation to operation: eager peak, its categories and its storages.
+"""Computes the live bytes of a training step from operation to operation: eager peak, its categories and its storages.
 
-`footprint` takes a traced table of operations and storages. Views and in-place writes share a storage, which counts
-once, from the operation that made it to the last one before it was freed. A moment is an operation while it runs,
-inputs and outputs both alive; the moment before the first operation (`BEFORE`) counts too. Where two gradients of one
-tensor meet, autograd adds in place (`input_buffer.cpp`) unless a dispatch mode is active: `reuse_gradients` restores
-that. On a CPU the ledger was compared with the allocator at each operation. Not claimed: memory inside kernels, the
-generator's state of a checkpoint, storages of unknown size (sparse, opaque, oneDNN's LSTM workspace): with those the
-peak is "at least".
+`footprint` takes a traced table of operations and storages, and returns a `Footprint`. Views and in-place writes share
+a storage, which counts once, from the operation that made it to the last one before it was freed. A moment is an
+operation while it runs, inputs and outputs both alive; the moment before the first operation (`BEFORE`) counts too.
+Where two gradients of one tensor meet, autograd adds in place (`input_buffer.cpp`) unless a dispatch mode is active:
+`reuse_gradients` restores that. On a CPU the ledger was compared with the allocator at each operation. Not claimed:
+memory inside kernels, the generator's state of a checkpoint, storages of unknown size (sparse, opaque, oneDNN's LSTM
+workspace), with which the peak is "at least".
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,10 @@
-"""Formulas: their symbols, their text and their exact values.
+"""Writes, reads and evaluates formulas exactly.
 
 A symbol is a positive integer (a batch, a width, a length), a formula an exact sympy expression: rational coefficients,
-sums, products, integer powers, floor, ceiling, Max, Min and Mod. `plain` writes a formula, leading terms first; `parse`
-reads it back without evaluating it as Python. `pretty` of `shortest` is for people: `24·batch·hidden²·layers + 8·hidden
-+ 2`. `value` and `compiled` calculate in ints and Fractions of any size. Not supported: logarithms, roots, floating
-point (0.5 is one half).
+sums, products, integer powers, floor, ceiling, Max, Min and Mod. `plain` writes a formula as text, leading terms first;
+`parse` reads it back without evaluating it as Python. `pretty` of `shortest` is for people: `24·batch·hidden²·layers +
+8·hidden + 2`. `value` and `compiled` calculate in ints and Fractions of any size. Not supported: logarithms, roots,
+floating point (0.5 is one half).
 """
 
 import ast

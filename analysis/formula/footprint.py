@@ -1,10 +1,11 @@
-"""The footprint of a step as a formula: the maximum of a few forms, each the live bytes while one operation runs.
+"""Derives the footprint of a step as a formula: the maximum of a few forms, each the live bytes while one operation
+runs.
 
-`footprints` takes `Derived` formulas and a point. At one order of operations the live bytes at each moment are a sum of
-storages, hence a form. *eager* is the peak in the eager order, exact for all sizes that the other formulas hold for;
-*minimal* the peak in the order that `analysis/footprint/minimum.py` finds at the given point, which elsewhere may not
-be the best. Numbers of layers are interpolated as in `analysis/formula/derive.py`. A formula equals the footprint at
-every sample; where it does not, or the samples differ in kind, there is none, and `why` has the reason.
+`footprints` takes `Derived` formulas and a point. For one order of operations the live bytes at each moment are a sum
+of storages, hence a form. *eager* is the peak in the eager order, exact for all sizes for which the other formulas
+hold; *minimal* is the peak in the order that `analysis/footprint/minimum.py` finds at the given point, which elsewhere
+may not be the best. Numbers of layers are interpolated as in `analysis/formula/derive.py`. A formula equals the
+footprint at every sample; where it does not, or the samples differ in kind, there is none, and `why` has the reason.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rules of counters that listen to torch's operators: take a `CallRecording`, return what each counts, item by item.
+"""States the rules of counters that listen to torch's operators: takes a `CallRecording`, returns what each one counts.
 
 flopledger: every product, 2 FLOP a multiply-add; a cause here is a bug. flop_counter_mode (torch/utils/flop_counter.py
 of 2.11 to 2.15): a formula per registered operator, both passes. ptflops_aten (ptflops/aten_ops.py of 0.7.4 and 0.7.5):

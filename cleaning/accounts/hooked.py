@@ -1,10 +1,12 @@
-"""Rules of counters that hook modules (thop, torchinfo): which modules a walk visits, and what each counts.
+"""States the rules of counters that hook modules (thop, torchinfo): takes a `CallRecording`, returns what each one
+counts.
 
-Recurrent modules are read from the module's attributes and the sizes of its first input. thop (thop/profile.py,
-vision/calc_func.py, rnn_hooks.py of 0.1.1): modules of exact classes, 1 a multiply-add without bias, normalisation 4 an
-element with weights, pooling and resizing by constants. torchinfo (torchinfo/layer_info.py of 1.8.0): each leaf's
-parameters times what it takes for its output's positions (a class with "Conv" in its name is a convolution, others
-count parameters once a sample). Both forward only. `missed` names the cause for a product without a hook.
+They decide which modules a walk visits, and what each module counts. Recurrent modules are read from the module's
+attributes and the sizes of its first input. thop (thop/profile.py, vision/calc_func.py, rnn_hooks.py of 0.1.1): modules
+of exact classes, 1 a multiply-add without bias, normalisation 4 an element with weights, pooling and resizing by
+constants. torchinfo (torchinfo/layer_info.py of 1.8.0): each leaf's parameters × what it takes for its output's
+positions (a class with "Conv" in its name is a convolution, others count parameters once a sample). Both forward only.
+`missed` names the cause for a product without a hook.
 """
 
 from bisect import bisect_right

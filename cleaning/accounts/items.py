@@ -1,6 +1,7 @@
-"""Defines an `Item`, what a rule says that a counter counted for one call or operation, and the vocabulary of causes.
+"""Defines `Item`, what a rule says that a counter counted for one call or operation, and the vocabulary of causes.
 
-Native numbers are in the counter's own unit. All counters share the causes; none of them means "other". No totals here.
+Native numbers are in the counter's own unit. All counters share the causes; none of them means "other". Nothing is
+added up here.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,5 @@
-"""Rules of ptflops' default backend, which hooks modules and patches functions.
+"""States the rules of ptflops' default backend, which hooks modules and patches functions: `CallRecording` → its
+counts.
 
 From pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5. Modules of exact classes count 1 a multiply-add with bias,
 divided by the batch; functions 1 an element, not divided. A module whose forward calls a patched function is counted

@@ -1,4 +1,5 @@
-"""Gates of counts: each operation once, batch and precision as the cell says, both passes, one convention.
+"""Checks counts: each operation is counted once, batch and precision match the cell, both passes count by one
+convention.
 
 Each gate takes the run's `Evidence` and yields findings by cell. Counts are exact.
 """

@@ -1,4 +1,4 @@
-"""Gates of the device: its other users, its clock, its energy, and the peaks that its cells are divided by.
+"""Checks the device: its other users, its clock, its energy, and the peaks that its cells are divided by.
 
 Each gate takes the run's `Evidence` and yields findings by cell.
 """

@@ -1,4 +1,5 @@
-"""Defines what gates work on: a run's `Evidence`, facts of its operation tables, its self-test, and gates and findings.
+"""Defines what gates take and return: a run's `Evidence` with facts of its operation tables and self-test, and
+`Finding`.
 
 `Evidence` holds raw rows by cell and what was derived from them. `facts_of` reads each operation table once, so that
 only one is in memory; what the backward pass must cost follows from the forward pass and the storages that need a

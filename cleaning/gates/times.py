@@ -1,4 +1,4 @@
-"""Gates of times and of ceilings: blocks that really ended, steps and kernels within the device's limits, losses.
+"""Checks times and ceilings: blocks that waited for the device, steps and kernels within the device's limits, losses.
 
 Each gate takes the run's `Evidence` and yields findings by cell. None needs a second measurement: a time taken without
 waiting for the device shows in its own blocks, or is shorter than the device can calculate.

@@ -1,11 +1,13 @@
-"""What this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a precision.
+"""Measures what this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a
+precision.
 
-Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster). Every shape
-(`measure/ceiling/trials.py`) is a row with median, mean and fastest of its calls; the ceiling of a unit is the best
-median (`analysis.devices.ceilings`). How calls are repeated, and which of them are not used, is in docs/ceilings.md.
-Convolutions count their direct multiply-adds: one above the sheet of a vector unit is asked for the names of its
-kernels, as a fast algorithm (Winograd, FFT) needs fewer. Not claimed: the device's limit; on a machine that others
-use the ceiling is as low as their load is high; nor that a kernel of an unknown name is no fast algorithm.
+`ceilings_by_precision` takes a device, precisions and a budget in s, and returns a `Ceiling` row for every shape
+(`measure/ceiling/trials.py`) with median, mean and fastest of its calls; the ceiling of a unit is the best median
+(`analysis.devices.ceilings`). docs/ceilings.md says how calls are repeated, and which of them are not used. Operands
+are random normal, never zeros (an H200 multiplies zeros 13 % faster). Convolutions count their direct multiply-adds:
+where one is above the datasheet of a vector unit, the names of its kernels are recorded, since a fast algorithm
+(Winograd, FFT) needs fewer. Not claimed: the device's limit; on a shared machine the ceiling is as low as the others'
+load is high; nor that a kernel of an unknown name is no fast algorithm.
 """
 
 from __future__ import annotations

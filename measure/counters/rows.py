@@ -1,11 +1,11 @@
-"""From what a counter counted to its rows: a total and one for each operator, and the calls that it passed over.
+"""Turns what a counter counted into `FlopCount` rows: a total, one for each operator, and the calls that it passed
+over.
 
-A native number is kept as it came; in FLOP it is 2 a multiply-add and 1 an operation, and a total's FLOP are the sum
-of its operators', because some counters add both up in one native number.
+A native number is kept as it came. In FLOP a multiply-add is 2 and any other operation 1, and a total's FLOP are the
+sum of its operators', because some counters add both up in one native number.
 
-Of calls that it passed over `analysis.operators.registry` alone says what they are: a product, or an operator that no
-table knows, is not understood; other arithmetic is ignored; views and copies are neither. Nothing here says how much
-was missed.
+`analysis.operators.registry` decides about calls that a counter passed over: a product, or an operator in no table, is
+not understood; other arithmetic is ignored; views and copies are neither. How much was missed is not said here.
 """
 
 import dataclasses

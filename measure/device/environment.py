@@ -1,4 +1,4 @@
-"""What machine and what software a measurement was taken with: facts for the manifest, none of them a verdict.
+"""Collects facts about the machine and the software of a measurement, for the manifest; it judges none of them.
 
 Everything here reads and nothing sets. What a machine does not offer is None, never an exception: a missing file, an
 unknown processor, a torch that cannot be imported. torch is imported only inside `torch_facts`, `environment` and

@@ -1,8 +1,9 @@
-"""NVML, thinly: one device's clocks, power, energy, temperature and state, in SI units.
+"""Reads one GPU's clocks, power, energy, temperature and state by NVML, in SI units.
 
-The adapter of NVIDIA's GPUs (`measure/device/telemetry.py`). `open_nvml` finds the card that CUDA calls by this number
-or UUID. Errors are mapped here, once: one that ends everything is `Unavailable` with its cause (`DeviceLost` if the
-card is gone); what a device does not offer is None, with the reason in `Nvml.reasons`. Nothing here changes a setting.
+This is the adapter of NVIDIA's GPUs (`measure/device/telemetry.py`). `open_nvml` finds the card to which CUDA gives
+this number or UUID. Errors of the library are mapped here, once: one that ends everything becomes `Unavailable` with
+its cause (`DeviceLost` if the card is gone); what a device does not offer is None, with the reason in `Nvml.reasons`.
+Nothing here changes a setting.
 
 Not claimed: where NVML has no instantaneous power, its power is an average (1 s on most boards since Ampere); a value
 of 0 for power, clock, temperature or energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice

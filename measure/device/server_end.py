@@ -1,10 +1,9 @@
-"""Imported by the server that forks children, first of all: it ends with the process that started it, not by Ctrl-C
-or SIGTERM.
+"""Makes the server that forks children end with the process that started it, and ignore Ctrl-C and SIGTERM.
 
-A server that still imports torch would else outlive a parent that was killed, or print where in its imports Ctrl-C met
-it. Its children answer Ctrl-C as any process does. Anywhere else this does nothing: the variable names the parent, and
-only while the server starts. A server that cannot import this (Python 3.11 gives it no `sys.path`) has the variable
-for good, and so have its children: in them it means nothing.
+The server imports this module before all others: while it still imports torch it would otherwise outlive a parent that
+was killed, or print a traceback at Ctrl-C. Its children react to Ctrl-C as any process does. In other processes the
+import has no effect: the variable with the parent's id is set only while the server starts. A server that cannot import
+this (Python 3.11 gives it no `sys.path`) keeps the variable, and so do its children, in which it has no effect.
 """
 
 import multiprocessing

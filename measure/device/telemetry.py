@@ -1,11 +1,12 @@
-"""What a device says of itself: one protocol for every vendor, the table of adapters, and the thread that polls.
+"""Reads what a device reports about itself: one protocol for every vendor, the table of adapters, and a thread that
+polls.
 
 `open_device("cuda:1")` opens the adapter of that device: one file a vendor (`measure/device/nvml.py`). Errors are
 mapped once, by the adapter: `Unavailable` with its cause, `DeviceLost` where a device that was open is gone. What a
 device does not offer is None, with the reason in `reasons`. `Sampler` polls from a thread of the parent process, so
 that a worker's timing and interpreter lock are left alone; readings carry the host's monotonic clock, which both
-processes share. What readings add up to is in `analysis/devices/telemetry.py`. Nothing here changes a setting or
-imports torch.
+processes share. `analysis/devices/telemetry.py` computes energy and clocks from readings. Nothing here changes a
+setting or imports torch.
 """
 
 import collections

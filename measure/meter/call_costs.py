@@ -1,4 +1,4 @@
-"""Model FLOP of the calls that a loop makes, counted once for each distinct shape of their inputs.
+"""Counts the model FLOP of the calls that a loop makes, once for each distinct shape of their inputs.
 
 The count is the trace of a copy of the model on fake tensors (`measure.operations.model_trace`): exact, and as
 `python -m runners.count` gives it. A count takes a tenth of a second on the host; `count_waiting` keeps to a share of

@@ -1,4 +1,4 @@
-"""A meter for a training loop: model FLOP/s, MFU, HFU, items/s, J/item and goodput of the steps that really ran.
+"""Meters a training loop: model FLOP/s, MFU, HFU, items/s, J/item and goodput of the steps that really ran.
 
     meter = UtilizationMeter(model)
     for inputs, targets in loader:
@@ -7,14 +7,15 @@
     print(meter.summary())
 
 It never waits for the device, never changes a result, and never stops a training: a fault in here is one warning, and
-the numbers are absent with that reason. What it costs: a forward hook and a look at the model in each call, a hook on
-its gradient, two marks a step.
+the numbers are absent with that reason. It costs a forward hook and a look at the model in each call, a hook on its
+gradient, and two marks a step.
 
-A step's FLOP are those of its calls, each kind counted once. Some steps are observed (`measure/meter/`): those
-after the last one are "unverified", and where an observation differs, the steps since the one before have no FLOP.
+A step's FLOP are those of its calls, each kind of call counted once. Some steps are observed
+(`measure/meter/observations.py`): steps after the last observation are "unverified", and if an observation differs from
+the count, the steps since the one before have no FLOP.
 
-Not claimed: what ran on other devices than the model's; the time inside of a step that the device did not work, which
-is part of the step; any default for an unknown device or operation.
+Not claimed: work on other devices than the model's; idle time of the device inside a step, which is part of the step;
+any default for an unknown device or operation.
 """
 
 import contextlib

@@ -1,13 +1,12 @@
-"""What one real step runs, product by product: to hold against what was counted of its calls without running them.
+"""Records what one real step runs, product by product, to compare it with what was counted for its calls beforehand.
 
-A count of a call assumes one backward pass from all that the model gave to all parameters. A loop may do otherwise: ask
-for the gradients of a few parameters, leave an output, differentiate twice, call the model through a function, put
-other parameters in. A dispatch mode around a step sees each product that runs, with its sizes; autograd's numbers say
-to which call of the model the node belongs that runs it. The values are those of any step: what is shown is executed as
-it came.
+A count of a call assumes one backward pass from all outputs of the model to all parameters. A loop may do otherwise:
+ask for the gradients of a few parameters, ignore an output, differentiate twice, call the model through a function,
+exchange parameters. A dispatch mode around a step sees each product that runs, with its sizes; autograd's numbers tell
+to which call of the model the node belongs that runs it. The step computes what it would compute unobserved.
 
 Not claimed: the time of such a step; what runs in compiled code (a model that is compiled is not observed), in threads
-of the loop's own, or in kernels that are given no operator's name.
+of the loop's own, or in kernels that have no operator's name.
 """
 
 import functools

@@ -1,6 +1,6 @@
-"""Steps of a loop, their times and the device's energy, without waiting: events are read once they have completed.
+"""Times the steps of a loop and reads the device's energy without waiting: events are read once they have completed.
 
-`MeteredStep` marks where a step begins and ends, `CompletedSteps` hands on, in order, what has been completed;
+`MeteredStep` marks where a step begins and ends; `CompletedSteps` yields, in order, the steps that have completed;
 `Stretch` keeps any number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are
 too many, so that the interval of the mean still comes from block means (`analysis.stats.summary`). `LoopEnergy` reads
 the energy counter at the ends of windows.

@@ -1,7 +1,8 @@
-"""What a meter says of a stretch of a loop: sums and block means → rates, utilization and their intervals.
+"""Computes what a meter reports about a stretch of a loop: sums and block means → rates, utilization and their
+intervals.
 
-The interval is that of the mean over blocks of steps of this one process (`analysis.stats.summary`). It does not hold
-what differs between processes, machines or ceilings. Counts are exact, and peaks are as published, given or measured,
+The interval is that of the mean over blocks of steps of this one process (`analysis.stats.summary`). It does not cover
+differences between processes, machines or ceilings. Counts are exact, and peaks are as published, given or measured,
 without an interval of their own.
 """
 

@@ -1,14 +1,14 @@
-"""Which mask does a call of attention have? By what transformers' modules say of themselves, and by the batch's names.
+"""Finds which mask a call of attention has, by the attributes of transformers' modules and by the names in the batch.
 
-`is_causal` of a module says whether its masks are causal, `sliding_window` (or the layer's type in the configuration)
+A module's `is_causal` says whether its masks are causal, `sliding_window` (or the layer's type in the configuration)
 how many keys they keep. Text models like CLIP's give causal masks to modules that say otherwise, and are known by the
-type of their configuration. Modules that say nothing, and kinds of masks that no rule here has (chunks, two-sided
-windows), have no rule.
+type of their configuration. Modules without these attributes, and kinds of masks for which no rule is here (chunks,
+two-sided windows), have no rule.
 
-Of a batch: an `attention_mask` of two dimensions that is 1 everywhere masks nothing, and so do `position_ids` that go
-on by one. Of any other (padding, packed sequences, values that are not there, what an encoder gives) no pair is
-counted: how many such a mask keeps is then not known. Not claimed: families of models that no test here compares, if
-their masks are other than their modules say.
+In a batch, an `attention_mask` of two dimensions that is 1 everywhere masks nothing, and so do consecutive
+`position_ids`. For any other (padding, packed sequences, missing values, an encoder's output) no pair is counted, since
+it is not known how many the mask keeps. Not claimed: families of models that no test here compares, if their masks
+differ from their modules' attributes.
 """
 
 import inspect

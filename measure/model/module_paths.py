@@ -1,4 +1,4 @@
-"""Where in the program an operation runs: in which module, and for which node of the autograd graph.
+"""Tells where in the program an operation runs: in which module, and for which node of the autograd graph.
 
 Forward: global module hooks keep a stack of paths. Backward: the engine's current node carries the sequence number it
 got when a forward operation made it, so that the operation leads back to that one. A module that is reachable by

@@ -1,12 +1,12 @@
-"""Work of a step that the dispatcher does not show: what a thread of the model's own does, what NumPy or a kernel of
-the model's own does with a tensor's memory, and what runs while dispatch modes are switched off.
+"""Notices work of a step that the dispatcher does not show, so that no total is given for a step that has it.
 
-Dispatch modes are of one thread, and can be left out of the dispatch; NumPy's products are none of torch's operators.
-None of this can be counted; all of it can be noticed where it begins, so that no total is given of a step that has it.
-What torch's own code does (a fake tensor's kernels, shapes of a checkpoint's tensors) is no work of the model.
+Such work runs in a thread of the model's own (dispatch modes are per thread), in NumPy or a kernel of the model's own
+on a tensor's memory, or while dispatch modes are switched off. None of it can be counted; all of it can be noticed
+where it begins. What torch's own code does this way (a fake tensor's kernels, shapes of a checkpoint's tensors) is not
+the model's work.
 
-Not noticed: threads that were started before and take work from a queue of their own, calculations with numbers
-that Python holds, and operators in C++ that exclude the key of dispatch modes themselves.
+Not noticed: threads that were started before and take work from a queue of their own, calculations with numbers that
+Python holds, and operators in C++ that exclude the key of dispatch modes themselves.
 """
 
 import contextlib

@@ -1,13 +1,14 @@
-"""What a trace runs in place of operators that take functions, and of those that CUDA runs otherwise than a CPU.
+"""Replaces, in a trace, operators that take functions as arguments, and operators that CUDA runs differently from a
+CPU.
 
 Branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) run as Python's own (`inlined_operators`): each call
 of a body is recorded in both passes, as often as it runs. Where a branch or the end of a loop depends on a value that
 tensors do not have, the operator is refused and named. Compiled code runs as it was written. FlexAttention runs as the
 CPU's fused attention (`stand_in`), counted dense.
 
-`cuda_rules` applies, for the whole process while its context lasts, what CUDA's dispatcher does otherwise: autocast
-runs a list of operators in float32 (torch's ATen/autocast_mode.h, AT_FORALL_FP32), and dropout keeps a mask of one
-byte an element.
+`cuda_rules` applies what CUDA's dispatcher does differently, in the whole process while its context lasts: autocast
+runs a list of operators in float32 (torch's ATen/autocast_mode.h, AT_FORALL_FP32), and dropout keeps a mask of one byte
+an element.
 
 Not claimed: what a compiler makes of a loop, which pairs a block mask keeps, the work of a score's function, what
 cuDNN's batch normalisation and recurrent layers keep, or which kernels are fused.

@@ -1,13 +1,15 @@
-"""Keeps what operators returned on fake tensors, and makes it again where they are called with the same signature; and
-builds models without weights, whose tensors have sizes and dtypes and take no memory (`built_on_meta`).
+"""Caches the results of operators on fake tensors by the signature of the call; also builds models without weights.
 
-PyTorch keeps the results of its fake kernels, too, but its key costs more than ten times what the call itself needs.
-The signature here holds of each tensor its sizes, strides and dtype, and all other arguments with their types: what an
-operator that changes nothing makes of tensors without values follows from these alone. Known are operators of `aten`
+PyTorch caches the results of its fake kernels, too, but its key costs more than ten times what the call itself needs.
+The signature here has the sizes, strides and dtype of each tensor, and all other arguments with their types: the result
+of an operator that changes nothing, on tensors without values, follows from these. Covered are operators of `aten`
 whose schema says that they write nothing and return new tensors (`Plan.again`), or return their first argument, written
-(`Plan.returns_self`). Not kept: what depends on values, shares memory with an argument or another output, or lies on
-another device. Only plain fake CPU tensors of one mode have a signature: not those with a known value, sparse and real
-ones and subclasses. Not claimed: a model whose construction reads values of its tensors, which is built with them.
+(`Plan.returns_self`). Not cached: results that depend on values, share memory with an argument or another output, or
+lie on another device. Only plain fake CPU tensors of one mode have a signature: not those with a known value, sparse
+and real ones and subclasses.
+
+`built_on_meta` builds a model whose tensors have sizes and dtypes and take no memory. A model whose construction reads
+values of its tensors is built with them.
 """
 
 import sys

@@ -1,7 +1,8 @@
-"""Which operations does a training step of any model run? The trace of a copy of the model on fake tensors.
+"""Traces the operations of a training step of any model, on a copy of the model on fake tensors.
 
-Every count of the product comes from it. The caller's model and the random numbers are left as they were. `trace_model`
-copies no data, makes no real tensor and raises what fake tensors raise; `trace_any` then runs a copy with values.
+Every count of this program comes from that trace. The caller's model and the random numbers are left as they were.
+`trace_model` takes a model and its inputs, copies no data, makes no real tensor and raises whatever fake tensors raise;
+`trace_any` then runs a copy with values.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
-"""What the schema of an operator says about one call: names of its tensors, its other arguments, what it writes.
+"""Reads from an operator's schema what one call has: names of its tensors, its other arguments, what it writes.
 
-Reads only `OpOverload._schema`; no table of operators but two short literal ones, for what schemas do not say. Nothing
-here says what a call costs.
+It reads only `OpOverload._schema`, and two short tables of operators for what schemas do not say. What a call costs is
+decided elsewhere.
 
-Plans are kept for one default dtype at a time: it decides what `empty` makes and what an integer tensor times 0.5 is.
+Plans are kept for one default dtype at a time, which decides what `empty` makes and what an integer tensor times 0.5
+is.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

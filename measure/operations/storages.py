@@ -1,8 +1,8 @@
-"""The ledger of storages: which blocks of memory a step uses, what for, and from which operation to which.
+"""Keeps the ledger of storages: which blocks of memory a step uses, what for, and from which operation to which.
 
 A storage gets a serial number of ours when it is first seen. It is recognised by its Python object, which torch keeps
-for as long as the storage lives, and a weak reference tells when that ends; addresses are never keys. nbytes is what
-the storage holds, not what an allocator reserves for it. Memory that no operation's tensor ever shows (a kernel's
+for as long as the storage lives, and a weak reference tells when that ends; addresses are never keys. nbytes is the
+size of the storage, not what an allocator reserves for it. Memory that no operation's tensor ever shows (a kernel's
 workspace) is not seen.
 """
 

@@ -1,16 +1,15 @@
-"""The tracer: one training step as a table of operations and a ledger of storages.
+"""Traces one training step: returns a table of operations and a ledger of storages.
 
 A step is any callable that takes a `mark` function and calls it with "forward", "loss", "backward", "optimizer" and
 "end" as each begins; what runs before the first mark (zero_grad) belongs to the optimizer. `trace_step` runs it once
-under recording, on the tensors it has: fake ones (`fake_mode.py`; no memory, no device, the reference trace) or
-real ones on any device (to confirm what a device really runs). `trace` tries the first and falls back to the second.
+under recording, on its own tensors: fake ones (`fake_mode.py`; no memory, no device, the reference trace) or real ones
+on any device (to confirm what a device really runs). `trace` tries the first and falls back to the second.
 
-What it records is what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views
-included; an operator that a kernel decomposes inside itself stays whole. It does not time anything and does not see
-kernels; trace a model before torch.compile gets it. Recomputation (activation checkpointing) is
-what module forwards, or torch's checkpoint, run while the engine is inside a node; a checkpoint of one's own over a
-plain function is taken for backward. Garbage collection is off while a step is recorded, so that
-what only the collector frees counts as alive, in every trace.
+It records what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views included; an
+operator that a kernel decomposes inside itself stays whole. It does not time anything and does not see kernels; trace a
+model before it is compiled. Recomputation (activation checkpointing) is what module forwards, or torch's checkpoint,
+run while the engine is inside a node; a user's own checkpoint over a plain function is taken for backward. Garbage
+collection is off while a step is recorded, so that in every trace memory that only the collector frees counts as alive.
 """
 
 import contextlib

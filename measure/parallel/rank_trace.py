@@ -1,8 +1,8 @@
-"""One rank's training step, recorded: its operations, storages, parameters, and the order in which gradients come.
+"""Records one rank's training step: its operations, storages, parameters, and the order in which gradients come.
 
 The step is forward, the sum of all outputs as its loss, and backward, as in `measure.operations.model_trace`. A plan is
-put on the model first (`styles.py`); a rank without a mesh is a single device. What is recorded is local: the sizes
-that this rank computes with and hands to collectives. The optimizer's step is not run.
+applied to the model first (`styles.py`); a rank without a mesh is a single device. Recorded sizes are local: those that
+this rank computes with and hands to collectives. The optimizer's step is not run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Process groups and device meshes of a plan's axes: over real ranks, or over torch's fake process group.
+"""Makes process groups and device meshes of a plan's axes, over real ranks or over torch's fake process group.
 
 A real rank joins for one cell; the first rank tells the others which block of steps comes next. Collectives of the
 step run over NCCL on GPUs and gloo on CPUs; messages about blocks go over a gloo group of their own, outside of what

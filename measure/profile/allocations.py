@@ -1,9 +1,9 @@
-"""What a training step really allocates: on a CPU by the memory events of torch's profiler, on CUDA by the allocator's
+"""Measures what a training step really allocates: on a CPU by the profiler's memory events, on CUDA by the allocator's
 history.
 
-The profiler records from before the model is made, so that every free finds what it frees. It changes no order of
-operations and adds no tensor. Each function makes the step, runs it once so that the optimizer has its state, and
-measures the second run.
+Each function takes a function that makes the step, runs the step once so that the optimizer has its state, and measures
+the second run. The profiler records from before the model is made, so that every free finds its allocation. It changes
+no order of operations and adds no tensor.
 
 Not claimed: memory that a library takes past torch's allocators (malloc inside of oneDNN, a device's context).
 """

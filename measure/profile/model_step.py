@@ -1,11 +1,11 @@
-"""One step of any model: forward, or forward, loss and backward, or all of it with an optimizer's step; or generating.
+"""Makes one step of any model: forward; forward, loss and backward; all of it with an optimizer's step; or generating.
 
 It announces its phases to `mark`, reads no clock, and can be made again on fake tensors, for its table of operations.
 
-`preserve_state` leaves the model as it was: modes, attributes, gradients, hooks, buffers (running means too) and, where
-torch and NumPy draw them, random numbers. With an optimizer the steps are real training: weights, buffers and the
-optimizer's state move on by as many steps, and stay so. What a model's code changes outside of its modules is not
-undone. `naming_faults` says in which module a model failed.
+`preserve_state` restores the model afterwards: modes, attributes, gradients, hooks, buffers (running means too) and
+random numbers of torch and NumPy. With an optimizer the steps are real training: weights, buffers and the optimizer's
+state move on by as many steps, and stay so. Changes that a model's code makes outside of its modules are not undone.
+`naming_faults` adds to an exception in which module the model failed.
 """
 
 import contextlib

@@ -1,12 +1,11 @@
-"""Nsight Systems around a command: is it there, what is called, and the export that comes of it.
+"""Runs a command under Nsight Systems: finds nsys, builds its command line, and returns the path of the export.
 
 `nsys profile` starts the command, records between its cudaProfilerStart and cudaProfilerStop, and exports to SQLite.
-Whatever goes wrong (its exit code, its time, a report that is not there) is Unavailable, one line with its last words.
-All of its files go to one folder, that of temporary files included; all that it started bears a mark in its environment
-and is ended with it. No torch is imported here.
+Any failure (its exit code, its time limit, a missing report) is Unavailable, one line with the end of its output. All
+of its files go to one folder, temporary files included; all processes that it started have a mark in their environment
+and are ended with it. No torch is imported here.
 
-Not claimed: that what was exported can be read, which `measure.trace.nsys` says; that options older than 2021.4
-work.
+Not claimed: that the export can be read (`measure.trace.nsys` checks that); that options older than 2021.4 work.
 """
 
 import contextlib

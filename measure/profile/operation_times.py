@@ -1,17 +1,17 @@
-"""From torch's recording of some steps to the times of each operation in each of them.
+"""Turns torch's recording of some steps into the times of each operation in each of the steps.
 
 On a CPU an operation's time is that of its call, on a device that of the kernels, copies and fills launched in it. Only
 operations that have their call in every step get times, so that means over the steps add up; the rest is time between
 operations, and reported. Not claimed: calls and kernels are timed under the profiler, which costs each call a
 microsecond or so.
 
-A step's time is shared out (`shares`): each instant belongs to the operation that began last, so of calls inside one
-another to the innermost, of kernels side by side to the later; one in which none runs is waited for by the next to
-begin, and after the last of all it is the step's end. Whole nanoseconds: the shares add up to the step exactly.
+`shares` divides a step's time among its operations: each instant belongs to the operation that began last, so of nested
+calls to the innermost, of concurrent kernels to the later one. An instant in which none runs is waiting before the next
+one; after the last of all it is the step's end. Times are whole nanoseconds: the shares add up to the step exactly.
 
-`type_rows` has the time of all calls of one name, step by step. On a CPU a launch is a call of no view that has no such
-call inside: about what would launch kernels on a device. A call inside of `Optimizer.step` or `Optimizer.zero_grad`
-says so (its scope), for torch puts a range around both.
+`type_rows` has the time of all calls of one name, step by step. On a CPU a launch is a call that is no view and has no
+such call inside: about what would launch kernels on a device. A call inside of `Optimizer.step` or
+`Optimizer.zero_grad` has that scope, because torch puts a range around both.
 """
 
 import functools

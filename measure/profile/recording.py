@@ -1,10 +1,11 @@
-"""One training step under torch.profiler or NVTX ranges, steps timed one by one, and operations timed each alone.
+"""Records one training step with torch.profiler or under NVTX ranges; also times steps, and single operations.
 
-`profile_step`: every operator call with its sizes, arguments, autograd number and what the profiler counted, right or
-wrong; `cleaning/` cleans that. `record_step`: a step under NVTX ranges, for a profiler around this process (Nsight
-Systems). `record`: steps timed, then profiled; warm-up is kept. `time_operations`: each distinct call of a step run
-again a few times on copies of its tensors; random numbers are put back. Not claimed: that a step takes as long under a
-profiler, that caches are as in the step, times of calls that give views alone. One profiler can listen at a time.
+`profile_step`: every operator call with its sizes, arguments, autograd number and the profiler's own count, right or
+wrong (`cleaning/` cleans it). `record_step`: a step under NVTX ranges, for a profiler around this process (Nsight
+Systems). `record`: steps timed, then profiled; warm-up is kept. `time_operations`: each distinct call of a step, run
+again a few times on copies of its tensors; random numbers are restored. Not claimed: that a step takes as long under a
+profiler, that caches are as in the step, times of calls that only return views. Only one profiler can be active at a
+time.
 """
 
 import contextlib

@@ -1,12 +1,12 @@
-"""A profiled step: what each operation of a model costs, exactly, and takes, measured. `profile_step` is all of it.
+"""Profiles a step of a model (`profile_step`): the exact cost of each operation, and its measured time.
 
 The costs are those of the operation table (`measure/operations/tracer.py`): on fake tensors where the model is on a CPU
 and runs on them, else of one real step; the notes say which. The times come from torch's profiler over several steps of
-the model as it is, without hooks on it and with no function of torch replaced. `events.join` brings both together.
+the model as it is, without hooks on it and with no function of torch replaced. `events.join` matches the two.
 
-Conservation: the operations' times and the time between them are the mean step, to the nanosecond. The steps' times
-are under the profiler; compare_steps times some without it. Nothing is changed but what an optimizer, if one is given,
-changes (`model_step.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
+The operations' times and the time between them add up to the mean step, to the nanosecond. The steps' times are under
+the profiler; compare_steps times some without it. Nothing is changed except by an optimizer, if one is given
+(`model_step.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
 """
 
 from collections import Counter, defaultdict

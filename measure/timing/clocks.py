@@ -1,10 +1,11 @@
-"""Clocks: host time everywhere, device time where there is some. The only module of the timing path that reads one.
+"""Provides clocks: host time everywhere, device time on GPUs. No other module of the timing path reads one.
 
 Host time is `time.monotonic`, so that samples and telemetry, which come from different processes, share one axis (on
 Linux CLOCK_MONOTONIC is system-wide, and `perf_counter` is the same clock). Device time is the difference of two CUDA
 events, resolution about 0.5 µs.
 
-Not claimed: an event pair times what lies between two points of one stream, gaps included. It is no kernel time.
+Not claimed: that the time between two events is kernel time; it is the time between two points of one stream, gaps
+included.
 """
 
 import time

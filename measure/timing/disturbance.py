@@ -1,12 +1,12 @@
-"""What kept this process from the processors while a block was timed, as Linux counts it, and how far two were apart.
+"""Reads what kept this process from the processors while a block was timed, by Linux's counters.
 
-Run-queue wait is time that a thread of this process was ready and no processor took it
-(`/proc/self/task/*/schedstat`, summed over threads); steal is time that a hypervisor gave to somebody else
-(`/proc/stat`, of the whole machine). Both are read before and after a block, outside of its time; what a system does
-not say is None, and `absent` says why. What others used of the processors is Linux's own account minus this process's
-(`Neighbours`). A process that was stopped (Ctrl-Z, `kill -STOP`) gets the signal SIGCONT as it goes on; while a
-machine sleeps, CLOCK_BOOTTIME goes on alone (`SuspensionWatch`). Memory that goes back to the system costs a step on
-a CPU page faults (`page_fault_warning`).
+Run-queue wait is time in which a thread of this process was ready and no processor took it
+(`/proc/self/task/*/schedstat`, summed over threads); steal is time that a hypervisor gave to another machine
+(`/proc/stat`, of the whole machine). Both are read before and after a block, outside of its time; a value that a system
+does not offer is None, and `absent` says why. Others' use of the processors is Linux's total minus this process's
+(`Neighbours`). A process that was stopped (Ctrl-Z, `kill -STOP`) gets the signal SIGCONT when it continues; while a
+machine sleeps, only CLOCK_BOOTTIME continues (`SuspensionWatch`). Memory that was given back to the system costs a step
+on a CPU page faults (`page_fault_warning`). `round_trip` is how far two processors were apart.
 
 Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat) leave no trace
 here, nor does a thread that waits for another one that was set aside, a quota of a control group, a frozen container,

@@ -1,4 +1,5 @@
-"""Blocks of a step that several ranks run together, and blocks of a ceiling's kernels paired with those of a step.
+"""Times blocks of a step that several ranks run together, and blocks of a ceiling's kernels paired with those of a
+step.
 
 How long to warm up, how many steps a block has and when to stop follow from times, which differ from rank to rank. So
 the first rank decides (`warm_up`, `measure_blocks`, `measure_phases` with `announce`) and tells the others before

@@ -1,19 +1,21 @@
-"""Attribution: which call launched each kernel, and to which step, phase, module and forward call each call belongs.
+"""Attributes each kernel of a recording to the call that launched it, and each call to step, phase, module, forward
+call.
 
-A pure function from recording to recording, the same for every recorder, whatever the order of rows. A kernel belongs
-to the innermost call around its launch on the launching thread; one without a call keeps the link "none". On a
-recording without kernels the calls take their place (`what` is "call"), each without the time of the rows in it.
+`attribute` takes a `Recording` and returns it filled in: a pure function, the same for every recorder, whatever the
+order of rows. A kernel belongs to the innermost call around its launch on the launching thread; one without a call
+keeps the link "none". In a recording without kernels the calls take their place (`what` is "call"), each without the
+time of the calls inside it.
 
-Phases: our own annotations ("flopledger.forward", …) hold for every thread in their time, because CUDA's backward
-pass runs on autograd's own thread. Without them a call in a frame of autograd is backward, one in the time of
-"Optimizer.…" on its thread is optimizer, one in the data loader is of no phase, and any other is forward, the loss
-included. Forward that is recalculated in the backward pass is recompute.
+Phases: our own annotations ("flopledger.forward", …) hold for every thread in their time, because CUDA's backward pass
+runs on autograd's own thread. Without them a call in a frame of autograd is backward, one in the time of "Optimizer.…"
+on its thread is optimizer, one in the data loader has no phase, and any other is forward, the loss included. A forward
+call that is recomputed in the backward pass is recompute.
 
 Steps: a sweep records warm-up, timed steps and one last step of a pass, each within "flopledger.step"; counts are of
 the last one (`last_step`).
 
-Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be placed,
-or that without annotations an operator outside of everything is the model's.
+Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be
+attributed, or that without annotations an operator outside of everything is the model's.
 """
 
 import re

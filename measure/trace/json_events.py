@@ -1,11 +1,11 @@
-"""The events of a trace file one by one, from a file of any size: JSON, plain or gzip, never whole in memory.
+"""Yields the events of a trace file one by one, from JSON of any size, plain or gzip, never whole in memory.
 
-A trace is a list of events, or an object whose "traceEvents" is one. Everything else in the object is the header.
-Times are µs with up to three digits after the point, more than a double holds beside today's date: numbers with a point
+A trace is a list of events, or an object whose "traceEvents" is one. Everything else in the object is the header. Times
+are µs with up to three digits after the point, more than a double can hold for a present date: numbers with a point
 stay text here (`to_ns` reads both).
 
-Not claimed: that what is read is a trace of a profiler. Bytes that are no UTF-8 become "\ufffd", control characters in
-strings pass, since kernels' names hold both.
+Not claimed: that the file is a trace of a profiler. Bytes that are no UTF-8 become "�", and control characters in
+strings are accepted, since kernels' names contain both.
 """
 
 import gzip

@@ -1,16 +1,17 @@
-"""PyProf's output as a `Recording`: the table of its last step (CSV), or the dicts of the one before, a kernel a line.
+"""Reads PyProf's output as a `Recording`: the table of its last step (CSV), or the dicts of the step before, one a
+line.
 
-PyProf tells of each kernel the function that launched it, its sizes, direction and number in the autograd graph, so
+PyProf writes for each kernel the function that launched it, its sizes, direction and number in the autograd graph, so
 nothing is left to attribute: kernels come with their call (link "sequence"), calls with phase and forward call. A call
 is a run of rows that agree in number, direction, module, function and sizes.
 
 Times: PyProf keeps how long a kernel ran, not when. The order of rows is kept in `index`, every start is -1. Dicts and
 markers are read as literals, never evaluated.
 
-Not claimed: that PyProf's direction is right. It takes ReluBackward1 and what runs outside of any known function for
-forward; calls that are backward by name, or by a thread that runs nothing but such, are backward here. Whether the
-gradient of a layer's input was calculated is in no column: it is taken for calculated except for the first product of
-the network, unless a kernel's name says dgrad.
+Not claimed: that PyProf's direction is right. It takes ReluBackward1 and kernels outside of any known function for
+forward; calls that are backward by name, or by a thread that runs nothing else, are backward here. No column says
+whether the gradient of a layer's input was computed: it is assumed to be, except for the network's first product,
+unless a kernel's name contains dgrad.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Arguments of operators as PyProf wrote them, in the order of ATen's: of its markers, and of its column Params.
+"""Reads arguments of operators that PyProf wrote, in its markers and its column Params, in the order of ATen's schemas.
 
 A marker is `{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': (..),
 'dtype': 'float32'}, {'name': 'stride', 'type': 'int', 'value': 2}, ..]}`. Params of a convolution are

@@ -1,17 +1,18 @@
-"""The recording in a file, whichever profiler wrote it, and the recordings of many ranks in one folder as timelines.
+"""Reads a recording from a file, whichever profiler wrote it, and the recordings of many ranks in one folder as
+timelines.
 
 A format is found by content, not by the file's name; each reader checks that its file is whole.
 
-Kineto writes the rank into the file. Of Nsight Systems it is in the target's environment (RANK, WORLD_SIZE, as
-torchrun sets them), else in the file's name (rank3.sqlite). An export of all ranks of a host has a process of each
-and no rank. Its times count from the session's begin, so that each export has a clock of its own.
+Kineto writes the rank into the file. For Nsight Systems it is read from the target's environment (RANK, WORLD_SIZE, as
+torchrun sets them), else from the file's name (rank3.sqlite). An export of all ranks of a host has a process for each
+rank and no rank numbers. Its times count from the session's begin, so that each export has a clock of its own.
 
-Without a device, computing is the operator calls that calculate; frames of the autograd engine, within which a rank
-may wait, are left out. A device's step is what was launched within the host's "ProfilerStep#N", and lasts from its
-first kernel to the next step's.
+Without a device, computing is the operator calls that calculate; frames of the autograd engine, within which a rank may
+wait, are left out. A device's step is what was launched within the host's "ProfilerStep#N", and lasts from its first
+kernel to the next step's.
 
-Not claimed: that a collective's time is transfer (its kernel spins until the last member has come), or, of Nsight
-Systems, bytes and members of a collective; those of several groups of a rank are told apart by kind only.
+Not claimed: that a collective's time is transfer (its kernel spins until the last member arrives), or, for Nsight
+Systems, bytes and members of a collective; those of several groups of a rank are distinguished by kind only.
 """
 
 import re

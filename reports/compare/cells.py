@@ -1,9 +1,10 @@
-"""Two runs, cell by cell: which cells are the same one, what may not be compared, and a row for each.
+"""Compares two runs cell by cell: matches cells, refuses what may not be compared, and returns a `Comparison` row for
+each.
 
-Cells are matched by what decides a step (`analysis/stats/comparison.py`), not by their ids, which also know what else
-was asked of them. What may differ is named by the caller; anything else that does is refused by name. Pure.
+Cells are matched by what decides a step (`analysis/stats/comparison.py`), not by their ids, which also depend on other
+requests. The caller names what may differ; any other difference is refused by name. Pure.
 
-`comparison_text` is the comparison as a table that a person reads: as wide as its terminal, what can be said first.
+`comparison_text` writes the rows as a table in the width of its terminal, the summary first.
 """
 
 import math

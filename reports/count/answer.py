@@ -1,8 +1,8 @@
-"""What `runners.count` knows of one model at one batch: the exact count of a step, and what explains each counter.
+"""Holds the answer of `runners.count` for one model at one batch: a step's exact count, and what explains each counter.
 
-It is made of a recording of the model's calls and the counters' rows, or of the exact count's rows alone, and gives the
-JSON of the command. The peak of a step on a device: Σ FLOP ÷ Σ (FLOP ÷ peak of the format) is what its products reach
-where each runs at its own peak; a table with one format for a device divides by the peak of the format with most FLOP
+It is made of a recording of the model's calls and the counters' rows, or of the exact count's rows only, and gives the
+command's JSON. The peak of a step on a device is Σ FLOP ÷ Σ (FLOP ÷ peak of the format): what its products reach where
+each runs at its own peak. A table with one format for a device divides by the peak of the format with most FLOP
 instead. Not claimed: which unit of the device runs a product of float32 (here: float32, not TF32).
 """
 

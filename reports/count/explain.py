@@ -1,14 +1,14 @@
-"""Numbers and formulas from anywhere, as `--explain` takes them: which number each is, and the way from it to ours.
+"""Explains a number or a formula from anywhere (`--explain`): finds what it counts, and the steps from it to our count.
 
 A pasted number is rounded or cut off at its last digit, so it is compared with a counter's own number within that. It
 may be of the forward pass, the backward pass or both; of the batch or one sample; as the counter gives it, or with a
-multiply-add counted as the other of 1 and 2. The first of these that fits is taken. One that fits none is explained as
-far as the counter goes, and the rest is said to be unexplained. Nothing is counted here.
+multiply-add counted as 2 instead of 1, or 1 instead of 2. The first of these that fits is taken. A number that fits
+none is explained as far as the counter goes, and the rest is reported as unexplained. Nothing is counted here.
 
-A formula (6N, PaLM's, Megatron's, 3 × forward) is of a whole step, forward and backward. N: parameters; E: those of
+A formula (6N, PaLM's, Megatron's, 3 × forward) counts a whole step, forward and backward. N: parameters; E: those of
 embeddings; L, H, Q: layers of attention, their heads and the width of one; T: tokens of a sample; V: words that are
-embedded; B: samples. Each of its terms is set against the operations that it stands for: N by what parameters do, a
-square of T by attention, all else by products with weights.
+embedded; B: samples. Each of its terms is compared with the operations that it stands for: N with operations on
+parameters, a square of T with attention, all else with products with weights.
 """
 
 import re

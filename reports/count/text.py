@@ -1,7 +1,8 @@
-"""The answer of `runners.count` as a person reads it in ten seconds. Nothing is said by colour alone.
+"""Writes the answer of `runners.count` so that a person reads it in ten seconds. Nothing is told by colour only.
 
-A row a counter and pass: its number as its users know it, in its own unit; that in FLOP beside the exact one; why they
-differ, the conversion first; and what no cause explains. `detail` lists every cause with its kind and module.
+A row for each counter and pass: its number as its users know it, in its own unit; that number in FLOP beside the exact
+one; why they differ, the conversion first; and the FLOP that no cause explains. `detail` lists every cause with its
+kind and module.
 """
 
 from fractions import Fraction

@@ -1,6 +1,6 @@
-"""What figures share: grids of panels, pages, axes of batch sizes, intervals, words for gaps, legends.
+"""Provides what figures share: grids of panels, pages, axes of batch sizes, intervals, texts for gaps, legends.
 
-Draws no quantity by itself and reads no file.
+It draws no quantity by itself and reads no file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One look for every figure: fonts, sizes, a palette safe for colour-blind readers, and files that rebuild bit for bit.
+"""Gives every figure one look: fonts, sizes, a palette safe for colour-blind readers, and files that rebuild bit for
+bit.
 
-A precision, a method, a phase and a verdict keep their colour and their marker (or hatch) in every figure, so that
-they can be distinguished in grey as well.
+A precision, a method, a phase and a verdict keep their colour and their marker (or hatch) in every figure, so that they
+can be distinguished in grey as well.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""What every HTML page is made of: sections of parts, one template and style, and scripts of its own.
+"""Builds HTML pages: takes sections of parts, returns one document with its own style and scripts.
 
-A page is one document that needs no other, no network and no script: with one, tables are sorted and filtered. Its
-policy admits no other script. All text comes through jinja2 with escaping on, and characters that would turn the
-direction of what follows, or that cannot be seen at all, are written by their numbers: names and reasons may hold
-anything.
+A page needs no other file, no network and no script: with scripts, tables are sorted and filtered. Its policy admits no
+other script. All text comes through jinja2 with escaping on, and characters that would reverse the direction of text,
+or that are invisible, are written by their numbers: names and reasons may hold anything.
 
 Each figure is an image of its own (a document in a document), so that identifiers of two figures never meet and nothing
-in one can run. What a kind of figure shows is said in words for those who cannot see it; its numbers are in the tables.
+in one can run. A text describes each kind of figure for those who cannot see it; its numbers are in the tables.
 
-Tables are rows of text. What is unknown is a dash, and why is said in a table of reasons, once, with the cells it holds
-for.
+Tables are rows of text. Unknown is a dash; a table of reasons says why, once, with the cells that a reason holds for.
 """
 
 from __future__ import annotations

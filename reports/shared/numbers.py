@@ -1,9 +1,9 @@
-"""What the numbers of a run mean in plain words, and what its cells are called: quantities, names, verdicts.
+"""Puts the numbers of a run into words: quantities with units, names of columns and cells, verdicts.
 
-Says only what the rows hold. The sentence about a whole run is in `headline`. Bytes are the unfused sum over
+Everything follows from the rows. The sentence about a whole run is in `headline`. Bytes are the unfused sum over
 operations, an estimate.
 
-A cell is named by its model, batch and precision, and what else sets it apart from the run's other cells.
+A cell is named by its model, batch and precision, and what else distinguishes it from the run's other cells.
 """
 
 import functools

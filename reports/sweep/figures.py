@@ -1,4 +1,4 @@
-"""Every figure of a run, drawn from its derived tables and from nothing else.
+"""Draws every figure of a run from its derived tables only.
 
 A table without rows makes fewer figures, never an error. No file is opened or written here.
 """

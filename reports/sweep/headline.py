@@ -1,11 +1,11 @@
-"""One true sentence about a run that a person can act on, and headline.csv: one row a cell.
+"""Summarises a run in one sentence that a person can act on, and in headline.csv: one row a cell.
 
-The sentence says only what the rows hold. Bytes are the unfused sum over operations, an estimate: a low number of FLOP
+The sentence follows from the rows only. Bytes are the unfused sum over operations, an estimate: a low number of FLOP
 per byte is offered beside a low utilization, not proved to be its cause.
 
-headline.csv has the numbers that the terminal's table shows of each cell, unrounded. utilization.csv has every
-numerator over every denominator, so that a mean over its rows is a mean of different questions; here each cell has the
-one fraction that is shown first. A cell without one is there, with its reason.
+headline.csv has the numbers of the terminal's table for each cell, unrounded. utilization.csv has every numerator over
+every denominator, so that a mean over its rows mixes different questions; here each cell has the one fraction that is
+shown first. A cell without one has a row with its reason.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""What a profiler recorded and what cleaning made of it: FLOP per image, by operation, backward ÷ forward.
+"""Draws what a profiler recorded and what cleaning made of it: FLOP per image, by operation, backward ÷ forward.
 
-Drawn from cleaned/profile_counts.csv, cleaned/profiled_operations.csv.gz and cleaned/ratios.csv alone. As found: what
-the profiler itself counted; as cleaned: after duplicates were taken out and gaps filled from the recorded shapes. Where
-the profiler gives some products no number its sum is no total: its mark is a triangle, "at least". Counts are exact:
-equal ones of several cells are one mark, different ones are marks of their own, never a mean. Beside a model's backward
-÷ forward stands what it must be: 2 - the share of its first operation, whose input needs no gradient.
+Drawn from cleaned/profile_counts.csv, cleaned/profiled_operations.csv.gz and cleaned/ratios.csv only. As found: the
+profiler's own count; as cleaned: without duplicates, and with gaps filled from the recorded shapes. Where the profiler
+gives some products no number its sum is no total: its mark is a triangle, "at least". Counts are exact: equal ones of
+several cells share one mark, different ones have marks of their own, never a mean. Beside a model's backward ÷ forward
+stands its exact value: 2 - the share of its first operation, whose input needs no gradient.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The table a person reads at the end of a run, and the same rows as CSV and JSON.
+"""Writes the table at the end of a run, and the same rows as CSV and JSON.
 
-First the sentence about the run with its intervals. The table shows one fraction a cell, the headline, and says of
-what; utilization.csv has every other. Cells with profiles get a second table: their methods side by side, and how long
-an epoch takes. All of it fits the width that it is asked for and needs no colour. Nothing is printed here.
+First comes the sentence about the run with its intervals. The table shows one fraction a cell, the headline, and names
+it; utilization.csv has every other. Cells with profiles get a second table: their methods side by side, and how long an
+epoch takes. All of it fits the width that is asked for and needs no colour. Nothing is printed here.
 """
 
 import itertools

@@ -1,7 +1,8 @@
-"""What recordings of many ranks say, as text, as the JSON document of `python -m runners.trace DIR`, and as a page.
+"""Writes what recordings of many ranks show as text, as the JSON document of `runners.trace DIR`, and as a page.
 
-The page shows what a step is spent on and who waits for whom, in one file that needs no network; its tables are those
-of the terminal, of all ranks. Asks no clock: the same recordings give the same bytes. Nothing is printed here.
+The page shows how a step's time is spent and which rank waits for which, in one file that needs no network; its tables
+are those of the terminal, for all ranks. It reads no clock: the same recordings give the same bytes. Nothing is printed
+here.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,9 @@
-"""Records of a characterization: which recordings were made, their steps, and the time of each operation type.
+"""Defines the records of a characterization: which recordings were made, their steps, and the time of each operation
+type.
 
-They have files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` lists what was run and
-what became of it; the other files refer to it by the recording's number. Everything that `runners.characterize` shows
-is derived from them.
+They have files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` lists each recording
+with its outcome; the other files refer to it by the recording's number. Everything that `runners.characterize` shows is
+derived from them.
 """
 
 from __future__ import annotations

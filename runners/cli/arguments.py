@@ -1,7 +1,7 @@
-"""The command line of every command: a caller's mistake is one line on stderr and exit code 2, never a traceback.
+"""Parses every command's line: a caller's mistake is one line on stderr and exit code 2, never a traceback.
 
 The line says what was expected, what came, and the nearest valid name. Nothing here knows a command, prints on stdout
-or imports more than the standard library does, so that `--help` and syntax errors answer at once.
+or imports anything beyond the standard library, so that `--help` and syntax errors answer at once.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How a command ends: its exit codes, and the edge at which whatever it raises becomes one line on stderr.
+"""Ends a command: defines its exit codes, and turns any exception that it raises into one line on stderr.
 
 A command's `main` parses, then returns `guarded(…)` of the rest; its file ends with `sys.exit(exit_code(main))`.
 Nothing here knows a command, or imports more than the standard library and the names of faults.

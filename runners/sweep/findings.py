@@ -1,9 +1,7 @@
-"""What becomes of one cell, as records: what its worker measures, what its session adds, and the rows that are kept.
+"""Defines the records that pass between session and worker: the order of a cell, what its worker measured, its result.
 
-Torch-free and picklable: workers send these to their parent. Nothing is measured here.
-
-A session gets an order and gives a result, on this machine or on another one. `store_result` writes it into the run:
-until then the cell is not measured.
+They are torch-free and picklable. Nothing is measured here. A session takes an `Order` and returns a `CellResult`, on
+this machine or on another one. `store_result` writes it into the run; only then the cell counts as measured.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Records the passes of a cell with Nsight Systems, each in a process of its own, after the cell was measured.
 
 The parent makes the command and has a worker run it, so that it ends like any other task: at its limit, at Ctrl-C, with
-the parent. An export is read once before it is kept. A fault costs one pass's recording and nothing else:
-`PassFindings.unprofiled` has the reason under "nsys WORK". Nothing is timed here.
+the parent. An export is read once before it is kept. A fault costs only one pass's recording: `PassFindings.unprofiled`
+has the reason under "nsys WORK". Nothing is timed here.
 
-`python -m runners.sweep.nsight CELL WORK` is what Nsight Systems starts. It builds the cell's model as the sweep does,
-warms up, and runs one step between cudaProfilerStart and cudaProfilerStop. It prints nothing but a line that begins
-with "error: " where it fails (exit code 1). Run alone it leaves no trace.
+`python -m runners.sweep.nsight CELL WORK` is the command that Nsight Systems starts. It builds the cell's model as the
+sweep does, warms up, and runs one step between cudaProfilerStart and cudaProfilerStop. On a failure it prints one line
+that begins with "error: " (exit code 1). Run by hand it has no effect.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""From options to cells: the grid, batches that fit, the order, how long a cell takes, and which will not train.
+"""Turns options into cells: the grid, batches that fit, the order, how long a cell takes, and which cells will not
+train.
 
-Torch-free. A cell appears once; its place in the order of its repeat is decided by the seed.
+Torch-free. A cell appears once; the seed decides its position within its repeat.
 
-A cell takes what its protocol needs at least, and more: counting, the first step, in which algorithms are searched, and
-in a fresh process the context of the device and its libraries. How much more is learnt from cells before.
+A cell takes at least the time of its protocol, and more: counting, the first step, in which algorithms are searched,
+and in a fresh process the context of the device and its libraries. How much more is learnt from earlier cells.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""The ranks of a sweep, from their parent processes' side: the first one orders, each does its part, all answer.
+"""Connects the ranks of a sweep, in their parent processes: the first rank sends orders, each does its part and
+answers.
 
 Whatever ends or hangs on one rank becomes that rank's fault: its parent kills its worker at the cell's limit, and the
-others' collectives give up before. A parent that does not answer at all is named, too.
+others' collectives fail before. A parent that does not answer at all is named, too.
 
-Every rank but the first one follows (`follow`): it looks at its device, does its part of what is ordered, and answers.
-It reads no options, prints nothing and keeps no file. It ends with 0 when the first rank says so, and with 130 or 143
-when torchrun ends it.
+Every rank but the first one runs `follow`: it probes its device, executes orders, and answers. It reads no options,
+prints nothing and writes no file. It ends with 0 when the first rank tells it to, and with 130 or 143 when torchrun
+ends it.
 
-They speak by keys and values in the store that torchrun keeps (`Exchange`), which is torch's. Not claimed: secrecy.
-Whoever reaches torchrun's store is one of the ranks.
+They exchange keys and values in the store that torchrun keeps (`Exchange`). Not claimed: secrecy. Whoever reaches
+torchrun's store is one of the ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one rank does for a cell, inside its worker: join the group, split the model, train, be timed, be recorded.
+"""Runs one rank's part of a cell, inside its worker: joins the group, splits the model, trains, times and records.
 
 All ranks run the same steps in the same order: the first one decides about the blocks, the others follow. The parent
 names `measure_rank` and never imports this module, which imports torch.

@@ -1,10 +1,10 @@
-"""What a worker builds of any model, with layers frozen or checkpointed if asked for, and where batches come from.
+"""Builds any model in a worker, with layers frozen or checkpointed if asked for, and makes its batches.
 
 `get` is the factory of counters and recordings alike, so that all of them see the same model. torch is imported inside
 the functions.
 
-`hyper_of_cell` says without torch what a cell's model is built with; `Batches` are its batches: random ones or
-CIFAR-10's, which lie on the device before anything is timed.
+`hyper_of_cell` returns, without torch, the arguments with which a cell's model is built; `Batches` are its batches:
+random ones or CIFAR-10's, which lie on the device before anything is timed.
 """
 
 from __future__ import annotations

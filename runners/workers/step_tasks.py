@@ -1,7 +1,8 @@
-"""What `runners.profile` and `runners.characterize` ask of their worker: a step of any model, profiled or recorded.
+"""Defines the tasks of the workers of `runners.profile` and `runners.characterize`: profile or record a step of any
+model.
 
-Tasks that `pool.Worker` calls by name: picklable in, picklable out, and any exception becomes the command's line or the
-recording's row. The parent never imports this module, which imports torch.
+`pool.Worker` calls them by name. Arguments and results are picklable, and an exception becomes the command's line or
+the recording's row. The parent never imports this module, which imports torch.
 """
 
 import resource

@@ -1,4 +1,4 @@
-"""The training step whose memory `runners.footprint` tells: built and traced at any batch on fake tensors.
+"""Traces a training step on fake tensors at any batch size, for `runners.footprint` and `runners.formula`.
 
 It takes no memory and no device. torch is imported inside the functions. A step that fake tensors cannot run is traced
 on real ones, if its batch is small.

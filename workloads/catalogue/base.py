@@ -1,8 +1,8 @@
-"""What a workload is: a model, a batch, a loss, the items a batch holds; and how a family of networks becomes one.
+"""Defines a `Workload`: a model, a batch, a loss and the items in a batch; and makes one of a family of networks.
 
-A workload is one frozen value; everything it needs at another size is in `hyper`, so that the same workload can be
-built, counted, and derived as a formula at any point. A token is a random whole number below the vocabulary; the one
-that is predicted is the next one. Nothing is padded and nothing masked. Nothing here measures.
+A workload is one frozen value; all its sizes are in `hyper`, so that the same workload can be built, counted, and
+derived as a formula at any point. A token is a random whole number below the vocabulary; the target is the next token.
+Nothing is padded and nothing masked. Nothing here measures.
 """
 
 import math

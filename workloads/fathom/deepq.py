@@ -1,17 +1,18 @@
-"""Fathom's `deepq`: Q-learning from pixels (Mnih et al. 2015, Human-level control through deep reinforcement learning).
+"""Builds Fathom's `deepq`: Q-learning from pixels (Mnih et al. 2015), and the game that it plays.
 
-A network of three convolutions and two products tells what each action is worth; its target, a second one of the same
-kind whose weights are buffers, is not trained: it takes the weights over every 10,000 steps (`refresh`). With h hidden
+A network of three convolutions and two products predicts the value of each action; its target, a second one of the same
+kind whose weights are buffers, is not trained: it copies the weights every 10,000 steps (`refresh`). With h hidden
 values, a actions and s pixels a side after the convolutions (7) 77,984 + (64s² + 1 + a)h + a parameters are trained.
 
-A step is given as many transitions of a game, and compares the worth of what was done with the reward and what the
-target expects from there on. As coded the worth of the action is the maximum over all of Q times 1 or 0, which is 0
-where Q is negative and no gradient comes; as in the paper it is the sum. In evaluation mode only states are looked at.
+A step gets a batch of transitions of a game, and compares the value of the action that was taken with the reward plus
+the target's value of the next state. As coded the action's value is the maximum over all of Q times 1 or 0, which is 0
+without a gradient where Q is negative; as in the paper it is the sum. In evaluation mode only states are used.
 
 The game is one of catch on a grid, made with tensors on any device: a ball falls, a paddle below moves left or right.
-It stands in for Atari's Breakout, whose program may not be passed on: the same four actions (nothing, fire, right,
-left, of which the second does nothing here, either), frames of one channel, and rewards of -1, 0 and 1. A game ends
-when the ball reaches the lowest row: it is caught if the paddle, three wide, is there. It has no score and no walls.
+It replaces Atari's Breakout, whose program may not be distributed: the same four actions (nothing, fire, right, left,
+of which the second has no effect here, either), frames of one channel, and rewards of -1, 0 and 1. A game ends when the
+ball reaches the lowest row: it is caught if the paddle, three wide, is there. It has no score and no walls. Source:
+"Human-level control through deep reinforcement learning".
 """
 
 from __future__ import annotations

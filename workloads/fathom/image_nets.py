@@ -1,6 +1,6 @@
-"""Fathom's networks of images, torchvision's ViT in their form, and the images that they are fed.
+"""Builds Fathom's image networks and a ViT of the same form, and makes the images that they are trained on.
 
-An image is normal noise with a grating whose direction and width say its label, so that learning can be seen on images
+An image is normal noise with a grating whose direction and width encode its label, so that learning shows on images
 that were never seen before. Nothing here resembles photographs.
 
 `fathom-alexnet` as coded has the channels of Krizhevsky 2014, arXiv:1404.5997, with normalisation over neighbouring

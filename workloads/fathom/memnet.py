@@ -1,15 +1,15 @@
-"""Fathom's `memnet`, a network with memory, and the stories it reads.
+"""Builds Fathom's `memnet`, a network with memory, and makes the stories that it reads.
 
 It is an end-to-end memory network on bAbI's first task (Sukhbaatar et al. 2015, arXiv:1503.08895). With embedding e,
-vocabulary v and m sentences of memory it has 3ev + me + e² parameters: embeddings of the question and of the story
-(which is input and output memory alike), of time, a product between hops and one for the answer. Nothing is nonlinear
-but the softmax over the memory. It is small enough to measure what a framework adds to a step. Word vectors are
-weighted by where a word stands before they are added up. Word 0 is padding and stays zero.
+vocabulary v and m sentences of memory it has 3ev + me + e² parameters: embeddings of the question, of the story (shared
+by input and output memory) and of time, a product between hops, and one for the answer. Nothing is nonlinear but the
+softmax over the memory. It is small enough to measure the overhead of a framework. Word vectors are weighted by their
+position before they are added up. Word 0 is padding and stays zero.
 
 Stories are those of the task (Weston et al. 2015), made by its grammar: who walked where, and where is somebody now? A
-story has two sentences to begin with and a question after every second one; each person walks to a place where they
-are not. The vocabulary is the task's 19 words and padding. All of it is calculated with tensors, so that a batch can be
-made on any device, and on fake tensors.
+story has two sentences to begin with and a question after every second one; each person walks to a place where they are
+not. The vocabulary is the task's 19 words and padding. All of it is computed with tensors, so that a batch can be made
+on any device, and on fake tensors.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,13 +1,13 @@
-"""Fathom's `seq2seq`: translation by LSTMs of three layers, one that reads and one that attends to what was read.
+"""Builds Fathom's `seq2seq`: translation by LSTMs of three layers, a reader and a writer that attends to the reader.
 
 With hidden h, L layers of each and vocabulary v it has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² + 4h parameters. Attention is
 Bahdanau's: keys are a convolution of the reader's outputs, made once; the query is a product with the states of all of
 the writer's layers; scores are sums of elementwise products. Both loops are unrolled, as in TensorFlow; fused, the
-reader is one operation (`nn.LSTM`). The writer cannot be: what it attends to is a part of its next input.
+reader is one operation (`nn.LSTM`). The writer cannot be fused, because its attention is part of its next input.
 
 In training the loss is a sampled softmax, whose negatives are drawn for each step of the writer. In evaluation mode the
-writer is fed its own likeliest words, which needs the logits of the whole vocabulary at each step: at the sizes of the
-code inference costs more than training. Sentences stand in a bucket: padded to its length, the source then reversed.
+writer's input is its own likeliest word, which needs the logits of the whole vocabulary at each step: at the sizes of
+the code inference costs more than training. Sentences are padded to the length of a bucket, the source then reversed.
 As coded one pair of sentences is read and fills the whole batch; as the paper has it each sample is a pair of its own.
 Words of a made-up language follow Zipf's law and are translated one by one.
 """

@@ -1,20 +1,20 @@
-"""Fathom's `fathom-speech`: phonemes from sound by layers over each frame, trained by CTC.
+"""Builds Fathom's `fathom-speech`: phonemes from sound by layers over each frame, trained by CTC; and reads TIMIT for
+it.
 
-As coded: three layers of h and one of the phonemes, each followed by a ReLU that is clipped at 20, the last one, too:
-2h² + (c + p + 3)h + p parameters for c coefficients and p phonemes. Its code also builds a recurrent layer in both
-directions, whose output nothing reads, so that none was ever run: this "recurrent" workload of the paper's measurements
-is three matrix products. Weights are repeated for each sample and biases for each frame before they are used, which is
-the paper's share of Tile; CTC sees as many frames as there are labels.
+As coded: three layers of h and one of the phonemes, each followed by a ReLU clipped at 20, the last one, too: 2h² + (c
++ p + 3)h + p parameters for c coefficients and p phonemes. Its code also builds a recurrent layer in both directions,
+whose output nothing reads, so that it was never run: this "recurrent" workload of the paper's measurements is three
+matrix products. Weights are repeated for each sample and biases for each frame before they are used, which is the
+paper's share of Tile; CTC sees as many frames as there are labels.
 
-As in the paper (Deep Speech, Hannun et al. 2014, arXiv:1412.5567) the recurrent layer is alive, between the third layer
+As in the paper (Deep Speech, Hannun et al. 2014, arXiv:1412.5567) the recurrent layer is used, between the third layer
 and one more: 6h² + (c + p + 5)h + p parameters. Both directions read the same product. CTC sees all frames.
 
 Weights begin random; those of Fathom's code begin at zero, from where nothing trains.
 
-TIMIT for `fathom-speech`: sound of NIST SPHERE as coefficients, and the phonemes of its transcription.
-
-26 coefficients of each 10 ms, every 5 ms: the logarithm of the energy, twelve of the cepstrum on the mel scale, and how
-all thirteen change. Utterances that are longer than the workload's frames or labels are left out.
+TIMIT: sound in NIST SPHERE files as coefficients, and the phonemes of its transcription. There are 26 coefficients of
+each 10 ms, every 5 ms: the logarithm of the energy, twelve of the cepstrum on the mel scale, and the change of all
+thirteen. Utterances that are longer than the workload's frames or labels are left out.
 """
 
 import math

@@ -1,23 +1,25 @@
-"""Counters that see operators as torch runs them: our own, FlopCounterMode and torch.profiler; real tensors, eval mode.
+"""Runs the counters that see operators as torch runs them: our own, FlopCounterMode and torch.profiler.
 
-flopledger: the operation table of this very model and input, by `analysis.operators.registry`. Model FLOP alone,
-convolutions and matrix products: 2 a multiply-add, taps on zero padding included, no bias, nothing an element; what it
-leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and no time to speak of; where
-those cannot (a size depends on data), on the real ones, and says so. The count of a training step is that of
+Each takes a model and its inputs (real tensors, eval mode) and returns `FlopCount` rows.
+
+flopledger: the operation table of this model and input, by `analysis.operators.registry`. It counts model FLOP only,
+convolutions and matrix products: 2 a multiply-add, taps on zero padding included, no bias, nothing per element; what it
+leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and little time; where those cannot
+(a size depends on data), it runs on the real ones, and says so. The count of a training step is that of
 `measure.operations.tracer` on the step itself.
 
-flop_counter_mode: PyTorch's FlopCounterMode, convolutions, matrix products and attention alone. Its numbers stay as
-they are: its backward pass of a grouped convolution is (1 + groups) times the forward pass (seen in torch 2.11 to 2.15;
-two times would be right), and attention whose scores are computed again counts 2.5 times. An operator without a formula
-adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
+flop_counter_mode: PyTorch's FlopCounterMode, which counts convolutions, matrix products and attention. Its numbers stay
+as they are: its backward pass of a grouped convolution is (1 + groups) times the forward pass (seen in torch 2.11 to
+2.15; two times would be right), and attention whose scores are computed again counts 2.5 times. It neither counts nor
+reports an operator without a formula: a second mode below sees every operator that it passed on. Those that
 `analysis.operators.registry` takes for products, or does not know, are listed as not understood; other arithmetic as
 ignored.
 
-torch_profiler: torch.profiler with `with_flops=True` on a CPU. Its FLOP are what it computes from the recorded
-arguments of a few operators: conv2d, addmm, mm, bmm and baddbmm at 2 a multiply-add, and each element of add and mul
-(not of add_), one FLOP, from the first argument's size. It has no formula for the backward pass of a convolution, for
-other convolutions or for fused attention; those it ran are listed as not understood, as are operators that the registry
-does not know: of nested calls (conv2d, convolution, mkldnn_convolution) the outermost, once.
+torch_profiler: torch.profiler with `with_flops=True` on a CPU. It computes FLOP from the recorded arguments of a few
+operators: conv2d, addmm, mm, bmm and baddbmm at 2 a multiply-add, and each element of add and mul (not of add_) at one,
+from the first argument's size. It has no formula for the backward pass of a convolution, for other convolutions or for
+fused attention; those that ran are listed as not understood, and so are operators that the registry does not know. Of
+nested calls (conv2d, convolution, mkldnn_convolution) the outermost is listed, once.
 """
 
 from collections import Counter

@@ -1,23 +1,24 @@
-"""ptflops' two backends, as its users run them: real tensors, eval mode, gradients on. Both are forward only.
+"""Runs ptflops' two backends as its users do: takes a model and its inputs, returns `FlopCount` rows.
 
-The default backend (`pytorch`) has hooks on modules. It prints multiply-adds a sample. That number is a mixture:
+They run on real tensors, in eval mode, with gradients on. Both are forward only.
+
+The default backend (`pytorch`) has hooks on modules, and prints multiply-adds a sample. That number is a mixture:
 convolutions and linear layers count a multiply-add as 1 and add 1 for each bias element; normalisation, activation and
-pooling count elements, those that are a module calling a functional (nn.ReLU, pooling) twice. It divides what modules
-did by the batch, but not what functions did, so that its print means something at a batch of 1 only. Here
-`native_value` is the whole batch's, from ptflops' own accumulators before that division (equal to its print at a batch
-of 1), and `reason` tells what it printed. Its own hooks do all counting; this adapter listens to each, so that rows can
-be distinguished, and checks that they add up to the print.
+pooling count elements, those of a module that calls a functional (nn.ReLU, pooling) twice. It divides the modules'
+counts by the batch, but not the functions', so that its print means something at a batch of 1 only. Here `native_value`
+is the whole batch's, from ptflops' own accumulators before that division (equal to its print at a batch of 1), and
+`reason` has what it printed. Its own hooks do all counting; this adapter observes each, so that rows can be
+distinguished, and checks that they add up to the print.
 
 Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Conv2d elementwise" its bias additions
 (`flop`). It does not see `@`, F.linear, F.conv2d, attention as a function, or `a + b`; leaf modules without a rule are
 listed as not understood.
 
-The other backend (`aten`) is a dispatch mode. It prints multiply-adds of the whole batch, and the number is nearly
-pure: convolutions and addmm add 1 for each bias element, and nothing else is counted: no normalisation, activation,
-pooling or addition, and no baddbmm, fused attention or recurrent kernel either. The adapter listens to each rule, and
-asks it again without the bias to tell the two units apart. Calls without a rule are ignored if they do no arithmetic
-(views, copies), else not understood. "aten.convolution" holds multiply-adds, "aten.convolution elementwise" bias
-additions.
+The other backend (`aten`) is a dispatch mode, and prints multiply-adds of the whole batch. The number is nearly pure:
+convolutions and addmm add 1 for each bias element, and nothing else is counted: no normalisation, activation, pooling
+or addition, and no baddbmm, fused attention or recurrent kernel either. The adapter observes each rule, and calls it
+again without the bias to separate the two units. Calls without a rule are ignored if they do no arithmetic (views,
+copies), else not understood. "aten.convolution" holds multiply-adds, "aten.convolution elementwise" bias additions.
 """
 
 import contextlib

@@ -1,6 +1,7 @@
-"""Counters that read a graph of the forward pass, as their users run them: fvcore (torch.jit's) and pthflops
-(torch.fx's). Real tensors, eval mode, gradients on, forward only.
+"""Runs the counters that read a graph of the forward pass, as their users do: fvcore (torch.jit's), pthflops
+(torch.fx's).
 
+Each takes a model and its inputs (real tensors, eval mode, gradients on; forward only) and returns `FlopCount` rows.
 Their own rules do all counting; a row names its unit: multiply-adds are `mac`, elementary operations `flop`. A total's
 native value is the counter's own, unconverted, and mixes both; its `flop` is the sum of its operators'.
 """

@@ -1,13 +1,14 @@
-"""Counters that wrap torch's functions, as their users run them: DeepSpeed's flops profiler, and calflops, its copy.
+"""Runs the counters that wrap torch's functions, as their users do: DeepSpeed's flops profiler, and calflops, its copy.
 
-Both replace F.linear, torch.matmul, … by functions that ask a rule for (FLOP, multiply-adds) and then run the original,
-and put hooks with rules of their own on recurrent modules. Their rules do all counting; here each is listened to, and
-given to the module whose forward made the call. "F.conv2d" holds two FLOP for each multiply-add that the rule gave,
-"F.conv2d elementwise" the rest, its bias additions; a function for which it gave none has one row. Recurrent layers
-and einsum have no multiply-adds by their rules: a layer's are taken from its weights, an einsum's row is all it gave.
+Each takes a model and its inputs and returns `FlopCount` rows. Both counters replace F.linear, torch.matmul, … by
+functions that call a rule for (FLOP, multiply-adds) and then run the original, and put hooks with rules of their own on
+recurrent modules. Their rules do all counting; the adapter observes each, and assigns it to the module whose forward
+made the call. "F.conv2d" holds two FLOP for each multiply-add of the rule, "F.conv2d elementwise" the rest, its bias
+additions; a function whose rule has no multiply-adds has one row. Recurrent layers and einsum have none by their rules:
+a layer's are taken from its weights, and an einsum has one row with all its FLOP.
 
 A product that runs in no wrapped function is listed as not understood, other arithmetic as ignored, as is a function
-whose rule says 0. torch's functions are put back whatever happens: calflops leaves torch.baddbmm wrapped, and an
+whose rule says 0. torch's functions are always restored afterwards: calflops leaves torch.baddbmm wrapped, and after an
 exception in the model all of them, so that its next count would be twice too large.
 """
 
