@@ -63,7 +63,7 @@ def analyse(
     reproduce: str = "",
     peaks: Mapping[str, float] | None = None,
 ) -> CharacterizeAnswer:
-    """Work it all out. reproduce: "fathom" to tell the paper's numbers beside ours; peaks: unit → FLOP/s."""
+    """Compute the whole answer. reproduce: "fathom" for the paper's numbers beside ours; peaks: unit → FLOP/s."""
     every = mixes(data)
     compared = comparable_mixes(every)
     tails = ((mix, tail([c.time_s for c in data.calls if c.recording == mix.recording.recording])) for mix in compared)

@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _answered(options: Namespace) -> int:
-    """Prints what was asked for; the exit code."""
+    """Print the answer; returns the exit code."""
     if options.self_test and options.peaks is not None:
         raise Mistake("--peaks: expected without --self-test")
     if options.self_test:
@@ -173,7 +173,7 @@ def print_self_test(options: Namespace) -> int:
 
 
 def _put(paths: list[Path], document: Any) -> StoreFault | None:
-    """Writes the document; the first fault, as what was measured is worth printing all the same."""
+    """Write the document; the first fault, as what was measured is worth printing all the same."""
     faults = []
     for path in paths:
         try:

@@ -308,7 +308,7 @@ def _conserved(profile: StepProfile) -> int:
 
 
 def _check(options: Namespace) -> None:
-    """Raises Mistake for what cannot be, before anything slow is imported."""
+    """Raise Mistake for what cannot be, before anything slow is imported."""
     devices.check_name(options.device)
     if options.output_file is not None and options.output_file.is_dir():
         raise Mistake(f"--output-file: expected a file, got the directory {options.output_file}; --out takes one")
@@ -353,7 +353,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 
 
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
-    """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
+    """Raise Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
     from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
     show_transient(f"{options.model}: profiling")

@@ -51,7 +51,7 @@ OPTIONS: Options = {
 
 
 def compute(arguments: Sequence[str]) -> int:
-    """Prints what `--compute` asks for; the exit code."""
+    """Print the answer to `--compute`; returns the exit code."""
     parser = parser_of(
         "project --compute",
         "What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",

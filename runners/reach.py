@@ -104,7 +104,7 @@ def _run(options: Namespace) -> int:
 
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
-    """Raises Unavailable where the step has no bound or cannot be traced."""
+    """Raise Unavailable where the step has no bound or cannot be traced."""
     from analysis.footprint.live_bytes import unsized
     from analysis.reach.prediction import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer

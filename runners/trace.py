@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Namespace) -> int:
-    """Reads, prints, writes; the exit code."""
+    """Read, print and write; returns the exit code."""
     device = _device(options.device, options.peak_tflops)
     if options.html is not None and options.html.is_dir():
         nearest_page = options.html / PAGE
@@ -224,7 +224,7 @@ def show(trace: TraceView, form: str, device: Device | None = None) -> None:
 
 
 def write(trace: TraceView, out: Path, device: Device | None = None) -> None:
-    """Puts tables and the page into `out`, each file whole. Raises StoreFault."""
+    """Put tables and the page into `out`, each file whole. Raises StoreFault."""
     from reports.shared.layout import to_csv
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv

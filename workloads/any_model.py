@@ -63,7 +63,7 @@ def building(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def offline(what: str) -> Iterator[None]:
-    """Raises Unavailable where code inside looks for a host, saying which and for `what`.
+    """Raise Unavailable where code inside looks for a host, saying which and for `what`.
 
     Unavailable is no OSError, so that no library takes it for a network that may come back.
     """
@@ -195,7 +195,7 @@ def resized(example: Any, size: int, device: torch.device) -> Any:
 
 
 def check_dense(value: Any) -> None:
-    """Raises ValueError, one line with what to do, for a tensor that is nested or sparse: what is computed with it
+    """Raise ValueError, one line with what to do, for a tensor that is nested or sparse: what is computed with it
     depends on its values, which no count knows."""
     if not isinstance(value, torch.Tensor) or (value.layout is torch.strided and not value.is_nested):
         return

@@ -117,7 +117,7 @@ class TrainingStep:
         return output, loss
 
     def on(self, batches: Iterator[Batch], model: Callable[..., Any] | None = None) -> TrainingStep:
-        """Trains on other batches, until there are no more. model: this one, compiled or not."""
+        """Train on other batches, until there are no more. model: this one, compiled or not."""
         other = copy.copy(self)
         other.batches = batches
         other.model = self.model if model is None else model

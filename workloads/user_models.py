@@ -169,7 +169,7 @@ def load(spec: Spec) -> ModuleType:
 
 
 def _run(path: Path) -> ModuleType:
-    """Runs a file as a module, once a process for each content: torch may crash where an operator is defined anew.
+    """Run a file as a module, once a process for each content: torch may crash where an operator is defined anew.
 
     A file that holds modules or tensors is run again, as they may have been trained, moved or made without values. Its
     directory is added to those that imports look into, last.

@@ -87,7 +87,7 @@ class Pools:
         self.allocated += taken
 
     def give(self, number: int) -> None:
-        """Free a block; an empty request has none."""
+        """Free a block; an empty request has no block."""
         where, start, size = self.blocks.pop(number, (0, 0, 0))
         if not size:
             return

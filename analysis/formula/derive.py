@@ -131,7 +131,7 @@ class Level(NamedTuple):
 
 
 def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = OWN) -> Derived:
-    """Derives the formulas of a step in the symbols of all axes. Raises Unfitted where they have no known form."""
+    """Derive the formulas of a step in the symbols of all axes. Raises Unfitted where they have no known form."""
     cached_sample = cache(lambda point: sample_at(dict(point)))
 
     def sampled(point: Point) -> SizeSample:

@@ -271,7 +271,7 @@ class Bench:
         return calm_s
 
     def _look(self, call: Call) -> None:
-        """Asks for the clock and the power while the device works on one more call."""
+        """Read the clock and the power while the device works on one more call."""
         if self._board is None:
             return
         call()

@@ -139,7 +139,7 @@ def record_isolated(
 
 
 def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
-    """Starts the child, collects its answers until it is done, dead or late, and leaves no process behind."""
+    """Start the child, collects its answers until it is done, dead or late, and leaves no process behind."""
     forking = context(PRELOAD)
     receiver, sender = forking.Pipe(duplex=False)
     child_lifeline, lifeline = forking.Pipe(duplex=False)
@@ -186,7 +186,7 @@ def _collect(receiver: Connection, task: Task, process: BaseProcess) -> tuple[li
 
 
 def run(connection: Connection, task: Task, lifeline: Connection, noise_path: str) -> None:
-    """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
+    """Count, or records, at each batch size and sends what it found, or one Failure and nothing more."""
     accept_interrupts()
     end_with_parent(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -212,7 +212,7 @@ def run(connection: Connection, task: Task, lifeline: Connection, noise_path: st
 
 
 def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes: int, has_weights: bool) -> None:
-    """Counts, or records, at each batch size that is left, sends what it found, and takes the size off the list."""
+    """Count, or records, at each batch size that is left, sends what it found, and takes the size off the list."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -238,7 +238,7 @@ def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _weights_unset() -> Iterator[None]:
-    """Leaves out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
+    """Leave out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
 
     In a process that counts and ends, so that nothing else meets it. Zeros, not what memory held: denormals are slow.
     Only a detector's work depends on what it detects, and that means nothing with random weights either.

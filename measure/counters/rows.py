@@ -51,7 +51,7 @@ def sum_counts(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
 
 
 def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_adds: float) -> None:
-    """Adds what a counter counted for one call: its multiply-adds, and the rest beside them in a row of its own."""
+    """Add what a counter counted for one call: its multiply-adds, and the rest beside them in a row of its own."""
     if multiply_adds:
         own[name, "mac"] += multiply_adds  # type: ignore[assignment]  # thop counts in floats
     if counted != multiply_adds:

@@ -286,7 +286,7 @@ def _unknown(reason: str, must_run: bool = False) -> CallCost:
 
 
 def _with_other_seeds(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
-    """Traces again with other random numbers. The loop's own go on where they were."""
+    """Trace again with other random numbers. The loop's own go on where they were."""
     numpy = sys.modules.get("numpy.random")
     with preserved_random():
         for seed in range(times):

@@ -348,7 +348,7 @@ class UtilizationMeter:
             self.fail(fault)
 
     def _fault(self, reason: str) -> None:
-        """Warn, once for each reason."""
+        """Warn of a fault, once for each reason."""
         if reason not in self._faults:
             self._faults[reason] = None
             warnings.warn(f"flopledger: {reason}", RuntimeWarning, stacklevel=4)

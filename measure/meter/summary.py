@@ -187,7 +187,7 @@ def summary(
     power_w: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MeterSummary:
-    """Sums up steps. power_w: mean power of the device over them."""
+    """Sum up steps. power_w: mean power of the device over them."""
     whole, blocks = (
         merged_block(stretch.blocks),
         [block for block in stretch.blocks if block.steps and block.time_s > 0],

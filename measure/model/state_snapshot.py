@@ -119,7 +119,7 @@ def arguments(inputs: Any) -> tuple[Any, ...]:
 
 
 def check_outputs(model: torch.nn.Module, outputs: Any) -> None:
-    """Raises ValueError where a model that can be trained gives no tensor: its backward pass would be left out."""
+    """Raise ValueError where a model that can be trained gives no tensor: its backward pass would be left out."""
     if next(iter(tensors(outputs)), None) is None and any(parameter.requires_grad for parameter in model.parameters()):
         what = f"expected tensors in what the model gives, or in its fields, got {type(outputs).__name__}"
         raise ValueError(f"{what}: loss_of= says what the loss is made of")

@@ -36,7 +36,7 @@ _OWN = ("torch.", __name__.removesuffix("model.work_outside"))
 
 @contextlib.contextmanager
 def watch_work_outside(notice: Notice) -> Iterator[None]:
-    """Calls `notice` with the name of what begins, where this thread begins work that no dispatch mode is shown:
+    """Call `notice` with the name of what begins, where this thread begins work that no dispatch mode is shown:
     THREAD, ARRAY (of floating-point or complex numbers), POINTER, MODES_OFF, TRITON or a class among torch._C's."""
     home = get_ident()
 

@@ -181,7 +181,7 @@ class FakeMode(FakeTensorMode):
             raise Unavailable(f"fake tensors cannot run {func}") from fault
 
     def _separate_storages(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Gives each tensor but the first of a storage a storage of its own."""
+        """Give each tensor but the first of a storage a storage of its own."""
         seen: set[int] = set()
         tensors = []
         for tensor in out:

@@ -91,7 +91,7 @@ def trace_model(
 
 
 def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any) -> Trace:
-    """Traces as `trace_model` does, or a copy with values where fake tensors cannot run the step, as its notes say.
+    """Trace as `trace_model` does, or a copy with values where fake tensors cannot run the step, as its notes say.
 
     Raises Unavailable with the cause where that is not to be had, or cannot run the step either.
     """

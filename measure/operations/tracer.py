@@ -279,7 +279,7 @@ class Recorder:
             self._rows.append((described, origin, reads, writes))
 
     def _outside(self, name: str) -> None:
-        """Work begins that is not shown: a call that no rule counts. What torch's own kernels do is not asked."""
+        """Note work that no dispatch mode is shown, as a call without a rule, unless a kernel of torch's does it."""
         if self.active and not self.busy:
             self._hidden.append(name)
             described = Description(name, "", (), (), (), (), (), {})

@@ -57,7 +57,7 @@ def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace
 
 
 def trace_single(step: RankStep) -> RankTrace:
-    """Records the step on a single device, without any plan. Raises Unavailable where fake tensors cannot run it."""
+    """Record the step on a single device, without any plan. Raises Unavailable where fake tensors cannot run it."""
     return _trace(step, None)
 
 

@@ -168,7 +168,7 @@ class RankGroup:
         return box[0]
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Gives of each value the largest of all ranks."""
+        """Return the largest of all ranks' values, for each value."""
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self._control)
         return [float(value) for value in tensor]

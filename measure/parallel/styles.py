@@ -85,7 +85,7 @@ def own_plan(model: torch.nn.Module, name: str = "tp_plan") -> dict[str, str]:
 
 
 def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> None:
-    """Raises ValueError where heads of attention would be cut: a model's configuration says how many it has."""
+    """Raise ValueError where heads of attention would be cut: a model's configuration says how many it has."""
     config = getattr(model, "config", None)
     attends = any("attn" in pattern or "attention" in pattern for pattern in plan)
     if config is None or not attends:

@@ -1,7 +1,6 @@
-"""Measures what a training step really allocates: on a CPU by the profiler's memory events, on CUDA by the allocator's
-history.
+"""Measures a training step's allocations: on a CPU by the profiler's memory events, on CUDA by the allocator's history.
 
-Each function takes a function that makes the step, runs the step once so that the optimizer has its state, and measures
+`on_cpu` and `on_cuda` take a function that makes the step, run it once so that the optimizer has its state, and measure
 the second run. The profiler records from before the model is made, so that every free finds its allocation. It changes
 no order of operations and adds no tensor.
 

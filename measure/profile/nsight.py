@@ -68,9 +68,9 @@ def command(nsys: str, folder: Path, target: Sequence[str]) -> list[str]:
 
 
 def record(command_line: Sequence[str], folder: Path, limit_s: float, environ: dict[str, str] | None = None) -> Path:
-    """Runs a `command`; the path of its export. Raises Unavailable. Nothing that it started is left.
+    """Run a `command`; returns the path of its export. Raises Unavailable. All processes that it started are ended.
 
-    environ: variables for it, beside those of this process.
+    environ: variables for it, in addition to those of this process.
     """
     log = folder / "nsys.log"
     variables = {**os.environ, **(environ or {}), "TMPDIR": str(folder), MARK: str(folder)}
@@ -97,7 +97,7 @@ def record(command_line: Sequence[str], folder: Path, limit_s: float, environ: d
 
 
 def end_marked(folder: Path) -> None:
-    """Ends what bears the mark of a recording, whichever session or parent it gave itself. Linux alone tells."""
+    """End all processes with the mark of a recording, whatever their session or parent. Linux only."""
     mark = f"{MARK}={folder}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to somebody else
@@ -106,7 +106,7 @@ def end_marked(folder: Path) -> None:
 
 
 def _failure_text(log: Path) -> str:
-    """Return why the command failed, as it says; else the end of what was printed."""
+    """Return the command's own reason for failing, or else the end of its output."""
     text = _PROGRESS.sub("", log.read_text(errors="replace")).replace(f"{log.parent}/", "")
     faults = [line for line in text.splitlines() if line.startswith(FAULT)]
     return f": {faults[-1].removeprefix(FAULT)}" if faults else output_tail(text)

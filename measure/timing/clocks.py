@@ -32,7 +32,7 @@ class Clock:
         return None
 
     def synchronize(self) -> None:
-        """Waits until the device has done everything it was given."""
+        """Wait until the device has done everything it was given."""
 
 
 class CudaClock(Clock):

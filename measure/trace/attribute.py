@@ -118,7 +118,7 @@ def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: 
 
 
 def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
-    """Calls on the engine's own threads: nodes run there, and nothing that made a node outside of them.
+    """Call on the engine's own threads: nodes run there, and nothing that made a node outside of them.
 
     In a recording without numbers of nodes nobody knows what made one: there a thread is the engine's own if another
     one of its process has the products outside of nodes.
@@ -323,7 +323,7 @@ def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) ->
 
 
 def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
-    """Calls in the place of kernels."""
+    """Return calls as rows in the place of kernels."""
     rows, own_ns = _working(calls)
     chosen = calls.iloc[rows]
     return kernels_table(

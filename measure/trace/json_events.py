@@ -86,7 +86,7 @@ class _Window:
         self.file, self.name, self.text, self.position = file, name, "", 0
 
     def more(self) -> bool:
-        """Reads on, as much again as has not ended, so that a value of any size is looked at a few times only; False at
+        """Read on, as much again as has not ended, so that a value of any size is looked at a few times only; False at
         the end of the file. Raises ValueError for a value that is larger than its limit."""
         waiting = len(self.text) - self.position
         if waiting > limit("event_bytes"):

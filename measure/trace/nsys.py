@@ -118,7 +118,7 @@ class Tables:
     """The plain tables of an open file. Raises sqlite3.DatabaseError where pages are damaged."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
-        """Raises ValueError for a view or a virtual table that has a table's name."""
+        """Raise ValueError for a view or a virtual table that has a table's name."""
         self._connection = connection
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         connection.execute("PRAGMA trusted_schema = OFF")

@@ -78,7 +78,7 @@ _LOOKS: Mapping[str, tuple[Mapping[str, Look], Sequence[Look]]] = {
 
 @contextlib.contextmanager
 def theme() -> Iterator[None]:
-    """Draws everything inside in the project's style; leaves the caller's own settings as they were."""
+    """Draw everything inside in the project's style; leaves the caller's own settings as they were."""
     import matplotlib as mpl
     import seaborn as sns
 

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**settings)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses as argparse does. Where a shell asks for completions (`_ARGCOMPLETE` in the environment), prints them
+        """Parse as argparse does. Where a shell asks for completions (`_ARGCOMPLETE` in the environment), prints them
         and ends the process."""
         if "_ARGCOMPLETE" in os.environ:
             import argcomplete
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses as argparse does; limits in the environment that cannot be are a mistake, too."""
+        """Parse as argparse does; limits in the environment that cannot be are a mistake, too."""
         try:
             stated()
         except ValueError as fault:

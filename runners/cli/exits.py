@@ -143,7 +143,7 @@ def _unless_full() -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Makes sure that there are stdin, stdout and stderr, whatever the caller closed, that each writes what its
+    """Make sure that there are stdin, stdout and stderr, whatever the caller closed, that each writes what its
     encoding lacks as \\xNN, that a full stderr loses its words and nothing else, and that no name steers a terminal."""
     for number in range(3):
         try:

@@ -186,12 +186,12 @@ class CellResult:
     lost: str = ""  # why its slot can measure nothing any more
 
     def learn(self, **fields: Any) -> None:
-        """Adds to what is known of the attempt."""
+        """Add to what is known of the attempt."""
         self.run = replace(self.run, **fields)
 
 
 def store_result(store: Store, order: Order, result: CellResult, notes: Sequence[str] = ()) -> Run:
-    """Writes a result into the run, the cell's own row last; Ctrl-C waits until it is whole. notes: more warnings.
+    """Write a result into the run, the cell's own row last; Ctrl-C waits until it is whole. notes: more warnings.
 
     Rows that cannot be kept (a value that could not be read back, an operation table that is not the one that the run
     has) cost their cell, whose row says so. Raises StoreFault.

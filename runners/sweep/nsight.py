@@ -145,7 +145,7 @@ def run(cell: Cell, pass_name: str) -> None:
 
 
 def _end_without(parent: int) -> None:
-    """Ends this process when another one is gone."""
+    """End this process when another one is gone."""
     while True:
         try:
             os.kill(parent, 0)

@@ -97,7 +97,7 @@ class Grid(Common):
 
 
 def check_model(model: str, inputs: str, batch_maker: str) -> None:
-    """Raises ValueError, one line, for a model or an input that cannot be what it says."""
+    """Raise ValueError, one line, for a model or an input that cannot be what it says."""
     with as_mistake(Unavailable):
         try:
             spec = check_spec(model)
@@ -287,7 +287,7 @@ def reason_against(cell: Cell) -> str:
 
 
 def check(grid: Grid) -> None:
-    """Raises ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
+    """Raise ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
     than the images have, or for an epoch below one batch."""
     precision = grid.precisions[0] if grid.precisions else "fp32"
     for model in grid.models:
@@ -311,7 +311,7 @@ CHANGED = (
 
 
 def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
-    """Raises ValueError where a file was changed since cells of this run were measured with it."""
+    """Raise ValueError where a file was changed since cells of this run were measured with it."""
     now = digests(dict.fromkeys(model for past in earlier for model in past.models)) | dict(grid.digests)
     for before in earlier:
         for model, checksum in before.digests.items():
@@ -320,7 +320,7 @@ def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
 
 
 def check_images(grid: Grid, images: int) -> None:
-    """Raises ValueError, one line, for a batch or an epoch of more images than the data set has."""
+    """Raise ValueError, one line, for a batch or an epoch of more images than the data set has."""
     epoch = grid.epoch_images if "epoch" in grid.methods else 0
     most = f"expected at most {images}, the images of {grid.data}, got"
     raise_for(
@@ -332,7 +332,7 @@ def check_images(grid: Grid, images: int) -> None:
 
 
 def raise_for(faults: Mapping[str, object]) -> None:
-    """Raises ValueError with the first text whose value is true."""
+    """Raise ValueError with the first text whose value is true."""
     for text, holds in faults.items():
         if holds:
             raise ValueError(text)

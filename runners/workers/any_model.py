@@ -240,7 +240,7 @@ class Batches:
         return batches
 
     def _preloaded(self, size: int) -> list[Batch]:
-        """Raises ValueError for data that cannot be read, or for a model of fewer classes."""
+        """Load the data set. Raises ValueError for data that cannot be read, or for a model of fewer classes."""
         from workloads import torchvision_models
 
         sizes, seed = self._workload.hyper, self._cell.seed

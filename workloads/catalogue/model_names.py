@@ -153,7 +153,7 @@ def check(text: str) -> Spec:
 
 
 def require(package: str) -> None:
-    """Raises Unavailable, with the line to type, if an optional package is not installed."""
+    """Raise Unavailable, with the line to type, if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise Unavailable(f"{package} is not installed: python -m pip install '{INSTALL[package]}'")
 
@@ -199,7 +199,7 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
 
 
 def _check_kernels(spec: Spec, config: Mapping[str, Any]) -> None:
-    """Raises ValueError where a configuration, or a part of it, names an implementation that is no part of
+    """Raise ValueError where a configuration, or a part of it, names an implementation that is no part of
     transformers: it would be a kernel of the hub, which is code."""
     for name, value in config.items():
         if _IMPLEMENTATION.search(name):
@@ -220,7 +220,7 @@ _IMPLEMENTATION = re.compile(r"_implementation(_internal)?$")
 
 
 def _check_counts(spec: Spec, config: Mapping[str, Any]) -> None:
-    """Raises ValueError for more layers or experts than the limits, in any part of a configuration: each is a module
+    """Raise ValueError for more layers or experts than the limits, in any part of a configuration: each is a module
     that takes time and memory to build, whatever its size."""
     product = 1
     for name, value in config.items():
@@ -259,7 +259,7 @@ def _modules_in(path: Path) -> list[str]:
 
 
 def _check_function(spec: Spec, source: str, path: str) -> None:
-    """Raises ValueError for a source that is no Python, or does not name the function at its top level."""
+    """Raise ValueError for a source that is no Python, or does not name the function at its top level."""
     try:
         names = symtable.symtable(source, path, "exec").get_identifiers()
     except (SyntaxError, ValueError) as fault:
@@ -371,7 +371,7 @@ def directory_of(data: str) -> Path | None:
 
 
 def check_cifar(directory: Path, files: tuple[str, ...]) -> None:
-    """Raises ValueError, one line, unless directory/cifar-10-batches-py holds these files."""
+    """Raise ValueError, one line, unless directory/cifar-10-batches-py holds these files."""
     folder = directory / FOLDER
     try:
         missing = [name for name in files if not (folder / name).is_file()]

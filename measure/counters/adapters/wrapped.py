@@ -139,7 +139,7 @@ class RuleCounts:
         return {"ignored": {**self.zero, **ignored}, "not_understood": unsupported}
 
     def add(self, path: str, name: str, flop: int, mac: int) -> None:
-        """Adds one call."""
+        """Add one call."""
         if not flop:
             self.zero[name] += 1
             return
