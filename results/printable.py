@@ -119,6 +119,7 @@ def least_width(text: str) -> int:
 VALUES = "its course depends on a value that is read from a tensor (.item(), .tolist(), or an if on a tensor)"
 SIZES = "the size of a tensor depends on values (a mask as an index, nonzero, unique)"
 NUMPY = "a part of it is calculated by NumPy, which is not seen"
+DEVICES = r"it puts tensors on \2 and others on \3: expected a forward that makes its tensors where its inputs are"
 
 MESSAGES: tuple[tuple[str, str], ...] = (
     (r"fake tensors cannot run aten\._local_scalar_dense(\.default)?", VALUES),
@@ -128,7 +129,12 @@ MESSAGES: tuple[tuple[str, str], ...] = (
     (r"\.numpy\(\) is not supported for tensor subclasses\.", NUMPY),
     (
         r"(\w+Error: )?Expected all tensors to be on the same device, but found at least two[^,]*, (\S+) and (\S+?)!",
-        r"it puts tensors on \2 and others on \3: expected a forward that makes its tensors where its inputs are",
+        DEVICES,
+    ),
+    # of torch 2.11:
+    (
+        r"(\w+Error: )?Unhandled FakeTensor Device Propagation for \S+, found two different devices (\S+), (\S+)",
+        DEVICES,
     ),
     (
         r"There was no rule registered for HigherOrderOperator (\w+) and mode .*",

@@ -111,6 +111,7 @@ def found(text, batch):
     return traced_ledger(grid, mixture, batch, tokens, **experts)
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 15), reason="an older torch has no shapes of grouped products in fp32")
 def test_each_rank_has_its_experts_and_exchanges_its_tokens():
     """Two ranks, a sample each: 16 tokens, each to two experts, are 32 rows of 32 numbers, there and back."""
     ledger = found("dp=2,ep=2", 2)
@@ -131,6 +132,7 @@ def test_each_rank_has_its_experts_and_exchanges_its_tokens():
     assert ledger.sum_flop == ledger.single_flop + ledger.replicated_flop
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 15), reason="an older torch has no shapes of grouped products in fp32")
 def test_experts_that_several_ranks_have_are_reduced_among_these():
     """dp=4 with ep=2: two ranks of four have the same experts."""
     work = found("dp=4,ep=2", 4).loads[Coordinates(0, 3, 0)]
