@@ -3,6 +3,7 @@ suite runs in two processes where pytest-xdist is installed, a file or a selecti
 
 import gc
 import os
+import signal
 import sys
 
 import pytest
@@ -18,6 +19,9 @@ settings.register_profile(
     "shared", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 settings.load_profile("shared")  # a neighbour's load, or a seed that draws much in vain, is no fault of a test
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell: tests of Ctrl-C would fail
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 trials.OWN_PEAK_S = 0.0  # or each summary of a meter would measure this machine first
 
