@@ -79,19 +79,19 @@ WARM_UP_S, SUSTAINED_S, SUSTAINED_BLOCK_S = 0.3, 3.0, 0.1
 """Products before the first row, for the clock; how long a kernel runs back to back, and in blocks of which length."""
 
 MOST_TRIES = 3
-"""Times that the calls of one kernel are made while a host moves or stops the processors."""
+"""Most repetitions of a kernel's calls while a host moves or stops the processors."""
 
 MOVED = "the processors were moved while it was timed, or where they were is not known"
 
 NOTE = "note: "
-"""How the reason of a row begins that was measured."""
+"""Beginning of the reason of a row that was measured."""
 
 FORMATS = {"channels_first": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 def ceilings_by_precision(device: str, precisions: Sequence[str], clock: Clock, budget_s: float) -> list[Ceiling]:
-    """Return the rows of each precision, all with the same share of the budget; what this device refuses is a row with
-    its reason. Raises ValueError for a budget that is not above 0."""
+    """Return the rows of each precision, all with the same share of the budget; a precision that this device refuses
+    has a row with its reason. Raises ValueError for a budget that is not above 0."""
     rows: list[Ceiling] = []
     for name in precisions:
         try:
@@ -106,10 +106,10 @@ def measure_ceilings(session: str, device: str, precision: Precision, clock: Clo
     """Measure one row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the
     best.
 
-    device: "cpu", "cuda", "cuda:1"; it is what the rows carry. budget_s: for all kernels, from when the device and its
-    libraries have started (seconds in a fresh process, which say nothing of the device); a kernel that finds it spent
-    is a row `unavailable`, one that finds no memory `out_of_memory`. Flags are set for the precision and put back.
-    Raises Unavailable if the device lacks the precision's units, ValueError for a budget that is not above 0.
+    device: "cpu", "cuda", "cuda:1", as in the rows. budget_s: for all kernels, from when the device and its libraries
+    have started (seconds in a fresh process, which do not depend on the device). A kernel whose turn comes after the
+    budget is a row `unavailable`, one that finds no memory `out_of_memory`. Flags are set for the precision and
+    restored. Raises Unavailable if the device lacks the precision's units, ValueError for a budget that is not above 0.
     """
     if not budget_s > 0:
         raise ValueError(f"expected a budget above 0 s, got {budget_s}")
@@ -163,10 +163,10 @@ class Bench:
         self.used: list[ProcessorUse] = []
 
     def probe(self) -> float:
-        """Return FLOP/s of a small product at its best: how large the others may be.
+        """Return the best FLOP/s of a small product, from which the sizes of the others follow.
 
         A convolution runs first, so that both libraries have started when the kernels that count begin; products for
-        WARM_UP_S bring the clock to where work holds it.
+        WARM_UP_S bring the clock to its level under load.
         """
         with contextlib.suppress(RuntimeError):  # a library that fails says so in the rows of its kernels
             self.prepared(Trial("convolution", (1, 64, 8), "channels_last"))()
@@ -181,7 +181,7 @@ class Bench:
         return trial.flop / min(times_s)
 
     def row(self, blank: Ceiling, trial: Trial, trials_left: int) -> Ceiling:
-        """Return `blank` with what `trial` reached, in its share of the time that is left."""
+        """Return `blank` with the times of `trial`, in its share of the time that is left."""
 
         def measure_trial(until_s: float) -> Ceiling:
             call = self.prepared(trial)
@@ -200,7 +200,8 @@ class Bench:
         return self.guarded(blank, trials_left, measure_trial)
 
     def sustained(self, fastest: Ceiling) -> Ceiling:
-        """Return the kernel of a row, back to back for SUSTAINED_S: the median of the second half of its blocks."""
+        """Return the row of a kernel that runs back to back for SUSTAINED_S: the median of the second half of its
+        blocks."""
         trial, in_a_row = trial_of(fastest), max(1, round(SUSTAINED_BLOCK_S / (fastest.median_s or math.inf)))
 
         def measure_blocks(_until_s: float) -> Ceiling:
@@ -216,7 +217,8 @@ class Bench:
         return self.guarded(blank, 1, measure_blocks)
 
     def explained(self, row: Ceiling, trial: Trial) -> Ceiling:
-        """Return the row; of one above the sheet with the fast algorithm that it ran with, if its kernels name one."""
+        """Return the row; if it is above the datasheet and its kernels' names show a fast algorithm, with that
+        algorithm."""
         if self.device.type != "cuda" or not above_sheet(row, torch.cuda.get_device_name(self.device)):
             return row
         try:
@@ -225,9 +227,9 @@ class Bench:
             return row
 
     def guarded(self, blank: Ceiling, trials_left: int, measured: Callable[[float], Ceiling]) -> Ceiling:
-        """Return what `measured` makes of its share of the time that is left; `blank` with why, where it cannot.
+        """Return what `measured` returns for its share of the time that is left; `blank` with the reason if it fails.
 
-        measured: takes the host time until which it may go on. Raises what broke the device.
+        measured: takes the host time until which it may run. Raises errors that broke the device.
         """
         left_s = self.deadline_s - self.clock.wall_s()
         if left_s <= 0:
@@ -248,10 +250,10 @@ class Bench:
             return replace(blank, status=status, reason=str(fault).splitlines()[0])
 
     def call_times_s(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
-        """Return seconds of each call, up to a host time but at least one, after one that does not count.
+        """Return the seconds of each call, up to a host time but at least one, after one call that does not count.
 
-        On a CPU, of the calls that did not wait for a processor, where there are enough of them; else of all.
-        cold: the last cache is overwritten before each.
+        On a CPU these are only calls that did not wait for a processor, if there are enough of them. cold: whether the
+        last cache is overwritten before each.
         """
         call()  # searches algorithms, allocates
         others = Neighbours()
@@ -282,11 +284,12 @@ class Bench:
         self.clock.synchronize()
 
     def _round_trip_s(self) -> float | None:
-        """Time of a cache line between two processors, now; None on another device, or where it cannot be timed."""
+        """Return the time of a cache line between two processors, now; None on another device, or where it cannot be
+        timed."""
         return round_trip() if self.device.type == "cpu" else None
 
     def _call(self, call: Call, cold: bool) -> tuple[float, bool]:
-        """Return seconds of one call, and whether no wait for a processor is in them."""
+        """Return the seconds of one call, and whether it did not wait for a processor."""
         if self.device.type != "cpu":
             return self._call_time_s(call, cold), True
         before_s = run_wait_s()
@@ -309,7 +312,7 @@ class Bench:
         return torch.randn(*sizes, generator=self._random, device=self.device, dtype=self.dtype)
 
     def prepared(self, trial: Trial) -> Call:
-        """Return the kernel on its operands; writes into memory that is there already where torch offers it."""
+        """Return a call of the kernel on its operands; it writes into existing memory where torch offers that."""
         if trial.operation == "matmul":
             m, n, k = trial.sizes
             if trial.unit == FP8:
@@ -337,10 +340,9 @@ class Bench:
 
 @contextlib.contextmanager
 def bench_of(device: str, precision: Precision, threads: int | None, share_s: float) -> Iterator[Bench]:
-    """Open a bench under a precision's flags, until its share of time is over. threads: torch's; None leaves them
-    alone.
+    """Open a bench under a precision's flags, until its share of time is over. threads: torch's; None: unchanged.
 
-    Raises Unavailable for a precision that the device lacks, ValueError where its flags do not take.
+    Raises Unavailable for a precision that the device lacks, ValueError if its flags cannot be set.
     """
     apply_precision.supported(precision, device)
     if threads is not None:
@@ -357,15 +359,13 @@ def bench_of(device: str, precision: Precision, threads: int | None, share_s: fl
 
 
 LONGEST_CALL_S = 0.05
-"""Longest call of a kernel that is timed between blocks of steps, where there is one so short."""
+"""Longest call of a kernel that is timed between blocks of steps, if there is a kernel with so short a call."""
 
 
 def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, clock: Clock) -> list[CeilingKernel]:
-    """Return the fastest kernel of each unit among a session's rows, with operands on the device, to be timed again.
-
-    Of kernels with a call of at most LONGEST_CALL_S, where there are any. None for rows without a rate. To be called
-    under the flags of the precision.
-    """
+    """Return the fastest kernel of each unit among a session's rows, with operands on the device, to be timed again;
+    among kernels with a call of at most LONGEST_CALL_S, if there are any. A unit without a rate has none. Call it under
+    the flags of the precision."""
     if not rows:
         return []
     bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
@@ -381,5 +381,5 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
 
 
 def with_times(row: Ceiling, times_s: list[float]) -> Ceiling:
-    """Return the row with what its calls took."""
+    """Return the row with the times of its calls."""
     return replace(row, repeats=len(times_s), median_s=median(times_s), mean_s=fmean(times_s), best_s=min(times_s))

@@ -23,7 +23,7 @@ from measure.timing.clocks import clock_for
 from results.records.cell import Ceiling
 
 BLOCK_BYTES = 1 << 28
-"""What calls within a cache move together, so that their time is far above a clock's tick."""
+"""Bytes that calls within a cache move together, so that their time is far above a clock's tick."""
 
 PATTERN = 1 << 18
 SCALE = 1.5
@@ -34,7 +34,7 @@ _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def last_cache_bytes(device: str, caches: Path = CPU_CACHES) -> int | None:
-    """Return the size of the device's last cache; None where nothing says it."""
+    """Return the size of the device's last cache; None where it is unknown."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(torch.device(device)).L2_cache_size) or None
     sizes = [_bytes(file.read_text()) for file in sorted(caches.glob("index*/size"))]
@@ -57,7 +57,7 @@ def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceil
 
 
 def _prepared(device: torch.device, move: Move) -> Call:
-    """Return the call on operands that are in memory already: random numbers that repeat after a MiB."""
+    """Return the call on operands that exist already: random numbers that repeat after a MiB."""
     pattern = torch.randn(min(PATTERN, move.elements), generator=torch.Generator().manual_seed(0)).to(device)
     source = pattern.repeat(-(-move.elements // len(pattern)))[: move.elements]
     target = source.clone()
@@ -103,7 +103,7 @@ def launch_row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -
 
 
 def _host_times_s(bench: Bench, calls: Callable[[], None], until_s: float) -> list[float]:
-    """Return seconds until the host has handed the calls over, block after block."""
+    """Return the seconds in which the host hands the calls over, block after block."""
     calls()
     bench.clock.synchronize()
     times_s: list[float] = []
@@ -116,7 +116,7 @@ def _host_times_s(bench: Bench, calls: Callable[[], None], until_s: float) -> li
 
 
 ALWAYS = "fp32"
-"""Its cores run what is no product, whatever the precision."""
+"""Precision whose cores run all that is no product, whatever the precision of the step."""
 
 PARTS_OF_BUDGET = {"products": 0.6, "copies": 0.3, "launches": 0.1}
 COPIES = 2
@@ -127,7 +127,7 @@ def measure_machine(device: str, precisions: Sequence[str], budget_s: float) -> 
     """Return rows for `analysis.roofline.machine_of`: products and convolutions of these precisions and of fp32,
     copies, launches.
 
-    What this device refuses is a row with its reason. Raises ValueError for a budget that is not above 0.
+    A precision that this device refuses has a row with its reason. Raises ValueError for a budget that is not above 0.
     """
     facts = environment.device_facts(device)
     names = [name for name in PRECISIONS if name in {*precisions, ALWAYS}]
@@ -138,7 +138,7 @@ def measure_machine(device: str, precisions: Sequence[str], budget_s: float) -> 
 
 
 def copies_and_launches(device: str, budget_s: float) -> list[Ceiling]:
-    """Return a copy and a triad of operands that no cache holds, and what a launch costs, in their parts of the
+    """Return rows of a copy and a triad of operands that no cache holds, and of a launch, each within its part of the
     budget."""
     copies, views = copies_and_views(device)
     beyond = [move for move in copies if move.family == MEMORY][:COPIES]
@@ -168,7 +168,7 @@ def plan(blank: Ceiling) -> list[Trial]:
 
 
 def copies_and_views(device: str) -> tuple[list[Move], tuple[str, ...]]:
-    """Return copies and triads to try on this device, and from where launches are timed."""
+    """Return copies and triads to try on this device, and the views from which launches are timed."""
     memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
     kind = device.partition(":")[0]
     return moves(kind, last_cache_bytes(device), memory_bytes), (LAUNCH, CALL) if kind == "cuda" else (CALL,)

@@ -45,26 +45,27 @@ from results.records.counts import CallRecording, FlopCount, PlainCall
 __all__ = ["count_isolated", "prepare", "record_isolated"]
 
 REAP_S = 5.0
-"""How long a dead child's exit status is waited for."""
+"""Limit for a dead child's exit status to arrive."""
 
 GRACE_S = 2.0
-"""How long a child that has reported everything may take to end by itself."""
+"""Time that a child has to end by itself after it reported everything."""
 
 THREADS = 1
 """torch's threads in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine
 threads that wait for each other cost more than they bring."""
 
 ON_SIZES = ("measure.counters.adapters.dispatched:flopledger", "runners.workers.any_model:exact_counter")
-"""The counts that need no weights: tensors of the model have sizes alone, unless the step cannot be run on those."""
+"""Counters that need no weights: the model's tensors have only sizes, unless the step cannot be run on those."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the child process is given.
+    """The task of the child process.
 
-    hyper: what the factory takes beside the name. target: of a counter; where it has none the process records what the
-    model calls, and counts nothing. trainer: "module:function" with function(workload, batch_size) -> Operations of a
-    step; explainer: the same with function(model, inputs) -> why they do not fit, or "". Both are of a recording.
+    hyper: the factory's arguments beside the name. target: "module:function" of a counter; without one the process
+    records the model's calls, and counts nothing. trainer: "module:function" with function(workload, batch_size) ->
+    Operations of a step; explainer: "module:function" with function(model, inputs) -> why they do not fit, or "". Both
+    are for recordings.
     """
 
     counter: str
@@ -81,7 +82,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a count did not come to be."""
+    """Why there is no count."""
 
     status: str
     reason: str
@@ -128,10 +129,11 @@ def record_isolated(
     trainer: str = "",
     explainer: str = "",
 ) -> tuple[dict[int, CallRecording], Failure | None]:
-    """Record the calls of a model, as counters run it, by batch size; and why some are missing.
+    """Return the recorded calls of a model, as counters run it, by batch size; and the reasons of batches without a
+    recording.
 
-    trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer: the
-    same with function(model, inputs) -> why the model does not take them.
+    trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer:
+    "module:function" with function(model, inputs) -> why the model does not take them.
     """
     task = Task("recording", factory, workload_name, dict(hyper), tuple(batch_sizes), timeout_s)
     recordings, failure = _supervise(dataclasses.replace(task, trainer=trainer, explainer=explainer))
@@ -139,7 +141,7 @@ def record_isolated(
 
 
 def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
-    """Start the child, collects its answers until it is done, dead or late, and leaves no process behind."""
+    """Start the child and collect its answers until it is done, dead or late. No process is left behind."""
     forking = context(PRELOAD)
     receiver, sender = forking.Pipe(duplex=False)
     child_lifeline, lifeline = forking.Pipe(duplex=False)
@@ -212,7 +214,7 @@ def run(connection: Connection, task: Task, lifeline: Connection, noise_path: st
 
 
 def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes: int, has_weights: bool) -> None:
-    """Count, or records, at each batch size that is left, sends what it found, and takes the size off the list."""
+    """Count, or record, at each batch size that is left, send the result, and remove the size from the list."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -226,7 +228,8 @@ def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes:
 
 
 def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
-    """Return the workload and its model in evaluation. has_weights: else what modules hold has sizes and no values."""
+    """Return the workload and its model in evaluation mode. has_weights: if not, the model's tensors have sizes and no
+    values."""
     from measure.operations.fake_results import built_on_meta, modules_on_meta
 
     with contextlib.nullcontext() if has_weights else modules_on_meta():
@@ -238,10 +241,11 @@ def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _weights_unset() -> Iterator[None]:
-    """Leave out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
+    """Skip torch's initialisation of weights, which takes longer than counting; counters only see shapes.
 
-    In a process that counts and ends, so that nothing else meets it. Zeros, not what memory held: denormals are slow.
-    Only a detector's work depends on what it detects, and that means nothing with random weights either.
+    Use it in a process that counts and ends, so that nothing else is affected. Weights are zeros, not uninitialised
+    memory, since denormals are slow. Only a detector's work depends on its values, and that is meaningless with random
+    weights, too.
     """
     import torch
 
@@ -314,8 +318,8 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
 
 
 def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
-    """Record the calls of a model with weights without listeners; nothing where they are more than memory holds: the
-    counter that sees these calls has no count either."""
+    """Record the calls of a model with weights without listeners; return nothing if the weights do not fit into memory:
+    the counter that sees these calls has no count then either."""
     from measure.counters.model_calls import plain_calls
 
     try:

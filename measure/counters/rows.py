@@ -25,9 +25,9 @@ Counted = Mapping[tuple[str, str], int | float]
 
 
 def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
-    """Return the total and the operators, in the order given.
+    """Return the row of the total and those of the operators, in the order given.
 
-    blank: who counted what, with `native_unit` of the total and what the counter says of it.
+    blank: a row with the counter, its `native_unit` of the total and its reported numbers.
     """
     plain = dataclasses.replace(
         blank, ignored={}, not_understood={}, reason="", parameters=None, printed=None, attention={}
@@ -51,7 +51,7 @@ def sum_counts(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
 
 
 def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_adds: float) -> None:
-    """Add what a counter counted for one call: its multiply-adds, and the rest beside them in a row of its own."""
+    """Add the counter's result for one call: its multiply-adds, and all else in a row of its own."""
     if multiply_adds:
         own[name, "mac"] += multiply_adds  # type: ignore[assignment]  # thop counts in floats
     if counted != multiply_adds:
@@ -59,8 +59,8 @@ def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_
 
 
 def walk_modules(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[torch.nn.Module]:
-    """Yield every module once for each parent that has it, as a walk over `children()` meets them. closed: classes that
-    the walk does not look into."""
+    """Yield every module once for each parent that has it, as a walk over `children()` meets them. closed: classes into
+    which the walk does not go."""
     yield module
     if type(module) not in closed:
         for child in module.children():
@@ -73,11 +73,11 @@ def as_int(value: float) -> int | float:
 
 
 NO_OPERATOR = ("prim.", "profiler.")
-"""Begin names of what the dispatcher calls beside operators."""
+"""Beginnings of names that reach the dispatcher and are no operators."""
 
 
 class UncountedCalls(TorchDispatchMode):
-    """Counts the calls of operators that run where the counter does not look; what they do is untouched."""
+    """Counts the calls of operators that run where the counter does not look; the calls themselves are unchanged."""
 
     supports_higher_order_operators = True
 
@@ -113,8 +113,8 @@ NO_ARITHMETIC = frozenset(
 
 
 def uncounted_leaves(model: torch.nn.Module, known: Container[type]) -> tuple[Counter[str], Counter[str]]:
-    """Return (ignored, not understood): class → calls of leaf modules that are of no known class, counted by hooks that
-    stay on the model."""
+    """Return (ignored, not understood): class → calls of leaf modules of unknown classes, counted by hooks that stay on
+    the model."""
     ignored: Counter[str] = Counter()
     unsupported: Counter[str] = Counter()
 

@@ -57,7 +57,7 @@ ISA_FLAGS = (
 
 
 Facts = Mapping[str, Any]
-"""Name → value, as the manifest has it; None: the machine does not say. Sizes in bytes, frequencies in Hz."""
+"""Name → value, as in the manifest; None: unknown on this machine. Sizes in bytes, frequencies in Hz."""
 
 
 def environment() -> Facts:
@@ -104,8 +104,8 @@ _OF_TORCH: Mapping[str, Callable[[Any], Any]] = {
 
 
 def torch_facts() -> Facts:
-    """Return what only torch itself can say. Imports torch; "torch_error": why that fails, and most of the rest is
-    None."""
+    """Return the facts that only torch knows. Imports torch; "torch_error": why that fails, in which case most others
+    are None."""
     facts: dict[str, Any] = {**dict.fromkeys(_OF_TORCH), "torch_error": None}
     try:
         import torch
@@ -124,7 +124,8 @@ _OF_DEVICE = (
 
 
 def device_facts(device: str) -> Facts:
-    """Return what the device is; what does not apply to it is None. device: "cpu", "cuda" or "cuda:1". Imports torch.
+    """Return the properties of the device; None where one does not apply. device: "cpu", "cuda" or "cuda:1". Imports
+    torch.
 
     The clock is the highest that the driver reports, not the present one. "error": why nothing else is known.
     """
@@ -167,7 +168,7 @@ def _cuda_facts(device: str) -> dict[str, Any]:
 
 
 def host_state() -> dict[str, Any]:
-    """Return what makes times on this host scatter: load, governor, and how many processors may be used."""
+    """Return what makes times on this host scatter: load, governor, and the number of usable processors."""
     return {"load_1min": load_average(), "governor": governor(), "cpu_usable": _usable_cpus()}
 
 
@@ -199,7 +200,7 @@ def physical_cores() -> int | None:
 
 
 def isa_flags() -> dict[str, bool] | None:
-    """Return which vector and matrix instructions the processor has; None if it does not say."""
+    """Return the vector and matrix instructions of the processor; None if unknown."""
     flags = _first(r"^(?:flags|Features)\s*:(.*)$", "proc/cpuinfo")
     return None if flags is None else {flag: flag in flags.split() for flag in ISA_FLAGS}
 
@@ -218,9 +219,9 @@ def load_average() -> float | None:
 
 
 def driver_version() -> str | None:
-    """Return NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from NVML: Windows'
-    Linux and sandboxes that have a /proc of their own lack the file, and two sessions are comparable only by this
-    version."""
+    """Return the version of NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from
+    NVML, since Windows' Linux and sandboxes with a /proc of their own lack the file. Two sessions are comparable only
+    by this version."""
     if version := _first(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", "proc/driver/nvidia/version"):
         return version
     from measure.device import nvml
@@ -232,7 +233,7 @@ def driver_version() -> str | None:
 
 
 def container() -> str | None:
-    """Return the kind of container this process runs in; None if nothing shows one."""
+    """Return the kind of container in which this process runs; None if there is no sign of one."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     for mark, kind in (("run/.containerenv", "podman"), (".dockerenv", "docker")):

@@ -22,15 +22,15 @@ from results.records.cell import Telemetry
 from results.text_files import hashed
 
 PERMANENT = frozenset((2, 3, 4, 13, 25, 26))
-"""nvmlReturn_t after which a field is not asked for again: invalid argument, not supported, no permission, function not
+"""nvmlReturn_t after which a field is not requested again: invalid argument, not supported, no permission, function not
 found, argument version mismatch, deprecated."""
 
 FATAL = frozenset((1, 9, 12, 15, 16, 18))
-"""nvmlReturn_t after which nothing can be asked: uninitialized, driver not loaded, library not found, GPU lost, reset
+"""nvmlReturn_t after which no request can succeed: uninitialized, driver not loaded, library not found, GPU lost, reset
 required, library and driver of different versions."""
 
 LOST = frozenset((15, 16))
-"""Those of them that end a session: GPU lost, reset required. The others may be NVML's own trouble."""
+"""Those of FATAL that end a session: GPU lost, reset required. The others may be NVML's own trouble."""
 
 EVENT_REASONS = {
     0x001: "gpu_idle",
@@ -49,7 +49,7 @@ EVENT_REASONS = {
 list of throttle reasons) → the vocabulary of `analysis.devices.telemetry.EVENT_REASONS`, which has NVML's names."""
 
 Ask = tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], Any]]
-"""Functions to try in order, further arguments (a name of a pynvml constant, or a number), and what becomes of the
+"""Functions to try in order, further arguments (a name of a pynvml constant, or a number), and the conversion of the
 value."""
 
 
@@ -109,7 +109,7 @@ STATE: Mapping[str, Ask] = {
 """Fact → how to ask for it; the driver is asked without a device."""
 
 OF_THE_SLICE = ("memory_used_bytes",)
-"""What a MIG slice knows of itself; the rest is asked of the GPU it is cut from."""
+"""Fields that a MIG slice has itself; the others are read from the GPU it is cut from."""
 
 
 class Nvml:
@@ -147,15 +147,15 @@ class Nvml:
         return state_before(self, baseline)
 
     def processes(self) -> Processes | None:
-        """Return compute processes that NVML shows on this device, in its own numbering of them; None if it does not
-        say."""
+        """Return the compute processes that NVML shows on this device, with its own process numbers; None if it shows
+        none."""
         listed = self._ask("processes", ("nvmlDeviceGetComputeRunningProcesses",), (), tuple)
         if listed is None:
             return None
         return tuple(sorted(((int(p.pid), p.usedGpuMemory) for p in listed), key=lambda known: known[0]))
 
     def close(self) -> None:
-        """Give NVML back. Reading after that raises Unavailable."""
+        """Shut NVML down. Reading after that raises Unavailable."""
         _mapped(self._nvml, self._nvml.nvmlShutdown)
 
     def __enter__(self) -> Self:
@@ -209,10 +209,10 @@ def open_nvml(
     environ: Mapping[str, str] = os.environ,
     clock: Callable[[], float] = time.monotonic,
 ) -> Nvml:
-    """Return the device that CUDA calls by this number ("cuda:1" is 1), or the one of a UUID (with or without "GPU-").
+    """Return the device to which CUDA gives this number ("cuda:1" is 1), or the one of a UUID (with or without "GPU-").
 
-    CUDA_VISIBLE_DEVICES is honoured. Raises Unavailable, with its cause, where NVML or the device is not to be had,
-    and where the number alone cannot tell which card is meant.
+    CUDA_VISIBLE_DEVICES is honoured. Raises Unavailable, with its cause, where NVML or the device cannot be had, and
+    where the number alone does not determine the card.
     """
     nvml = _module() if nvml is None else nvml
     _mapped(nvml, nvml.nvmlInit)
@@ -262,7 +262,7 @@ def _find(nvml: Any, index_or_uuid: int | str, environ: Mapping[str, str]) -> tu
 
 
 def _visible(listed: str, count: int) -> list[str]:
-    """Return entries of CUDA_VISIBLE_DEVICES up to the first that names no device, where CUDA stops reading."""
+    """Return the entries of CUDA_VISIBLE_DEVICES before the first that names no device, where CUDA stops reading."""
     entries = []
     for entry in (part.strip() for part in listed.split(",")):
         if not entry.startswith(("GPU-", "MIG-")) and not (entry.isdecimal() and int(entry) < count):
@@ -272,8 +272,8 @@ def _visible(listed: str, count: int) -> list[str]:
 
 
 def _same_order(nvml: Any, count: int, environ: Mapping[str, str]) -> None:
-    """Raise Unavailable where CUDA may not number cards by bus, as here: it has unequal ones fastest first, unless
-    CUDA_DEVICE_ORDER says so."""
+    """Raise Unavailable where CUDA may number cards differently from NVML: it puts unequal cards in the order of speed
+    unless CUDA_DEVICE_ORDER says otherwise."""
     if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     handles = [_mapped(nvml, nvml.nvmlDeviceGetHandleByIndex, i) for i in range(count)]

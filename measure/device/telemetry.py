@@ -24,16 +24,15 @@ Processes = tuple[tuple[int, int | None], ...]
 """(pid, bytes of device memory or None) of each compute process on a device."""
 
 POLLED = tuple(field.name for field in fields(Telemetry) if field.name not in ("cell_id", "attempt", "time_s"))
-"""What a poll may say."""
+"""Fields that a poll may have."""
 
 
 class DeviceTelemetry(Protocol):
     """One open device. Each method raises Unavailable when the device or its driver is gone, DeviceLost if for good.
 
-    adapter: its name. reasons: field → why the
-    device does not say it. facts: what it is and is set to, where it does not say it None: its name, "uuid_hash"
-    (`hashed` of its own number), "mig" (whether it is a slice of a GPU), limits, clocks, driver. poll: a row of
-    telemetry.csv without its cell.
+    adapter: its name. reasons: field → why the device does not report it. facts: properties and settings, None where
+    not reported: its name, "uuid_hash" (`hashed` of its own number), "mig" (whether it is a slice of a GPU), limits,
+    clocks, driver. poll: a row of telemetry.csv without its cell.
     """
 
     adapter: str
@@ -53,7 +52,7 @@ ADAPTERS: Mapping[str, str] = {"cuda": "measure.device.nvml:open_nvml"}
 
 
 def open_device(device: str) -> DeviceTelemetry:
-    """Return the telemetry of a device as torch calls it: "cuda", "cuda:1", or "cuda:UUID". Raises Unavailable."""
+    """Return the telemetry of a device, by torch's name: "cuda", "cuda:1", or "cuda:UUID". Raises Unavailable."""
     kind, _, index = device.partition(":")
     if kind not in ADAPTERS:
         raise Unavailable(f"no telemetry of a device {device!r}: expected one of {', '.join(sorted(ADAPTERS))}")
@@ -63,10 +62,10 @@ def open_device(device: str) -> DeviceTelemetry:
 
 
 def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> dict[str, Any]:
-    """Return a GPU's state before a run, JSON-able; None where the device does not say, with the reason under "absent".
+    """Return a GPU's state before a run, JSON-able; None where not reported, with the reason under "absent".
 
-    baseline: `processes()` of before any context of ours (None: now). "other_processes" counts it: all of them are
-    somebody else's. "processes_since" counts what came after; one for each worker of ours is expected.
+    baseline: `processes()` before any context of ours (None: now). "other_processes" is their number: all of them are
+    foreign. "processes_since" is the number that came after; one for each worker of ours is expected.
     """
     reading = vars(device.poll())
     state = {**device.facts(), **{name: reading[name] for name in POLLED}}
@@ -80,8 +79,8 @@ def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> 
 
 
 def new_processes(before: Processes, now: Processes) -> int:
-    """Return how many are there that were not: by number of processes a pid, since a container may show one pid for
-    all."""
+    """Return how many processes are there now that were not before: by number of processes a pid, since a container may
+    show one pid for all."""
     fresh = Counter(pid for pid, _ in now) - Counter(pid for pid, _ in before)
     return sum(fresh.values())
 
@@ -89,8 +88,9 @@ def new_processes(before: Processes, now: Processes) -> int:
 class Sampler:
     """Polls a device from a thread until stopped, and never raises into the sweep: `fault` says why it ended early.
 
-    device: anything with `poll() -> Telemetry`. wait(seconds) → True when it should end; tests give their own. Readings
-    are kept until `stop`; the last 200,000 (5 hours at 0.1 s). lost: the fault was that the device is gone for good.
+    device: anything with `poll() -> Telemetry`. wait(seconds) → True when it should end; tests pass their own. Readings
+    are kept until `stop`; the last 200,000 (5 hours at 0.1 s). lost: whether the fault is that the device is gone for
+    good.
     """
 
     def __init__(self, device: Any, interval_s: float = 0.1, wait: Callable[[float], bool] | None = None) -> None:
@@ -108,14 +108,14 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> list[Telemetry]:
-        """End polling, after one more reading, and hand over all of them in order of time. Safe to call twice."""
+        """End polling, after one more reading, and return all readings in order of time. A second call is safe."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         return list(self._readings)
 
     def between(self, start_s: float, end_s: float) -> list[Telemetry]:
-        """Return readings of a window, and the nearest one on either side, which energy and mean clock need."""
+        """Return the readings of a window and the nearest one on either side, which energy and mean clock need."""
         readings = list(self._readings)
         first = max((i for i, r in enumerate(readings) if r.time_s <= start_s), default=0)
         last = min((i for i, r in enumerate(readings) if r.time_s >= end_s), default=len(readings) - 1)

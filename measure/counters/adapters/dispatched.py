@@ -161,8 +161,7 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
 
 
 def _without_formula(event: Any) -> Iterator[str]:
-    """Yield the product calls in and under this one that no FLOP were counted for; of a chain without any, the
-    first."""
+    """Yield the product calls in and under this one for which no FLOP were counted; of a chain without any, the first."""
     if _is_product(event) and (event.flops or not _has_counted_product(event)):
         yield from () if event.flops else (event.name,)
         return
@@ -185,7 +184,7 @@ def _aten(event: Any) -> str:
 
 
 def _is_product(event: Any) -> bool:
-    """Return whether the call may hold products: it is one, or a stranger that is no part of a call we know."""
+    """Return whether the call may hold products: it is one, or an unknown operator that is no part of a known call."""
     kind = kind_of(_aten(event))
     if kind:
         return kind in PRODUCTS

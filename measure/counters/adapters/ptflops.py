@@ -50,7 +50,7 @@ from results.errors import Inconsistent, one_line
 from results.records.counts import FlopCount
 
 MULTIPLY_ADD = frozenset({"matmul", "mm", "bmm", "addmm", "baddbmm"})
-"""Functions of torch whose count is of multiply-adds."""
+"""Functions of torch whose count is in multiply-adds."""
 
 Own = Counter[tuple[str, str]]
 """(kind of module or function, unit) → what was counted, for the whole batch."""
@@ -96,8 +96,7 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
 def run_ptflops(
     model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any]
 ) -> tuple[int, int]:
-    """Return ptflops' own numbers of multiply-adds and of parameters that want a gradient. hooks: its rules, listened
-    to.
+    """Return ptflops' own numbers of multiply-adds and of parameters that need a gradient. hooks: its rules, observed.
 
     Raises Inconsistent if it gave up.
     """
@@ -126,7 +125,7 @@ def _input_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
 
 
 def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[..., None]:
-    """Return ptflops' rule for one kind of module, listened to."""
+    """Return ptflops' rule for one kind of module, wrapped to be observed."""
 
     def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         before = module.__flops__
@@ -141,7 +140,7 @@ def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[...
 def _listening_rules(
     rules: Mapping[Any, Callable[..., Any]], functions: Own, library: str
 ) -> dict[Any, Callable[..., int]]:
-    """Return ptflops' rules for functions, listened to."""
+    """Return ptflops' rules for functions, wrapped to be observed."""
 
     def listener(name: str, rule: Callable[..., Any]) -> Callable[..., int]:
         def listen(*args: Any, **kwargs: Any) -> int:
@@ -177,7 +176,8 @@ def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: i
 def _attention_multiply_adds(
     module: torch.nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> int:
-    """Return three projections, scores, weighted sum, output projection, each as ptflops takes its sizes."""
+    """Return the multiply-adds of three projections, scores, weighted sum and output projection, by the sizes that
+    ptflops assumes."""
     batch, length = (0, 1) if module.batch_first else (1, 0)
     q, k, v = (tensor.shape[length] for tensor in (query, key, value))
     qdim, kdim, vdim = (tensor.shape[2] for tensor in (query, key, value))
@@ -195,7 +195,7 @@ BIAS_AT = {aten.addmm: 0, aten.convolution: 2, aten._convolution: 2}
 
 
 def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Callable[[Any, Any], int]:
-    """Return ptflops' rule for one operator, listened to."""
+    """Return ptflops' rule for one operator, wrapped to be observed."""
 
     def listen(arguments: Any, outputs: Any) -> int:
         counted = int(rule(arguments, outputs))

@@ -25,7 +25,7 @@ MATRIX_OPERATORS = frozenset({"conv", "linear", "matmul", "mm", "bmm", "addmm", 
 
 
 class TensorsOnly(torch.nn.Module):
-    """Gives the model's output as a tuple of tensors: tracing refuses dictionaries. Adds no operation."""
+    """Returns the model's output as a tuple of tensors, since tracing refuses dictionaries. Adds no operation."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -85,10 +85,10 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
     Convolutions and linear layers count a multiply-add as 1, convolutions 1 more for each bias element, linear layers
     their output features once, whatever the batch, so that its law in the batch has a constant. Normalisation and ReLU
-    count 2 an element, pooling its window, `a + b` and `a * b` one an argument. A transposed convolution is taken for
-    stride² times too much. It sees no method of tensors (x.matmul), no F.linear, no attention. It takes a tuple that a
-    node gives for (value, FLOP, parameters): models that ask a tensor for its size or split it raise whatever follows
-    from that, or Inconsistent here. Its interpreter is listened to, node by node.
+    count 2 an element, pooling its window, `a + b` and `a * b` one an argument. A transposed convolution counts stride²
+    times too much. It sees no method of tensors (x.matmul), no F.linear, no attention. It takes any tuple that a node
+    returns for (value, FLOP, parameters): models that split a tensor or use its size raise whatever follows from that,
+    or Inconsistent here. Its interpreter is observed, node by node.
 
     Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
     torch.fx or pthflops' interpreter raises.
@@ -148,7 +148,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
 
 def _elements(target: Any, value: Any, counted: int) -> int:
-    """Return how much of what pthflops counted for a call is no multiply-add, by pthflops/ops_fx.py."""
+    """Return how many of the operations that pthflops counted for a call are no multiply-adds, by pthflops/ops_fx.py."""
     if isinstance(target, torch.nn.modules.conv._ConvNd):
         return 0 if target.bias is None else target.out_channels * value.shape[0] * math.prod(value.shape[2:])
     if isinstance(target, torch.nn.Linear):

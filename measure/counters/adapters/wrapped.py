@@ -34,10 +34,10 @@ from results.errors import Inconsistent
 from results.records.counts import FlopCount
 
 Owners = Mapping[str, Any]
-"""What a function is called with ("F", "torch") → the module or class that has it."""
+"""Prefix of a function's name ("F", "torch") → the module or class that has it."""
 
 BACKWARD_PER_FORWARD = 2
-"""What calflops takes the backward pass for, in forward passes, by default."""
+"""Factor by which calflops multiplies the forward pass to get the backward pass, by default."""
 
 TORCH: Owners = {"F": F, "torch": torch, "Tensor": torch.Tensor}
 
@@ -48,11 +48,11 @@ def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str,
     Its FLOP are 2 a multiply-add of convolutions, matrix products and attention (dense, causal or not), 1 an output for
     the bias of a convolution but none for that of a linear layer, 2 an element of batch norm in eval mode, 5 of other
     normalisations, 1 an input of pooling, of ReLU, GELU and SiLU and of torch.add and torch.mul, none for `a + b`.
-    `from torch.nn.functional import linear` is not seen. Left out: its multiply-adds, the backward pass that its
-    runtime prints, (2 + recompute factor) times this number by decree, and its warm-up pass, which changes no count. It
-    is told to use the CPU, else it would hold a GPU that this process has no use for.
+    `from torch.nn.functional import linear` is not seen. Left out are its multiply-adds, its backward pass, which is by
+    definition (2 + recompute factor) times this number, and its warm-up pass, which changes no count. It is made to use
+    the CPU, else it would hold a GPU that this process does not need.
 
-    Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
+    Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read when imported
     import einops
@@ -86,11 +86,11 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
     It counts by DeepSpeed's rules, but sees no `@`, mm, bmm, attention or einops, divides a transposed convolution by
     its groups twice, drops all but the sizes of resized images, and counts a module once for each parent that has it.
-    Its backward pass is the forward pass times a factor, 2 by default: the rows of phase backward are that, nothing
-    counted. Its parameters are those that a gradient is asked for. It takes tensors alone as inputs, and a model with
-    parameters. Its multiply-adds are left out.
+    Its backward pass is the forward pass times a factor, 2 by default: the rows of phase backward have that, and
+    nothing is counted for them. Its parameters are those that need a gradient. It takes only tensors as inputs, and a
+    model with parameters. Its multiply-adds are left out.
 
-    Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
+    Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
     from calflops import calculate_flops, calculate_pipline, pytorch_ops
 
@@ -125,8 +125,8 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
 @dataclass
 class RuleCounts:
-    """What a library's rules count. own: by path of the module; unseen: operators that no rule counted; zero: calls
-    whose rule said 0; running: wrapped functions that run now."""
+    """What a library's rules count. own: by path of the module; unseen: operators that no rule counted; zero: calls for
+    which the rule returned 0; running: wrapped functions that run now."""
 
     own: defaultdict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
     unseen: Counter[str] = field(default_factory=Counter)
@@ -153,7 +153,7 @@ class RuleCounts:
 
 @contextlib.contextmanager
 def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stacks: Any) -> Iterator[RuleCounts]:
-    """Listen to the library's rules while it wraps torch; afterwards it, torch and the model are as they were.
+    """Observe the library's rules while it wraps torch; afterwards the library, torch and the model are as they were.
 
     library: the module with `wrapFunc` and MODULE_HOOK_MAPPING; stacks: the one with the lists of what runs, which an
     exception leaves behind.
@@ -209,7 +209,7 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
 
 @contextlib.contextmanager
 def _put_back(owners: Owners) -> Iterator[None]:
-    """Restore modules' and classes' functions afterwards; what a class only inherits is not its own."""
+    """Restore the functions of modules and classes; a function that a class only inherits is deleted from it."""
     before = [(owner, dict(vars(owner))) for owner in owners.values()]
     try:
         yield
