@@ -73,10 +73,11 @@ DTYPES = {None: torch.float32, "bfloat16": torch.bfloat16, "float16": torch.floa
 PROBE_SIDE = {"cpu": 512, "cuda": 4096}
 MOST_REPEATS = 20
 LEAST_CALM, MOST_CALLS = 3, 60
-"""On a CPU: undisturbed calls that are enough to leave the others out; calls of one kernel at most."""
+"""On a CPU: the number of undisturbed calls from which the others are left out; most calls of one kernel."""
 
 WARM_UP_S, SUSTAINED_S, SUSTAINED_BLOCK_S = 0.3, 3.0, 0.1
-"""Products before the first row, for the clock; how long a kernel runs back to back, and in blocks of which length."""
+"""Duration of products before the first row, which raise the clock; how long a kernel runs back to back, and in blocks
+of which length."""
 
 MOST_TRIES = 3
 """Most repetitions of a kernel's calls while a host moves or stops the processors."""

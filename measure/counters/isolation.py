@@ -188,7 +188,7 @@ def _collect(receiver: Connection, task: Task, process: BaseProcess) -> tuple[li
 
 
 def run(connection: Connection, task: Task, lifeline: Connection, noise_path: str) -> None:
-    """Count, or records, at each batch size and sends what it found, or one Failure and nothing more."""
+    """Count, or record, at each batch size and send the results, or else one Failure."""
     accept_interrupts()
     end_with_parent(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -60,13 +60,13 @@ Products = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class CallCost:
-    """FLOP of one forward pass and of its backward pass. Of a phase with an unknown call only a part is known.
+    """FLOP of one forward pass and of its backward pass. For a phase with an unknown call only a part is known.
 
-    products: of each phase: forward; backward; recompute: what checkpoints inside of the model compute again, for each
-    backward pass; again: of a call that a checkpoint around the model makes again, where that is not the whole one.
-    unknown_calls: phase → calls without a rule. reason: why something is unknown, or what else must be said; "" where
-    nothing is. must_run: whether only a step that runs shows what it costs. attention: what conventions of attention
-    count less than the dense one; None where that is not known.
+    products: of each phase: forward; backward; recompute: what checkpoints inside the model compute again, for each
+    backward pass; again: of a call that a checkpoint around the model repeats, if that is not the whole call.
+    unknown_calls: phase → calls without a rule. reason: why something is unknown, or another note; "" where there is
+    none. must_run: whether only a real step shows its cost. attention: how much less other conventions of attention
+    count than the dense one; None where unknown.
     """
 
     products: Mapping[str, Products] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class CallCost:
     attention: AttentionFlop | None = None
 
     def of(self, phase: str) -> Products:
-        """Return the products of one pass of a phase."""
+        """Return the products of one pass in a phase."""
         return self.products.get(phase) or (self.of("forward") if phase == "again" else {})
 
     def flop(self, phase: str) -> int:
@@ -88,9 +88,9 @@ class CallCost:
 class PassFlop:
     """FLOP of any number of passes.
 
-    by_unit: convention of attention → unit → model FLOP, of those that are known; attention_reasons: why one is not.
-    recompute_flop: what checkpoints compute again. unknown_calls: calls of operators, or of the model itself, that have
-    no count; reasons: why.
+    by_unit: convention of attention → unit → known model FLOP; attention_reasons: why a convention is unknown.
+    recompute_flop: what checkpoints compute again. unknown_calls: calls of operators, or of the model itself, without a
+    count; reasons: why.
     """
 
     by_unit: Mapping[str, Mapping[str, int]]
@@ -109,7 +109,7 @@ class PassFlop:
 class CallCosts:
     """The counted calls of one model.
 
-    unit: where the caller knows which unit runs the products. waiting: calls to be counted, with their inputs.
+    unit: the unit that runs the products, if the caller knows it. waiting: calls to be counted, with their inputs.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class CallCosts:
         self._at_once = False
 
     def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any], is_new_state: bool) -> None:
-        """Expect a call of a new kind: keep its inputs, and the module as it is now, without values. is_new_state: of
-        the model."""
+        """Keep the inputs of a call of a new kind, and the module as it is now, without values, to be counted.
+        is_new_state: whether the model's state is new."""
         self._at_once |= is_new_state
         if key.inputs == TRANSFORMED:
             self.cost_by_key[key] = _unknown(IN_A_TRANSFORM)
@@ -154,8 +154,8 @@ class CallCosts:
                 self.waiting[key] = self._copies[module_state], *copy_with(meta_like, (args, kwargs))
 
     def count_waiting(self, wanted: Collection[CallKey] = (), all_of_them: bool = False) -> float:
-        """Count calls that wait: those of a new state of the model and those that are wanted in any case, others as
-        long as the budget lasts.
+        """Count waiting calls: always those of a new state of the model and those in `wanted`, others as long as the
+        budget lasts.
 
         Returns the seconds that it took.
         """
@@ -193,7 +193,7 @@ class CallCosts:
         return cost.must_run or (self.only_observed and key not in self.observed and not cost.unknown_calls)
 
     def flop(self, passes: Passes) -> PassFlop:
-        """Return what these passes cost together."""
+        """Return the total FLOP of these passes."""
         if self.refused and passes:
             calls = sum(times for (_, what), times in passes.items() if what in ("forward", "again"))
             return PassFlop({DENSE: {}}, 0, calls, (self.refused,))
@@ -286,7 +286,7 @@ def _unknown(reason: str, must_run: bool = False) -> CallCost:
 
 
 def _with_other_seeds(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
-    """Trace again with other random numbers. The loop's own go on where they were."""
+    """Trace again with other random numbers. The loop's own random numbers stay as they were."""
     numpy = sys.modules.get("numpy.random")
     with preserved_random():
         for seed in range(times):
@@ -298,12 +298,12 @@ def _with_other_seeds(traced: Callable[[], Trace], times: int = 7) -> Iterator[T
 
 
 _STATE = "__composable_api_state_key"
-"""How the names of attributes begin in which torch's parallel wrappers keep their state of a module."""
+"""Beginnings of names of attributes in which torch's parallel wrappers keep their state of a module."""
 
 
 def split_parameter(model: torch.nn.Module) -> str:
-    """Return the name of a parameter that tensor parallelism splits, "" if none: a rank then runs a part of each
-    layer."""
+    """Return the name of a parameter that tensor parallelism splits, so that a rank runs a part of each layer; "" if
+    none."""
     is_sharded = any(_kind(module) is not type(module) for module in model.modules())
     for name, parameter in model.named_parameters():
         splits = sum(placement.is_shard() for placement in getattr(parameter, "placements", ()))
@@ -313,9 +313,9 @@ def split_parameter(model: torch.nn.Module) -> str:
 
 
 def unsharded(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a model that FSDP2 shards as the one that each rank runs on its own batch: a copy of its modules with
-    whole parameters and buffers on meta, without FSDP's hooks. Other attributes are shared with the model, which is
-    given itself where it is not sharded."""
+    """Return a model sharded by FSDP2 as each rank runs it on its own batch: a copy of its modules with whole
+    parameters and buffers on meta, without FSDP's hooks. Other attributes are shared with the model. A model that is
+    not sharded is returned itself."""
     if all(_kind(module) is type(module) for module in model.modules()):
         return model
     copies: dict[int, Any] = {}
@@ -346,7 +346,7 @@ def unsharded(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _kind(module: torch.nn.Module) -> type[torch.nn.Module]:
-    """Return the class of a module before FSDP2 put its own before it."""
+    """Return a module's class under the one that FSDP2 put over it."""
     sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     if not isinstance(module, sharded):
         return type(module)

@@ -94,20 +94,10 @@ class MeterOptions:
 
 
 class UtilizationMeter:
-    """Measures the steps of one training loop. See the module for what it gives and does not claim.
+    """Measures the steps of one training loop. The module's docstring says what it gives and does not claim.
 
     model: what the loop calls: a module, a compiled or a data-parallel one. options, or any of its fields as keywords:
-    `MeterOptions`. Raises ValueError, in one line, for arguments that cannot be right, TypeError for an unknown one.
-
-    >>> import torch, flopledger
-    >>> model = torch.nn.Linear(8, 4)
-    >>> with flopledger.UtilizationMeter(model, warm_up_steps=0, energy=False) as meter:
-    ...     for _ in range(3):
-    ...         with meter.step():
-    ...             model(torch.randn(2, 8)).sum().backward()
-    >>> found = meter.summary()
-    >>> found.steps, found.model_flop_per_step  # forward 2 × 2 × 8 × 4, and as much for the weights' gradient
-    (3, 256.0)
+    `MeterOptions`. Raises ValueError, in one line, for invalid arguments, TypeError for an unknown one.
     """
 
     def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
@@ -190,7 +180,8 @@ class UtilizationMeter:
                 self._fault("update() came without begin(): no step was measured")
 
     def observe_next(self) -> None:
-        """Observe the next step, if that can be: for a caller that knows which step is the last before a summary."""
+        """Observe the next step, if that is possible: for a caller that knows which step is the last before a
+        summary."""
         with self._guarded():
             self._observations.request(self._step.number)
             self._step.left = 0
@@ -226,7 +217,7 @@ class UtilizationMeter:
         self.close()
 
     def meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Meet a call of a kind that was not seen before."""
+        """Have a call of a new kind counted."""
         self._step.left = 0
         is_new_state, self._version = key.version > self._version, max(key.version, self._version)
         self._observations.meet(key, is_new_state, self._step.number)
@@ -250,7 +241,7 @@ class UtilizationMeter:
         return True
 
     def end_step(self, start: Any, end: Any) -> None:
-        """End a step. After some of them: count, judge, add up what completed."""
+        """End a step. After some of the steps: count calls, judge the observation, add up completed steps."""
         step, pending = self._step, self._times.pending
         calls = step.calls
         if not calls and step.inputs:
@@ -312,8 +303,8 @@ class UtilizationMeter:
         )
 
     def _measure_peak(self, precisions: Sequence[str]) -> None:
-        """Measure the fastest kernel of this CPU, which no datasheet has; the loop's times leave out how long this
-        takes."""
+        """Measure the fastest kernel of this CPU, whose peak no datasheet has; the loop's times leave out the time of
+        that."""
         began_s, device = time.perf_counter(), self._loop_device.device
         rows = ceilings_by_precision(device, precisions, clock_for(device), trials.OWN_PEAK_S)
         self._loop_device = dataclasses.replace(self._loop_device, ceiling=ceiling_of(rows))
@@ -322,7 +313,7 @@ class UtilizationMeter:
         self._times.pending.append(time.perf_counter() - began_s)
 
     def _no_summary(self) -> MeterSummary:
-        """Return a summary without numbers, as none could be made."""
+        """Return a summary without numbers, for a failed summary."""
         return MeterSummary(
             steps=0,
             device=self._loop_device.device,
@@ -354,7 +345,8 @@ class UtilizationMeter:
             warnings.warn(f"flopledger: {reason}", RuntimeWarning, stacklevel=4)
 
     def fail(self, fault: BaseException) -> None:
-        """Stop after a fault in here: no more numbers from now on, and the loop goes on. Only the first one is said."""
+        """Stop after a fault in here: there are no more numbers, and the loop goes on. Only the first fault is
+        reported."""
         if self._broken:
             return
         self._broken, self._step.left = True, 0
@@ -364,7 +356,7 @@ class UtilizationMeter:
         self._fault(f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}")
 
     def _remove_hooks(self) -> None:
-        """Remove each of them, whatever becomes of the others."""
+        """Remove each hook, even if removing another one fails."""
         for remove in (self._calls.detach, self._observations.drop):
             with contextlib.suppress(Exception):
                 remove()

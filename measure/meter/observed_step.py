@@ -40,8 +40,9 @@ Amounts = Counter[tuple[str, str]]
 
 @dataclass(slots=True)
 class ObservedCall:
-    """What a call of the model ran. ran: phase → products. "forward", or "again" inside of a backward pass; "backward":
-    in nodes that the call made; "recompute": what checkpoints in the model compute again for its backward passes."""
+    """The products of one call of the model. ran: phase → products. "forward", or "again" inside of a backward pass;
+    "backward": in nodes that the call made; "recompute": what checkpoints in the model compute again for its backward
+    passes."""
 
     call: ModelCall
     ran: dict[str, Amounts]
@@ -49,11 +50,10 @@ class ObservedCall:
 
 @dataclass(frozen=True)
 class ObservedStep:
-    """What a step ran.
+    """The products of one step.
 
     outside_flop: of no call, with their backward passes. elsewhere: in backward passes, by nodes that were made neither
-    in a call of the model nor by anything outside of the calls: those of gradients of gradients. host_s: how long the
-    step took.
+    in a call of the model nor outside of the calls: those of gradients of gradients. host_s: the host time of the step.
     """
 
     calls: tuple[ObservedCall, ...]
@@ -65,7 +65,7 @@ class ObservedStep:
 class StepObserver(TorchDispatchMode):
     """Observes one step, from `begin` to `end`, of modules whose calls are noted by others (`ForwardCalls`).
 
-    fault: what went wrong in here first, if anything did; the step goes on, and nothing of it is known.
+    fault: the first fault in here; the step goes on, and nothing about it is known.
     """
 
     supports_higher_order_operators = True
@@ -92,7 +92,7 @@ class StepObserver(TorchDispatchMode):
         self._began_s = 0.0
 
     def begin(self) -> bool:
-        """Begin to observe; return whether it can be done: not inside of a dispatch mode of the caller's."""
+        """Begin to observe; return whether that is possible: not inside of a dispatch mode of the caller's."""
         if any(not isinstance(mode, StepObserver) for mode in _get_current_dispatch_mode_stack()):
             return False
         for module in self._modules:
@@ -104,7 +104,7 @@ class StepObserver(TorchDispatchMode):
         return True
 
     def end(self) -> ObservedStep | None:
-        """End observing; `leave` comes before or after. Return what was seen, or None where a part of it was not."""
+        """End observing; `leave` comes before or after. Returns the observation, or None if it is incomplete."""
         host_s = time.perf_counter() - self._began_s
         self._is_on = False
         for handle in self._handles:
@@ -212,9 +212,9 @@ class StepObserver(TorchDispatchMode):
             self._fails(fault)
 
     def leave(self) -> bool:
-        """Take this mode off the stack, if it is the last that was entered; whether it is off. A mode that was entered
-        later has to be left before it: until then this one does nothing. In a hook of a backward pass it stays, since
-        autograd's engine puts back the stack that was there before."""
+        """Take this mode off the stack, if it was entered last; return whether it is off. A mode that was entered later
+        has to be left first: until then this one does nothing. In a hook of a backward pass it stays, since autograd's
+        engine restores its stack afterwards."""
         self._is_on = False
         if torch._C._current_graph_task_id() != -1:
             return False

@@ -31,21 +31,20 @@ from results.records.cell import Telemetry
 MAX_BLOCKS = 512
 
 PENDING_STEPS, PENDING_CALLS = 32, 256
-"""Steps that wait to be added up, and calls of one step: together they cost a fraction of what they cost one by one."""
+"""Steps, and calls of one step, that wait to be added up together, which costs a fraction of adding them one by one."""
 
 Marked = tuple[Any, Any, list[ModelCall], float | None, bool]
-"""A step between its marks: start, end, calls, items (None: those of its inputs), whether it took longer because it was
-observed. A plain tuple, made once a step."""
+"""A step between its marks: start, end, calls, items (None: those of its inputs), and whether observing made it longer.
+It is a plain tuple, made once a step."""
 
 
 class MeteredStep:
     """The context of one step; one object for all steps of a meter.
 
-    owner: the meter.
-    begun: the mark where the open step began; None: no step is open, and calls are not noted. calls: of the step so
-    far. left: steps that may end before there is more to do than to keep their marks and calls; 0: there is, in the
-    next. number: steps that have ended; unchanged: those in which the weight was not written. inputs, items: as in
-    `UtilizationMeter.step`.
+    owner: the meter. begun: the mark where the open step began; None: no step is open, and calls are not noted. calls:
+    those of the step so far. left: how many steps may still end with only their marks and calls being kept; 0: the next
+    one needs more. number: steps that have ended; unchanged: those in which the weight was not written. inputs, items:
+    as in `UtilizationMeter.step`.
     """
 
     __slots__ = ("_owner", "_pending", "_updated", "_weight", "begun", "calls", "inputs", "items", "left", "mark",
@@ -99,11 +98,11 @@ class MeteredStep:
 
 @dataclass
 class StepBlock:
-    """Steps in a row, added up. items: samples, or what the caller counts instead.
+    """Consecutive steps, added up. items: samples, or what the caller counts instead.
 
-    unseen: steps in which no pass of the model was seen. given: steps whose items the caller gave. without_items:
-    steps whose items are not known; `items` has those of the others. observed, observed_passes: steps whose time was
-    not that of a step, since they were observed; they are in no other field but `unseen`.
+    unseen: steps in which no pass of the model was seen. given: steps whose items the caller gave. without_items: steps
+    whose items are not known; `items` has those of the others. observed, observed_passes: steps that took longer
+    because they were observed; they are in no other field but `unseen`.
     """
 
     steps: int = 0
@@ -127,10 +126,9 @@ class StepBlock:
 
 
 class Stretch:
-    """Any number of steps, added up in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last.
+    """Any number of steps, added up in at most MAX_BLOCKS blocks of equal numbers of steps, except for the last block.
 
-    blocks: in order. lost_steps: those whose FLOP are not known any more; lost: what passes they had; why_lost: the
-    reason.
+    blocks: in order. lost_steps: steps whose FLOP became unknown; lost: their passes; why_lost: the reason.
     """
 
     def __init__(self) -> None:
@@ -154,7 +152,7 @@ class Stretch:
         self.blocks[-1].add(step)
 
     def observed(self, verdict: ObservationVerdict) -> None:
-        """Take in that the last step was observed."""
+        """Take the verdict on the last step, which was observed."""
         lost: Passes = {}
         for call_phase in [call_phase for call_phase in self._since if call_phase[0] in verdict.seen]:
             times = self._since.pop(call_phase)
@@ -166,7 +164,7 @@ class Stretch:
 
 
 class CompletedSteps:
-    """Gives the marked steps that the device has completed. pending: those that wait, verdicts on observed ones, and
+    """Yields marked steps once the device has completed them. pending: steps that wait, verdicts on observed ones, and
     seconds after the last step that are not the loop's."""
 
     def __init__(self, clock: Clock) -> None:
@@ -176,10 +174,11 @@ class CompletedSteps:
         self._excluded_s = self._outside_s = 0.0
 
     def completed(self, wait: bool = False) -> Iterator[StepBlock | ObservationVerdict]:
-        """Yield steps that have completed, in order, and after one that was observed what came of that.
+        """Yield steps that have completed, in order, each observed one followed by its verdict.
 
         wait: for all of them. It waits for the end of the last step that was begun, and not for the device: work that
-        was given to it afterwards may go on. For the end of a loop (`UtilizationMeter.summary`), never inside of one.
+        was given to it afterwards may go on. Use it at the end of a loop (`UtilizationMeter.summary`), never inside of
+        one.
         """
         while self.pending:
             marked = self.pending[0]
@@ -208,7 +207,7 @@ class CompletedSteps:
         )  # fmt: skip
 
     def _between_s(self, start: Any, end: Any) -> float:
-        """Return seconds between two marks, of the host where the device has no time of its own."""
+        """Return the seconds between two marks, by the host's clock where the device has none."""
         device_s = self.clock.between_s(start, end)
         return float(end - start) if device_s is None else device_s
 
@@ -222,9 +221,9 @@ def merged_block(blocks: Iterable[StepBlock]) -> StepBlock:
 
 
 class LoopEnergy:
-    """Mean power over a loop and over its windows, with the reason where there is none. device: "": nothing is read.
+    """Mean power over a loop and over its windows, or the reason why there is none. device: "": nothing is read.
 
-    After `close` the whole loop is what it was then.
+    After `close` the whole loop's power stays as it was.
     """
 
     def __init__(self, device: str) -> None:
@@ -243,7 +242,7 @@ class LoopEnergy:
         self._start = self._window = self._read()
 
     def mean_power(self, of_window: bool = False) -> tuple[float | None, str]:
-        """Return W since the start, or since the last call for a window; and why that is not known."""
+        """Return the power in W since the start, or since the last call for a window; and why it is unknown."""
         before, now = self._window if of_window else self._start, self._read()
         if of_window:
             self._window = now
@@ -256,7 +255,7 @@ class LoopEnergy:
         return None, "no energy: the device has no energy counter that goes on"
 
     def close(self) -> None:
-        """Read once more, and let go of the device."""
+        """Read once more, and release the device."""
         if self._telemetry is not None:
             self._final = self._read()
             self._telemetry.close()

@@ -28,7 +28,8 @@ CONVENTION: Mapping[str, str] = {
 }
 
 UNBOUNDED = 100.0
-"""An upper end that is so many times the lower one bounds nothing; a few steps beside a busy neighbour have such."""
+"""An upper end this many times the lower one is not shown, as it bounds nothing; a few steps with a busy neighbour have
+such."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ class MeterSummary:
         return "\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)])
 
     def _attention(self) -> list[str]:
-        """Return the line of the other conventions of attention, where there is any."""
+        """Return the line of the other conventions of attention, if there are any."""
         if not self.has_attention or not self.model_flop_per_step:
             return []
         parts = []
@@ -166,13 +167,13 @@ def _ends(low: float | None, high: float | None, scale: float, unit: str) -> str
 
 
 def _short(value: float) -> str:
-    """Return three digits, and all of those before the point: 0.0178, 10.4, 312,000."""
+    """Return a number with three digits, and with all of those before the point: 0.0178, 10.4, 312,000."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
 class LoopDevice:
-    """Where a loop runs, and what to divide by there. peak: datasheet or given; ceiling: measured."""
+    """The device of a loop, and the peaks to divide by there. peak: datasheet or given; ceiling: measured."""
 
     device: str
     device_name: str
@@ -227,7 +228,7 @@ def summary(
 def _add_counts(
     row: dict[str, Any], reasons: list[str], stretch: Stretch, whole: StepBlock, flop: PassFlop, costs: CallCosts
 ) -> None:
-    """Add FLOP of the mean step, and why something of it is absent. flop: of all steps."""
+    """Add the FLOP of the mean step, and the reasons for missing ones. flop: of all steps."""
     steps, total = row["steps"], flop.dense
     unseen = whole.unseen if total else 0  # a graph that is replayed without its inputs
     unknown = flop.unknown_calls + unseen + stretch.lost_steps
@@ -257,7 +258,7 @@ def _add_rates(
     loop_device: LoopDevice,
     time_s: float,
 ) -> None:
-    """Add FLOP over time and over peaks, and why something of it is absent. flop: of all blocks."""
+    """Add FLOP ÷ time and ÷ peaks, and the reasons for missing ones. flop: of all blocks."""
     by_unit, rate = flop.by_unit[DENSE], flop.dense / time_s
     row["model_flop_per_s"] = rate
     with contextlib.suppress(Unavailable):  # a ceiling is an extra: most loops have none

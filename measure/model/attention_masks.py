@@ -34,17 +34,17 @@ CAUSAL_TEXT = frozenset(
 """`model_type` of models that give causal masks to modules whose `is_causal` is False."""
 
 BY_CALL = frozenset({"aimv2_text_model", "t5gemma2_decoder", "videoprism_text_model"})
-"""`model_type` of those that do so in some calls only, or for the keys of two sequences at once: no rule says it."""
+"""`model_type` of models that do so in some calls only, or for the keys of two sequences at once: they have no rule."""
 
 
 def mask_rules(model: torch.nn.Module) -> dict[str, str]:
-    """Return the path of a module → "all", "causal" or "window:N", where it is known."""
+    """Return the path of a module → "all", "causal" or "window:N", for modules with a rule."""
     rules = {path: _rule(module) for path, module in model.named_modules(remove_duplicate=False)}
     return {path: rule for path, rule in rules.items() if rule}
 
 
 def makes_masks(modules: Iterable[torch.nn.Module]) -> bool:
-    """Return whether any of these modules says what masks it makes."""
+    """Return whether any of these modules has an attribute about its masks."""
     return any("is_causal" in module.__dict__ or hasattr(type(module), "is_causal") for module in modules)
 
 
@@ -62,7 +62,7 @@ def _rule(module: torch.nn.Module) -> str:
 
 
 def _window(module: torch.nn.Module) -> int | None:
-    """Return keys that a module's masks keep; 0: all, None: a mask of another kind."""
+    """Return how many keys a module's masks keep; 0: all, None: a mask of another kind."""
     config = module.config
     layers, index = getattr(config, "layer_types", None), getattr(module, "layer_idx", None)
     if layers and isinstance(index, int) and index < len(layers):
@@ -82,7 +82,7 @@ _DEPTH = 3
 
 
 def has_masks(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call model(*args, **kwargs) may mask other pairs than its modules' rules say."""
+    """Return whether a call model(*args, **kwargs) may mask other pairs than the rules of its modules."""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):
@@ -92,7 +92,7 @@ def has_masks(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _inside(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield the values of _NAMES in mappings among inputs, at any of so many levels."""
+    """Yield the values of _NAMES in mappings among inputs, at up to `depth` levels."""
     if isinstance(value, Mapping):
         yield from ((name, value[name]) for name in _NAMES if value.get(name) is not None)
     if depth and isinstance(value, (Mapping, list, tuple)):
@@ -109,7 +109,7 @@ def _masks(name: str, value: Any) -> bool:
 
 class Masks:
     """The masks of one model and batch. inputs: of the step, in any nesting; batch: whether they have masks of their
-    own, where the caller has looked at inputs with values."""
+    own, if the caller has looked at inputs with values."""
 
     def __init__(self, model: torch.nn.Module, inputs: Any = (), batch: bool | None = None) -> None:
         self._rules = mask_rules(model) if makes_masks(model.modules()) else {}
@@ -119,7 +119,7 @@ class Masks:
         self._known: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}  # calls of one signature share attributes
 
     def with_mask(self, operation: Operation) -> Operation:
-        """Return the operation, with what is known of its mask."""
+        """Return the operation with what is known about its mask."""
         rule = self._rules.get(operation.module, "")
         if not rule or not may_have_mask(operation):
             return operation

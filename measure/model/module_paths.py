@@ -34,7 +34,7 @@ _next_number = torch._C._autograd._get_sequence_nr
 
 
 class ModulePaths:
-    """The path of the module whose forward runs now, while this is entered. `current` is "" outside of all."""
+    """The path of the module whose forward runs now, while this context is entered. `current` is "" outside of all."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.current = ""
@@ -58,7 +58,7 @@ class ModulePaths:
 
     @property
     def depth(self) -> int:
-        """How many modules are running inside one another."""
+        """The number of nested modules that are running."""
         return len(self._stack)
 
     def of_parameter(self, parameter: Any) -> str:
@@ -83,7 +83,7 @@ class Links:
     """Which operation made which node of the autograd graph. Numbers count from the start of the recording.
 
     Sequence numbers are per thread: the nodes of a recomputation that runs on autograd's own thread (CUDA, reentrant)
-    have numbers of that thread, and only the inner backward pass, another graph task, asks for them.
+    have numbers of that thread, and only the inner backward pass, another graph task, uses them.
     """
 
     def __init__(self) -> None:
@@ -92,11 +92,11 @@ class Links:
         self._outer_task: int | None = None
 
     def node_number(self, index: int, requires_grad: bool) -> int | None:
-        """Return the number of the node that was made for operation `index`, which is about to run; None if none was.
+        """Return the number of the node made for operation `index`, which is about to run; None if none was made.
 
         requires_grad: whether autograd sees it, and any input does. Of several new numbers the last is this
-        operation's. The others are of the first operation that ran after they were made (inside a function of one's
-        own), or else of the last one that made a node (CopySlices, of an in-place write to a view).
+        operation's. The others belong to the first operation that ran after they were made (inside a custom function),
+        or else to the last one that made a node (CopySlices, of an in-place write to a view).
         """
         numbers = self._threads.get(get_ident())
         if numbers is None:  # a thread's first operation: its node, if it has one, is the newest
@@ -107,7 +107,7 @@ class Links:
         return None
 
     def pending(self) -> bool:
-        """Return whether nodes were made that no operation owns yet."""
+        """Return whether nodes were made that belong to no operation yet."""
         numbers = self._threads.get(get_ident())
         return numbers is None or numbers.seen != _next_number()
 
@@ -126,11 +126,11 @@ class Links:
         return number - numbers.base, numbers.owners.get(number)
 
     def backward_begins(self) -> None:
-        """Take the next graph task for the outer one."""
+        """Take the next graph task to be the outer one."""
         self._outer_task = None
 
     def note_task(self) -> None:
-        """Remember the outer graph task: called before a recomputation can begin an inner one."""
+        """Note the outer graph task, before a recomputation can begin an inner one."""
         if self._outer_task is None:
             self._outer_task = torch._C._current_graph_task_id()
 
@@ -161,14 +161,13 @@ class _Numbers:
 _CHECKPOINT_FILE = torch.utils.checkpoint.__file__
 _ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
 _STARTING = (torch.autograd.__file__, torch.autograd.graph.__file__, torch._tensor.__file__)
-"""The files between whoever starts autograd's engine and the engine."""
+"""The files between the caller that starts autograd's engine and the engine."""
 
 
 def in_checkpoint(within: CodeType | None = None) -> bool:
     """Return whether torch's checkpointing runs on this thread, and not merely the backward pass that it starts itself.
 
-    within: the code of a function that is known to be on the stack, outside of all checkpoints: none is looked for
-    beyond it.
+    within: the code of a function that is known to be on the stack, outside of all checkpoints, where the search ends.
     """
     frame: FrameType | None = sys._getframe()
     by_engine = False
@@ -188,15 +187,14 @@ def in_checkpoint(within: CodeType | None = None) -> bool:
 
 _CALLED_BY_NODES = (torch._compile.__file__, torch.autograd.function.__file__, _CHECKPOINT_FILE)
 """The files whose functions a node of the autograd graph itself calls: the guard around a dispatch mode, a function
-with a backward pass of its own, a checkpoint that calculates again."""
+with a backward pass of its own, a checkpoint that recomputes."""
 
 
 def in_gradient_hook() -> bool:
-    """Return whether a hook of the caller's on a gradient, a module's backward pass or a saved tensor runs on this
-    thread.
+    """Return whether a user's hook on a gradient, on a module's backward pass or on a saved tensor runs on this thread.
 
-    To be asked where the engine runs a node: whatever Python function the engine called first, and is none of those
-    that nodes call, is a hook.
+    Call it where the engine runs a node: if the first Python function that the engine called is none of those that
+    nodes call, it is a hook.
     """
     frame = sys._getframe()
     called: CodeType = frame.f_code
@@ -207,14 +205,14 @@ def in_gradient_hook() -> bool:
 
 
 MODULE = f"{DOMAIN}.module."
-"""What the name of a module's annotation begins with; its path follows."""
+"""Beginning of the name of a module's annotation; its path follows."""
 
 
 class ModuleRanges(ModulePaths):
-    """While this is entered, each forward of a submodule opens a range and closes it, also when it raises.
+    """While this context is entered, each forward of a submodule opens a range and closes it, also when it raises.
 
-    A module with several names gets the one by which its caller names it, as in the tracer (`ModulePaths`).
-    record: a factory of annotations; None: torch's. On leaving, all hooks are gone and no range is open.
+    A module with several names gets the one by which its caller names it, as in the tracer (`ModulePaths`). record: a
+    factory of annotations; None: torch's. On leaving, all hooks are gone and no range is open.
     """
 
     def __init__(
@@ -253,7 +251,7 @@ class ModuleRanges(ModulePaths):
 
 
 def is_compiled(model: torch.nn.Module) -> bool:
-    """Return whether torch.compile has had this model, as a wrapper around it or in place."""
+    """Return whether a model was compiled by torch.compile, as a wrapper around it or in place."""
     return hasattr(model, "_orig_mod") or any(
         getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
     )

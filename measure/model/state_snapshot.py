@@ -24,7 +24,7 @@ from results.records.counts import instances
 
 @contextlib.contextmanager
 def preserved_state(model: torch.nn.Module) -> Iterator[None]:
-    """Run the model inside; afterwards all its modules are as before."""
+    """Restore all modules of the model after the context."""
     modules = list(model.modules())
     attributes = [(module, dict(vars(module))) for module in modules]
     contents = [
@@ -58,7 +58,7 @@ def _holds_same_objects(now: Any, before: Any) -> bool:
 
 @contextlib.contextmanager
 def preserved_random() -> Iterator[Callable[[], bool]]:
-    """Put random numbers back afterwards. Give a function that says whether any was drawn since."""
+    """Restore the random numbers after the context. Gives a function that returns whether any was drawn since."""
     before = _state()
 
     def state_changed() -> bool:
@@ -85,7 +85,7 @@ def _same_numbers(before: tuple[Any, Any, Any], now: tuple[Any, Any, Any]) -> bo
 
 
 def _bytes_of(state: torch.Tensor) -> bytes:
-    """Return a state's content as bytes, without a kernel: the first of a process to compare costs it half a
+    """Return a state's content as bytes without running a kernel: the first comparison in a process would cost half a
     megabyte."""
     return ctypes.string_at(state.data_ptr(), state.nbytes)
 
@@ -99,7 +99,7 @@ def _set(before: tuple[Any, Any, Any]) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Set eval mode, with gradients on and none held; afterwards the model is as it was."""
+    """Set eval mode, with gradients on and none held; the model is restored after the context."""
     with preserved_state(model), torch.enable_grad():
         model.eval()
         for parameter in model.parameters():
@@ -113,22 +113,23 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def arguments(inputs: Any) -> tuple[Any, ...]:
-    """Return positional arguments of a model: those in a tuple or list, or one alone. A PackedSequence is one."""
+    """Return the positional arguments of a model: the items of a tuple or list, or else the one object. A
+    PackedSequence is one."""
     several = isinstance(inputs, (tuple, list)) and not isinstance(inputs, PackedSequence)
     return tuple(inputs) if several else (inputs,)
 
 
 def check_outputs(model: torch.nn.Module, outputs: Any) -> None:
-    """Raise ValueError where a model that can be trained gives no tensor: its backward pass would be left out."""
+    """Raise ValueError where a trainable model returns no tensor: its backward pass would be left out."""
     if next(iter(tensors(outputs)), None) is None and any(parameter.requires_grad for parameter in model.parameters()):
         what = f"expected tensors in what the model gives, or in its fields, got {type(outputs).__name__}"
         raise ValueError(f"{what}: loss_of= says what the loss is made of")
 
 
 def sum_of_outputs(outputs: Any, dense: bool = False) -> torch.Tensor | None:
-    """Return the sum of all output tensors that have a gradient, of complex ones of both parts; None if none has: there
-    is no backward pass then. dense: whether each gradient is made whole, for operators that refuse one without
-    strides."""
+    """Return the sum of all output tensors that have a gradient, of complex ones that of both parts; None if none has,
+    since there is no backward pass then. dense: whether each gradient is made contiguous, for operators that refuse one
+    without strides."""
     sums = []
     for tensor in tensors(outputs):
         if tensor.requires_grad:
@@ -138,7 +139,7 @@ def sum_of_outputs(outputs: Any, dense: bool = False) -> torch.Tensor | None:
 
 
 class _DenseGradient(torch.autograd.Function):
-    """The tensor, whose gradient is contiguous."""
+    """Returns the tensor, and makes its gradient contiguous."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:

@@ -22,22 +22,22 @@ from torch.utils import _python_dispatch
 
 THREAD, ARRAY, POINTER = "threading.Thread", "torch.Tensor.numpy", "torch.Tensor.data_ptr"
 MODES_OFF, TRITON = "torch.utils._python_dispatch._disable_current_modes", "triton.JITFunction"
-"""What stands in the table of operations for such work: names that no rule counts."""
+"""Names in the table of operations for such work, which no rule counts."""
 
 Notice = Callable[[str], None]
 _Watch = Callable[[Callable[..., Any]], Callable[..., Any]]
 _GUARDS = ("_DisableTorchDispatch", "_ExcludeDispatchKeyGuard", "_ForceDispatchKeyGuard")
-"""Classes of torch._C that take keys out of the dispatch for as long as an object of theirs lives."""
+"""Classes of torch._C whose objects take keys out of the dispatch while they live."""
 _PASSED_ON = frozenset((__name__, "contextlib", "torch.utils._contextlib", _python_dispatch.__name__))
 """Modules whose code runs on behalf of their caller."""
 _OWN = ("torch.", __name__.removesuffix("model.work_outside"))
-"""Prefixes of packages whose use of these functions is no work of the model."""
+"""Prefixes of packages whose use of these functions is not the model's work."""
 
 
 @contextlib.contextmanager
 def watch_work_outside(notice: Notice) -> Iterator[None]:
-    """Call `notice` with the name of what begins, where this thread begins work that no dispatch mode is shown:
-    THREAD, ARRAY (of floating-point or complex numbers), POINTER, MODES_OFF, TRITON or a class among torch._C's."""
+    """Call `notice` with a name when this thread begins work that no dispatch mode sees: THREAD, ARRAY (of
+    floating-point or complex numbers), POINTER, MODES_OFF, TRITON or a class among torch._C's."""
     home = get_ident()
 
     def watched(name: str, matters: Callable[..., bool]) -> _Watch:
@@ -84,7 +84,7 @@ def _of_numbers(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> bool:
 
 
 def _requested_by_model(*_args: Any, **_kwargs: Any) -> bool:
-    """Return whether the code that called is neither torch's nor this package's."""
+    """Return whether the calling code is neither torch's nor this package's."""
     frame = sys._getframe(2)
     while frame.f_globals.get("__name__") in _PASSED_ON and frame.f_back is not None:
         frame = frame.f_back
@@ -92,7 +92,7 @@ def _requested_by_model(*_args: Any, **_kwargs: Any) -> bool:
 
 
 def _modes_disabled(*_args: Any, **_kwargs: Any) -> bool:
-    """Return whether a mode is taken off the stack by `_disable_current_modes`, and not by its own end."""
+    """Return whether `_disable_current_modes` takes a mode off the stack, and not the mode's own exit."""
     frame, functions = sys._getframe(2), set()
     while frame.f_globals.get("__name__") == _python_dispatch.__name__ and frame.f_back is not None:
         functions.add(frame.f_code.co_name)

@@ -161,7 +161,8 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
 
 
 def _without_formula(event: Any) -> Iterator[str]:
-    """Yield the product calls in and under this one for which no FLOP were counted; of a chain without any, the first."""
+    """Yield the product calls in and under this one for which no FLOP were counted; of a chain without any, the
+    first."""
     if _is_product(event) and (event.flops or not _has_counted_product(event)):
         yield from () if event.flops else (event.name,)
         return
