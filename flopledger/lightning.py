@@ -19,7 +19,8 @@ from measure.meter.meter import UtilizationMeter
 class UtilizationCallback(MeterCallback, Callback):  # type: ignore[misc]
     """Logs the meter's numbers of the steps since the last log as `flopledger/…`.
 
-    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: of all steps, once it has ended.
+    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: the summary of all steps, once
+    training has ended.
     """
 
     @guarded

@@ -27,7 +27,7 @@ PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}  # ri
 
 
 def held() -> list[str]:
-    """Return a pin for each package that is installed and must stay as it is."""
+    """Return a pip requirement for each installed package that must keep its version."""
     lines = []
     for name in HELD:
         try:
@@ -44,7 +44,7 @@ def command(files: list[str], pins: list[str]) -> list[str]:
 
 
 def main(files: list[str]) -> str:
-    """Install, and say in a line what there is now."""
+    """Install, and print a line about what is installed now."""
     if not (CHECKOUT / "requirements.txt").is_file():
         without = f"; installed from a wheel, without {', '.join(files)}" if files else "; installed from a wheel"
         return f"ready: {', '.join(held())}{without}"
@@ -62,12 +62,12 @@ T = TypeVar("T")
 
 
 def choose(full: T, *, small: T) -> T:
-    """Return the first, or `small` where FLOPLEDGER_SMALL is set."""
+    """Return `full`, or `small` if FLOPLEDGER_SMALL is set."""
     return small if os.environ.get("FLOPLEDGER_SMALL") else full
 
 
 def folder(name: str) -> Path:
-    """Return a new folder for what a notebook writes; each run of the notebook has its own."""
+    """Return a new folder for the files of a notebook; each run of the notebook has its own."""
     base = Path(os.environ.get("FLOPLEDGER_NOTEBOOK_OUT", "results/runs"))
     return base / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 

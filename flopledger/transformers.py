@@ -24,7 +24,8 @@ LOGGED = (
 class UtilizationCallback(MeterCallback, TrainerCallback):  # type: ignore[misc]
     """Logs the meter's numbers of the steps since the last log as `flopledger/…`, and of the whole run at its end.
 
-    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: of all steps, once it has ended.
+    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: the summary of all steps, once
+    training has ended.
     """
 
     @guarded

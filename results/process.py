@@ -24,7 +24,8 @@ def die_with_parent(number: int = signal.SIGKILL) -> bool:
 
 
 def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the memory that the machine, and this process's control group, can still give; None where neither says."""
+    """Return the memory that the machine, and this process's control group, can still give; None if neither is
+    known."""
     limits = []
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = dict(line.split(":", 1) for line in kernel.read_text(encoding="ascii").splitlines())
@@ -37,7 +38,7 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """Disable Python's cyclic collector inside."""
+    """Disable Python's cyclic collector within the context."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -39,7 +39,7 @@ LIMITS: Mapping[str, tuple[int, str]] = {
 
 
 def limit(name: str) -> int:
-    """Return the limit of this name that applies here. Raises ValueError as `stated` does."""
+    """Return the limit of this name that applies in this process. Raises ValueError as `stated` does."""
     return stated().get(name, LIMITS[name][0])
 
 
@@ -68,8 +68,7 @@ def beyond(what: str, name: str) -> str:
 
 
 def check_regular(path: Path | str) -> None:
-    """Raise ValueError for an existing path that is no regular file: a pipe would be waited for, a device has no
-    end."""
+    """Raise ValueError for an existing path that is no regular file: reading a pipe waits, and a device has no end."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

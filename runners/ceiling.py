@@ -110,8 +110,8 @@ def show(answer: CeilingAnswer, form: str) -> None:
 
 
 def failed(seen: CeilingAnswer) -> int:
-    """Return 0, or 1 where a worker died or a unit but fp8, memory or launches have no number, or one that cannot
-    be."""
+    """Return 0; 1 if a worker died, or if a unit (except fp8), memory or launches have no number, or an
+    impossible one."""
     from analysis.roofline import bandwidth, launch_cost
 
     for threads in seen.threads:
@@ -153,7 +153,7 @@ def _search(worker: Any, options: argparse.Namespace) -> tuple[CeilingAnswer, bo
 
 
 def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, ...]:
-    """Return those asked for, or all that the device has. Raises Mistake for one that it lacks."""
+    """Return the requested precisions, or all that the device has. Raises Mistake for one that it lacks."""
     usable = tuple(name for name in PRECISIONS if name not in probed.refused)
     for name in options.precisions or ():
         if name in probed.refused:
@@ -162,7 +162,7 @@ def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, 
 
 
 def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | None, ...]:
-    """Return numbers of torch's threads: those of the option, or its own; None on a device that has no such number."""
+    """Return numbers of torch's threads: those of the option, or its own; None on a GPU."""
     if probed.device.startswith("cpu"):
         return options.threads or (probed.properties.get("threads"),)
     if options.threads:
@@ -176,8 +176,8 @@ PLAN_TIMEOUT_S = 300.0
 def search(
     worker: Any, blank: Ceiling, precisions: Sequence[str], threads: Sequence[int | None], budget_s: float
 ) -> Iterator[Ceiling]:
-    """Yield rows in the order tried; of what the worker could not give, with the reason. blank: what all have in
-    common. budget_s: from when plans are made."""
+    """Yield rows in the order tried; a row that the worker could not measure has the reason. blank: the fields that all
+    rows share. budget_s: from when plans are made."""
     jobs: list[tuple[int, Ceiling, Trial | Move | str]] = []
     for count in threads:
         base = replace(blank, threads=count)
@@ -224,7 +224,8 @@ COLLECTIVES_S, COLLECTIVE_S = 600.0, 120.0
 
 
 def run_collectives(options: argparse.Namespace) -> int:
-    """Do everything after parsing; the rows of this rank's worker are those of all. Raises Mistake, StoreFault."""
+    """Do everything after parsing; the first rank prints the rows, which are the same on all ranks. Raises Mistake,
+    StoreFault."""
     process = rank_process(os.environ)
     if process is None:
         raise Mistake(
@@ -272,7 +273,7 @@ def run_collectives(options: argparse.Namespace) -> int:
 
 
 def read_ceilings(path: Path) -> list[Ceiling]:
-    """Return the rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for a file that is none."""
+    """Return the rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for another file."""
     try:
         return read_rows(Ceiling, *csv_table(read_text(path)))
     except OSError as fault:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reports.characterize import CharacterizeAnswer
 
 OWN = "own"
-"""The optimizer that a workload brings."""
+"""Value of --optimizer for the workload's own."""
 
 BOTH = "both"
 BATCH = 8
@@ -121,7 +121,7 @@ FIRST = next(iter(FILES))
 
 
 def reserve_new(out: Path) -> None:
-    """Make sure that rows can be put there, and that none are there already. Raises Mistake, StoreFault."""
+    """Make sure that rows can be written there, and that there are none yet. Raises Mistake, StoreFault."""
     if (out / FIRST).exists():
         raise Mistake(f"--out: expected a directory without {FIRST}, got {out}; report it without --models")
     if out.exists() and not out.is_dir():
@@ -139,7 +139,8 @@ def write_rows(data: Characterization, out: Path) -> None:
 
 
 def read_rows(directory: Path) -> Characterization:
-    """Return the rows that are there. Raises Mistake for a directory that holds no characterization, or a torn one."""
+    """Return the rows in a directory. Raises Mistake for a directory without a characterization, or with a
+    damaged one."""
     if not (directory / FIRST).is_file():
         has = "has none" if directory.is_dir() else "is none"
         raise Mistake(f"expected a directory with {FIRST}, got {directory}, which {has}")
@@ -155,7 +156,7 @@ def read_rows(directory: Path) -> Characterization:
 
 
 def models_of(options: Namespace) -> tuple[str, ...]:
-    """Return the names that were asked for, in their variant and scale. Raises Mistake for one that is unknown."""
+    """Return the requested names, in their variant and scale. Raises Mistake for an unknown name."""
     if sum(name is not None for name in (options.models, options.suite, options.reproduce)) != 1:
         raise Mistake("expected one of --models, --suite, --reproduce, or a directory to report")
     suite = options.suite or options.reproduce
@@ -179,8 +180,8 @@ def _named(name: str, variant: str | None, small: bool) -> str:
 
 
 def recordings(options: Namespace, devices: Sequence[str]) -> list[WorkloadRecording]:
-    """Return all recordings, a workload's together. devices: as they were found. Raises Mistake for a batch it cannot
-    take."""
+    """Return all recordings, a workload's together. devices: as they were found. Raises Mistake for a batch that a
+    workload cannot take."""
     firsts = [_first(model, options, devices[0]) for model in models_of(options)]
     wanted = [recording for first in firsts for recording in _recordings(first, options, devices)]
     return [replace(recording, recording=index) for index, recording in enumerate(wanted)]
@@ -255,8 +256,7 @@ def _run(options: Namespace) -> int:
 
 
 def _peaks(options: Namespace) -> dict[str, float]:
-    """Return unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a
-    file."""
+    """Return unit → the best FLOP/s in --ceilings, at the thread count of the shares; empty without a file."""
     if options.ceilings is None:
         return {}
     from analysis.devices import peaks
@@ -294,13 +294,13 @@ def _read(options: Namespace) -> Characterization:
 
 
 def _recording_label(recording: WorkloadRecording) -> tuple[str, ...]:
-    """Describe a recording as text, its workload first."""
+    """Name a recording in a few words, its workload first."""
     names = "workload mode batch_size hyper device threads precision layout execution optimizer seed"
     return tuple(str(getattr(recording, name)) for name in names.split())
 
 
 def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
-    """Record all; return the rows, notes on all of it, and whether Ctrl-C ended it."""
+    """Record all; return the rows, notes about all of them, and whether Ctrl-C ended it."""
     from runners.workers.pool import Worker, prepare
 
     prepare()
@@ -337,9 +337,9 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
 
 
 def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, only: bool) -> Characterization:
-    """Return the rows of one recording; of one that failed its own row, which says why.
+    """Return the rows of one recording; if it failed, its own row with the reason.
 
-    Raises Mistake for one that cannot be, where it is the only workload.
+    Raises Mistake for an impossible recording of the only workload.
     """
     from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
@@ -360,8 +360,8 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
 
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
-    """Print data on stdout, and everything where --out says: the derived tables, the report, and the figures last, so
-    that a picture that fails loses no table. Raises StoreFault."""
+    """Print data on stdout, and write all to --out: the derived tables, the report, and the figures last, so that a
+    picture that fails loses no table. Raises StoreFault."""
     from reports import characterize as answer
     from reports.characterize_text import to_text
     from reports.shared import figure_style

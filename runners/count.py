@@ -32,10 +32,10 @@ TIMEOUT_S = 600.0
 EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
 
 PARALLEL = ("plan", "microbatches", "schedule", "replicas")
-"""Options that `--parallel` alone has."""
+"""Options that require `--parallel`."""
 
 COUNTER_OPTIONS = ("counters", "detail", "explain", "out", "timeout", "device")
-"""Options that `--parallel` does not have."""
+"""Options that exclude `--parallel`."""
 
 
 OPTIONS: Mapping[str, Options] = {
@@ -94,7 +94,7 @@ parser = partial(parser_of, "count", DESCRIPTION, OPTIONS, EPILOG)
 
 
 def changed_options(options: Namespace, names: Iterable[str]) -> list[str]:
-    """Return those of these options that do not have their default, as they are typed."""
+    """Return those of these options that do not have their default, as typed."""
     defaults = parser()
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults.get_default(name)]
 
@@ -133,8 +133,8 @@ def _run(options: Namespace) -> int:
 
 
 def _checked(options: Namespace) -> tuple[str, ...]:
-    """Return the counters that are asked for. Fills in the batch size and the numbers that are to be explained. Raises
-    Mistake for options that do not go together, and for a device or a counter that there is none of."""
+    """Return the requested counters. Fills in the batch size and the numbers to explain. Raises Mistake for options
+    that exclude each other, and for an unknown device or counter."""
     if given := changed_options(options, PARALLEL):
         raise Mistake(f"{given[0]}: goes with --parallel only")
     options.batch_size = options.batch_size or 1
@@ -159,8 +159,8 @@ def _checked(options: Namespace) -> tuple[str, ...]:
 
 
 def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
-    """Return the counters in the registry's order; our own for the exact count. Raises Mistake for a name of none,
-    which begins with the option that it came from."""
+    """Return the counters in the registry's order; our own for the exact count. Raises Mistake for an unknown name,
+    with the option that it came from."""
     for name in names:
         if name not in (*COUNTERS, EXACT, "all"):
             raise Mistake(f"--{option}: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")
@@ -169,7 +169,7 @@ def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int] = ()) -> list[ModelCounts]:
-    """Count one model at each batch size, that of the options where none is given.
+    """Count one model at each batch size, by default that of the options.
 
     Raises Mistake, or Unavailable, with the reason in one line where the model cannot be built or run.
     """
@@ -205,7 +205,8 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
 
 
 def show(answers: Sequence[ModelCounts], options: Namespace) -> None:
-    """Show the counts of every model, or what the pasted numbers are; with --out files, too. Raises StoreFault."""
+    """Show the counts of every model, or the explanation of pasted numbers; write files with --out. Raises
+    StoreFault."""
     from reports.count import answer, explain, text
     from reports.shared.layout import csv_of, page, to_csv
     from results.records.answers import Attribution, AttributionCause

@@ -42,7 +42,7 @@ UNIT_NOTES = {
     "fp16_fp16acc": "fp16 accumulation; for reading only",
     "fp16_cuda_core": "without tensor units; for reading only",
 }
-"""What a unit means where its name does not say so; the others are tensor units with fp32 accumulation."""
+"""Unit → its meaning where its name is not clear; the others are tensor units with fp32 accumulation."""
 
 
 SELF_TEST_VERDICTS = {
@@ -61,7 +61,7 @@ def _checks(text: str) -> tuple[str, ...]:
 
 
 OF_SELF_TEST = ("device", "save", "write", "only", "budget")
-"""Options that only --self-test has."""
+"""Options that require --self-test."""
 
 OPTIONS: Options = {
     "--peaks": {
@@ -138,10 +138,10 @@ def _show(form: str, parts: Sequence[Part], document: Any, rows: Sequence[Mappin
 
 
 def print_self_test(options: Namespace) -> int:
-    """Print the checks of known work on a device; FAILED where one fails.
+    """Run and print the checks of known work on a device; return FAILED if one fails.
 
-    With --save or --write the document is kept after each check. Raises Mistake for no such device, a file that exists
-    or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
+    With --save or --write the document is written after each check. Raises Mistake for an unknown device, an existing
+    file or a missing directory, StoreFault for files that cannot be written, all of them before anything is measured.
     """
     from cleaning.gates.evidence import SELF_TEST_FILE
     from runners.self_test import self_test
@@ -173,7 +173,7 @@ def print_self_test(options: Namespace) -> int:
 
 
 def _put(paths: list[Path], document: Any) -> StoreFault | None:
-    """Write the document; the first fault, as what was measured is worth printing all the same."""
+    """Write the document; return the first fault, since the measurement is printed all the same."""
     faults = []
     for path in paths:
         try:
@@ -184,8 +184,7 @@ def _put(paths: list[Path], document: Any) -> StoreFault | None:
 
 
 def _device(name: str) -> str:
-    """Return the device that is meant; "auto" is the first GPU, else the CPU. Raises Mistake where there is none
-    such."""
+    """Return the device of this name; "auto" is the first GPU, else the CPU. Raises Mistake if it does not exist."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -256,7 +255,7 @@ def verdict(lines: list[Check]) -> str:
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
-    """Return a table; nothing in it is said by colour alone."""
+    """Return a table; nothing in it is told by colour only."""
     wrapping = ("fact", "cost", "expected", "reason", "what runs it")
     columns = [
         TableColumn(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in wrapping, rank=int(name == "verification"))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 BATCH_SIZE = 32
-"""Where neither a batch nor a memory is said."""
+"""Batch size if neither a batch nor a memory is given."""
 
 DEVICES = ("cuda", "cpu")
 
@@ -88,7 +88,7 @@ parser = partial(parser_of, "footprint", DESCRIPTION, OPTIONS, EPILOG)
 TABLE = "timeline.csv"
 
 _STACK = "Exception raised from "
-"""What torch puts between a fault's words and the stack of its C++."""
+"""Text that torch puts between an error's message and its C++ stack."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,10 +129,10 @@ def _run(options: Namespace) -> int:
 
 
 class StepTraces:
-    """The step at any batch, traced once each. Raises Unavailable, or Mistake where it is the caller's."""
+    """Traces the step at any batch, once each. Raises Unavailable, or Mistake if the fault is the caller's."""
 
     def __init__(self, options: StepOptions, trace: Callable[[StepOptions, int], Trace] | None = None) -> None:
-        """Hold the options. trace: of one batch; `trace_batch` where none is given."""
+        """Keep the options. trace: traces one batch; None: `trace_batch`."""
         self.options = options
         self.trace_of = cache(partial(self._trace, trace or trace_batch))
 
@@ -153,7 +153,7 @@ class StepTraces:
 
 
 def memory_of(name: str) -> Memory:
-    """Return the memory that is to be fitted into. Raises Mistake for a device of unknown memory."""
+    """Return the memory into which the step must fit. Raises Mistake for a device of unknown memory."""
     from analysis.devices import memory as devices_memory
 
     known = devices_memory.lookup(name)
@@ -205,7 +205,7 @@ def _answer(steps: StepTraces, options: Namespace, fitted: MemoryFit | None) -> 
 
 
 def too_large(model: str, fitted: MemoryFit) -> str:
-    """Say that not even the smallest batch fits, in one line."""
+    """Return one line that not even the smallest batch fits."""
     from analysis.formula.requests import amount
 
     least, available = fitted.least_batch, fitted.fit.available_bytes

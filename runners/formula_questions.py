@@ -54,24 +54,24 @@ SHORT = {
     "kept": "kept_bytes",
     "io": "io_bytes",
 }
-"""What --solve may call a quantity beside its name."""
+"""Short names of quantities in --solve."""
 
 LARGEST = 10**300
-"""Number in a request."""
+"""Largest number in a request."""
 
 CATAMOUNT = "catamount"
 
 Size = TypeVar("Size")
 
 CHECKED_CALLS = 20_000
-"""Operations of a step that is made for a check alone, at most."""
+"""Most operations of a step that is made only for a check."""
 
 FOOTPRINT_NAMES = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
 
 
 def answer(options: Namespace) -> FormulaAnswer:
-    """Return everything that is asked of the model's formulas. Raises Mistake, or Unavailable for a step that follows
-    no formula."""
+    """Return the formulas and the answers to all questions. Raises Mistake, or Unavailable for a step that follows no
+    formula."""
     is_catamount = options.rules == CATAMOUNT
     if options.fused and is_catamount:
         raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
@@ -142,7 +142,7 @@ def answer(options: Namespace) -> FormulaAnswer:
 
 
 def _subject(options: Namespace) -> SizedModel:
-    """Return the model with its sizes. Raises Mistake where it cannot be what it says."""
+    """Return the model with its sizes. Raises Mistake for an unknown model or invalid sizes."""
     given = hyper_of(options)
     with as_mistake(ValueError):
         hyper = get(options.model, **given).hyper
@@ -160,8 +160,7 @@ def _subject(options: Namespace) -> SizedModel:
 
 
 def _symbols(options: Namespace, subject: SizedModel) -> list[str]:
-    """Return the symbols that are asked for, all where none are. Raises Mistake for one that the model does not
-    have."""
+    """Return the requested symbols, by default all. Raises Mistake for one that the model does not have."""
     fixed = FIXED.get(options.model, {}) if options.rules == CATAMOUNT else {}
     for name in options.symbols:
         if name not in subject.symbols:
@@ -177,7 +176,7 @@ def _symbols(options: Namespace, subject: SizedModel) -> list[str]:
 def _sizes(
     option: str, read: Callable[[str], dict[str, Size]], text: str, symbols: Collection[str], subject: SizedModel
 ) -> dict[str, Size]:
-    """Return symbol → what an option gives for it. Raises Mistake."""
+    """Return symbol → its value in an option. Raises Mistake."""
     with as_mistake(ValueError, about=f"{option}: "):
         given = read(text) if text else {}
     for name in given:
@@ -218,7 +217,7 @@ def _requests(
 
 
 def _terms(subject: SizedModel, symbols: Collection[str]) -> list[Term]:
-    """Return what Catamount's graph of this model has beside its operations."""
+    """Return the terms that Catamount's graph of this model has in addition to the step's operations."""
     meanings = {
         symbol(size): symbol(name) if name in symbols else sympy.Integer(subject.value(name))
         for name, size in subject.symbols.items()
@@ -232,7 +231,7 @@ def _terms(subject: SizedModel, symbols: Collection[str]) -> list[Term]:
 def _derived(
     options: Namespace, subject: SizedModel, symbols: Sequence[str], looked_at: Sampler, convention: Convention
 ) -> tuple[Derived, dict[str, str]]:
-    """Return the formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
+    """Return the formulas, and a note on each unrequested symbol of which the model accepts only one value.
 
     Raises NotBuilt or Unfitted.
     """
@@ -255,9 +254,8 @@ def _derived(
 def _inspected(
     looked_at: Sampler, derived: Derived, point: Point, convention: Convention
 ) -> tuple[list[SizeSample | None], list[str]]:
-    """Return the steps at the point that was asked for and at a batch of one of the smallest model, whose counts are
-    the formulas'; None where there is none. Notes say why. Raises Unfitted where the point that was asked for has other
-    counts."""
+    """Return the steps at the requested point and at a batch of one of the smallest model, if their counts equal the
+    formulas'; else None, and notes say why. Raises Unfitted if the requested point has other counts."""
     samples: list[SizeSample | None] = [None, None]
     notes = []
     try:
@@ -275,8 +273,8 @@ def _inspected(
 
 
 def _agreeing(looked_at: Sampler, derived: Derived, point: Point, convention: Convention) -> SizeSample | None:
-    """Return the step at a point, whose counts are those of the formulas; None where none is made as it is large.
-    Raises Unfitted for other counts, NotBuilt where the model does not take the sizes."""
+    """Return the step at a point, whose counts equal the formulas'; None if it is too large to be made. Raises Unfitted
+    for other counts, NotBuilt if the model does not accept the sizes."""
     calls = value_of(derived.total("calls"), point)
     if calls > CHECKED_CALLS or calls.denominator != 1:
         return None
@@ -290,8 +288,8 @@ def _agreeing(looked_at: Sampler, derived: Derived, point: Point, convention: Co
 
 class FootprintFormulas(NamedTuple):
     """Formulas of the footprint. formulas: quantity → its formula. why: quantity → why it has none. notes: for a
-    person. proven: no order needs less than the minimal one at the point; None: there is none. at_least: quantity
-    without a formula, as a size is unknown → that of all other storages."""
+    person. proven: whether no order needs less than the minimal one at the point; None: there is none. at_least:
+    quantity without a formula because a size is unknown → formula of all other storages."""
 
     formulas: dict[str, Expr]
     why: dict[str, str]
@@ -303,7 +301,7 @@ class FootprintFormulas(NamedTuple):
 def _footprints(
     derived: Derived, point: Point, at_point: SizeSample | None, single: SizeSample | None
 ) -> FootprintFormulas:
-    """Return the footprints' formulas, each compared with the steps that could be looked at."""
+    """Return the footprints' formulas, each compared with the steps that could be made."""
     footprints = peaks.footprints(derived, point)
     exact = {EAGER: peaks.eager_peak(at_point)} if at_point else {}
     if at_point and derived.structural:  # else its order was found at this very point

@@ -47,7 +47,7 @@ TELEMETRY = {
     "temperature_c": "temperature",
     "event_reasons": "why clocks fell",
 }
-"""What the sampler polls of a GPU → what is lost without it."""
+"""Field of a poll of a GPU → what is lost without it."""
 
 NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
 
@@ -69,7 +69,7 @@ def _line(topic: str, fact: str, cost: str = "", needed: bool = False) -> Check:
 
 
 def all_checks(runs: Path) -> list[Check]:
-    """Return every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
+    """Return every line for this machine. runs: the folder into which sweeps write. Imports torch and torchvision."""
     host, torch = environment.host_facts(), environment.torch_facts()
     gpus = [f"cuda:{index}" for index in range(torch["cuda_devices"] or 0)]
     states = [line for device in gpus or ["cuda"] for line in telemetry_checks(device)]  # before our context
@@ -92,12 +92,12 @@ def all_checks(runs: Path) -> list[Check]:
 
 
 def is_fit(lines: list[Check]) -> bool:
-    """Return whether everything that a sweep cannot do without is there."""
+    """Return whether everything that a sweep needs is there."""
     return not any(line.needed and line.state == "missing" for line in lines)
 
 
 def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
-    """Check torch: can it be imported, is its version supported, was it built for a GPU."""
+    """Check torch: whether it can be imported, its version is supported, and it was built for a GPU."""
     if facts["torch_error"]:
         cost = "nothing can be measured: python -m pip install -r requirements.txt"
         yield Check("torch", "missing", facts["torch_error"], cost, needed=True)
@@ -114,7 +114,7 @@ def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> Check:
-    """Check torchvision beside this torch: a build for another torch fails at import."""
+    """Check torchvision with this torch: a build for another torch fails at import."""
     try:
         version = load("torchvision").__version__
     except Exception as fault:  # noqa: BLE001 - a build for another torch raises anything; it becomes a line
@@ -148,7 +148,7 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
-    """Check NVIDIA's kernel driver; one without a GPU that torch can use is worth a line."""
+    """Check NVIDIA's kernel driver; a driver without a GPU that torch can use gets a line."""
     if version is None and not usable:
         yield Check("driver", "missing", "no NVIDIA driver in /proc, none in NVML", "no NVIDIA GPU can be measured")
     elif version is None:
@@ -159,7 +159,7 @@ def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
 
 
 def host_checks(host: Mapping[str, Any]) -> Iterator[Check]:
-    """Load, governor and quota: what makes times on this host scatter."""
+    """Check load, governor and quota, which make times on this host scatter."""
     usable, load, governor, quota = host["cpu_usable"] or 1, host["load_1min"], host["governor"], host["cpu_quota"]
     if load is None:
         yield _line("load", "unknown", "other work cannot be seen")
@@ -186,7 +186,7 @@ def counter_checks(counters: Mapping[str, CounterEntry] = COUNTERS) -> Iterator[
 
 
 def tool_checks() -> Iterator[Check]:
-    """Check NVTX, and NVIDIA's profiler that is driven from here."""
+    """Check NVTX, and NVIDIA's profiler, which the sweep can start."""
     if _is_installed("nvtx"):
         yield _line("nvtx", f"nvtx {environment.package_version('nvtx') or ''}".strip())
     else:
@@ -223,7 +223,7 @@ def folder_checks(runs: Path) -> Iterator[Check]:
 
 
 def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTelemetry] = open_device) -> Iterator[Check]:
-    """Yield which adapter tells of a GPU and what, and the state that it is in."""
+    """Yield the adapter of a GPU's telemetry with its fields, and the GPU's state."""
     try:
         with opens(device) as opened:
             adapter, state, reasons = opened.adapter, opened.preflight(), opened.reasons
@@ -240,8 +240,8 @@ def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTeleme
 
 
 def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
-    """Yield the GPU's state before a run, by the keys of `measure.device.telemetry.state_before`; what is not known has
-    no line."""
+    """Yield the GPU's state before a run, by the keys of `measure.device.telemetry.state_before`; unknown ones have no
+    line."""
     others = state["other_processes"]
     if others is None:
         yield _line("other users", "unknown", "work of others on this GPU cannot be seen")

@@ -50,7 +50,7 @@ TYPES: dict[str, type] = {
     "output_file": str,
     "recompute_fwd_factor": float,
 }
-"""Key → what its value is. Every one may also be null: as if it were not there."""
+"""Key → type of its value. Every value may also be null, which is like a missing key."""
 
 WANTED = {
     bool: "true or false",
@@ -70,7 +70,7 @@ DEFAULTS: dict[str, Setting] = {
     "output_file": None,
     "recompute_fwd_factor": 0.0,
 }
-"""What holds where neither the command line nor a file says anything."""
+"""Values where neither the command line nor a file has one."""
 
 TIMEOUT_S = 1800.0
 COMPARED = 4
@@ -151,7 +151,7 @@ OPTIONS: Mapping[str, Options] = {
         "out": {"help": "write profile.html and its tables here"},
     },
 }
-"""What a file may say, too, is None where the command line does not say it."""
+"""Options that a file may have, too, are None if the command line does not have them."""
 
 parser = partial(
     parser_of,
@@ -164,14 +164,14 @@ parser = partial(
 
 
 def merged(options: Namespace) -> Namespace:
-    """Return the options, with what a file says where the command line does not, and defaults elsewhere."""
+    """Return the options of the command line, filled in from a file, else with defaults."""
     file = read(options.config) if options.config is not None else {}
     given = {name: value for name, value in vars(options).items() if value is not None}
     return Namespace(**{**vars(options), **DEFAULTS, **file, **given})
 
 
 def read(path: Path) -> dict[str, Setting]:
-    """Read options by our names. `enabled` says nothing here: who runs the command wants a profile."""
+    """Return options by our names. `enabled` is ignored: the command was called for a profile."""
     section = _section(path)
     for key, value in section.items():
         if key not in TYPES:
@@ -192,7 +192,7 @@ def read(path: Path) -> dict[str, Setting]:
 
 
 def _steps(path: Path, known: dict[str, Any]) -> dict[str, int]:
-    """Return steps to warm up and to profile. DeepSpeed numbers from 0 and profiles one step."""
+    """Return the numbers of steps to warm up and to profile. DeepSpeed numbers from 0 and profiles one step."""
     start = known.get("start_step", known.get("profile_step"))
     end = known.get("end_step")
     if start is None and end is None:
@@ -220,8 +220,8 @@ def _section(path: Path) -> dict[str, Any]:
 
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
-    """Return the report as text, CSV or JSON. width: of the terminal that it is for, colour: if it has any; None:
-    none."""
+    """Return the report as text, CSV or JSON. width: of the terminal; colour: whether it has colours; None: no
+    terminal."""
     from reports import profile as data
 
     if options.format == "json":
@@ -239,7 +239,7 @@ def _text(profile: StepProfile, options: Namespace, width: int | None = None, co
 
 
 class Unprofiled(Exception):
-    """Why there is no profile, in one line."""
+    """The reason why there is no profile, in one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -277,7 +277,7 @@ def _run(options: Namespace) -> int:
 
 
 def show(profile: StepProfile, options: Namespace) -> None:
-    """Print the report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
+    """Print the report on stdout or into its file, and write everything else to --out. Raises StoreFault."""
     from reports import profile as data
     from reports.profile_tree import profile_page
 
@@ -296,7 +296,7 @@ def show(profile: StepProfile, options: Namespace) -> None:
 
 
 def _conserved(profile: StepProfile) -> int:
-    """Return 0; 1 with a line where the parts are not the whole, which no profile should show."""
+    """Return 0; or 1, with a line, where the parts are not the whole, which must never happen."""
     from analysis.module_tree import tree
     from reports.profile import conservation
 
@@ -308,7 +308,7 @@ def _conserved(profile: StepProfile) -> int:
 
 
 def _check(options: Namespace) -> None:
-    """Raise Mistake for what cannot be, before anything slow is imported."""
+    """Raise Mistake for impossible options, before anything slow is imported."""
     devices.check_name(options.device)
     if options.output_file is not None and options.output_file.is_dir():
         raise Mistake(f"--output-file: expected a file, got the directory {options.output_file}; --out takes one")
@@ -329,7 +329,7 @@ def _read_ceilings(options: Namespace) -> list[Ceiling] | None:
 
 
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
-    """Return the limits that the step is compared with. A ceiling that is missing is said, and costs only its own
+    """Return the limits with which the step is compared. A missing ceiling gets a line, and costs only its own
     figures."""
     from analysis.roofline import machine_of
     from runners.workers.pool import WorkerFault
@@ -353,7 +353,8 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 
 
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
-    """Raise Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
+    """Profile the model in the worker. Raises Mistake where the model cannot be built or fails, Unprofiled where the
+    worker does."""
     from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
     show_transient(f"{options.model}: profiling")

@@ -37,7 +37,7 @@ QUESTIONS: Options = {
     "--gpu-hours": {"type": positive, "metavar": "H", "help": "devices × hours of training → FLOP"},
     "--flop": {"type": positive, "help": "model FLOP of a training → GPU-hours"},
 }
-"""One of them."""
+"""Options that choose a question; one of them is allowed."""
 
 OPTIONS: Options = {
     "--compute": {"action": "store_true", "help": argparse.SUPPRESS},
@@ -97,7 +97,7 @@ def _computed(options: Namespace) -> int:
 
 
 def _utilization(options: Namespace) -> ReachedUtilization:
-    """Return the device, its peak and what of it is reached. Raises Mistake."""
+    """Return the device, its peak and the utilization. Raises Mistake."""
     from analysis.devices import peaks
     from reports.project import ReachedUtilization
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 LEAST, MOST = 1e-9, 1e60
-"""Limits of any amount that is given."""
+"""Limits of any amount in an option."""
 
 
 def positive(text: str) -> float:
-    """Return a `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
+    """Parse a number above 0, within LEAST and MOST: 1e21 or 300."""
     value = float(number(float)(text))
     if not LEAST <= value <= MOST:  # `not` refuses nan
         raise argparse.ArgumentTypeError(f"expected a number above 0, from {LEAST:g} to {MOST:g}, got {text!r}")
@@ -42,7 +42,7 @@ def positive(text: str) -> float:
 
 
 def interval(text: str) -> tuple[float, float]:
-    """Return a `type=` for VALUE or LOW..HIGH, both finite and above 0."""
+    """Parse VALUE or LOW..HIGH, both finite and above 0."""
     low, dots, high = text.partition("..")
     try:
         ends = positive(low), positive(high if dots else low)
@@ -57,7 +57,7 @@ MODES = {
     "--reproduce": "a paper's tables and figures, compared with what follows from its inputs",
     "--compute": "training compute of GPU-hours and back, with an interval",
 }
-"""The option that asks → the question. Where none of them is there, a model is projected from a file."""
+"""Option → the question that it chooses. Without one of them a model is projected from a file."""
 
 UTILIZATION: Options = {
     "--utilization": {
@@ -70,7 +70,7 @@ UTILIZATION: Options = {
 
 
 def utilization_of(options: Namespace, unit: str) -> Uncertain:
-    """Return the utilization that the options give. Only IEEE units go beyond 1: fast algorithms save their products.
+    """Return the utilization in the options. Only IEEE units may exceed 1, since fast algorithms save products.
 
     Raises Mistake.
     """
@@ -86,7 +86,7 @@ def utilization_of(options: Namespace, unit: str) -> Uncertain:
 def _drawn(
     options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas
 ) -> tuple[Draws, Mapping[str, Estimate]] | None:
-    """Return the answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
+    """Return the answers by random draws, None if nothing asks for them. Raises Mistake or ValueError."""
     from analysis.project import frontier
     from analysis.project.accelerator import all_reduce_s
     from analysis.stats.intervals import Uncertain, answers
@@ -121,7 +121,7 @@ def _drawn(
 
 
 def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization | None:
-    """Return the utilization that the options give, None where they leave it to the roofline. Raises Mistake."""
+    """Return the utilization in the options, None if the roofline decides. Raises Mistake."""
     if options.utilization is None:
         return None
     for name, ratio in (("--compute-ratio", options.compute_ratio), ("--memory-ratio", options.memory_ratio)):
@@ -248,8 +248,8 @@ def _run(options: Namespace) -> int:
 
 
 def _answer(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> ProjectionAnswer:
-    """Return the whole projection. Raises Mistake or ValueError for what cannot be, and for a sub-batch that does not
-    fit into the memory that is given."""
+    """Return the whole projection. Raises Mistake or ValueError for invalid options, and for a sub-batch that does not
+    fit into the given memory."""
     from analysis.project import frontier
     from reports.project import ProjectionAnswer
 
@@ -284,7 +284,7 @@ def _answer(options: Namespace, domain: Domain, target: Accelerator, formulas: F
 
 
 def target_of(options: Namespace) -> Accelerator:
-    """Return the accelerator that the options say. Raises ValueError for one that cannot be."""
+    """Return the accelerator of the options. Raises ValueError for an invalid one."""
     from analysis.project import accelerator, ppopp2019
 
     target = ppopp2019.target_of(ppopp2019.inputs())
@@ -308,7 +308,7 @@ def target_of(options: Namespace) -> Accelerator:
 
 
 def _domain(options: Namespace) -> Domain:
-    """Return the file's domain, with what the options change. Raises ValueError or Mistake."""
+    """Return the file's domain, changed by the options. Raises ValueError or Mistake."""
     from analysis.project import domain as domains
     from workloads.catalogue.model_names import CODE, parse
 
@@ -340,10 +340,10 @@ def _domain(options: Namespace) -> Domain:
 
 
 def _formulas(domain: Domain, rules: str | None) -> Formulas:
-    """Return those that are shipped, else the model's own, in the size that grows, the sizes that follow it and the
-    batch. rules: None for Catamount's where these are shipped, else ours.
+    """Return the shipped formulas, else the model's own, in the size that grows, the sizes that follow it and the
+    batch. rules: None: Catamount's if these are shipped, else ours.
 
-    Raises Unavailable where the model has none, Mistake for a model or size that cannot be.
+    Raises Unavailable where the model has none, Mistake for an unknown model or size.
     """
     from analysis.project.domain import BATCH, Formulas, shipped_formulas
     from runners.formula import formula_answer

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 BATCH_SIZE = 32
-"""Where none is given."""
+"""Batch size by default."""
 
 MODES = ("train", "infer")
 
@@ -104,7 +104,8 @@ def _run(options: Namespace) -> int:
 
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
-    """Raise Unavailable where the step has no bound or cannot be traced."""
+    """Return the answer for a step on the device. Raises Unavailable where the step has no bound or cannot be
+    traced."""
     from analysis.footprint.live_bytes import unsized
     from analysis.reach.prediction import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
@@ -175,7 +176,7 @@ def trace_forward(step_options: StepOptions, batch_size: int) -> Trace:
 def prediction_of(
     steps: StepTraces, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
-    """Return the predicted time of the step, or why there is none."""
+    """Return the predicted time of the step, or the reason why there is none."""
     from analysis.reach.prediction import predict
     from analysis.reach.step_time import Setting, amounts, fitted_model, machine_of
 
@@ -193,7 +194,7 @@ def prediction_of(
 
 
 def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[str]:
-    """Return notes on what a prediction does not know."""
+    """Return notes on what a prediction does not cover."""
     from analysis.reach.prediction import is_power_limited
 
     notes = []
@@ -207,7 +208,7 @@ def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[s
 
 
 def _published_row(row: Any) -> dict[str, Any]:
-    """Return a row as the document has it: what is not known, NaN in the table, is None."""
+    """Return a published row for the document: unknown values, NaN in the table, are None."""
     return {
         "model": row.counted_model,
         "device": row.device,
@@ -222,7 +223,7 @@ def _published_row(row: Any) -> dict[str, Any]:
 
 
 def _memory(steps: StepTraces, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:
-    """Return memory of the eager step, and the largest batch in the device's; what is not known is a note."""
+    """Return the memory of the eager step, and the largest batch that fits on the device; unknown ones get a note."""
     from analysis.devices import memory
 
     peak = max(moments(steps.trace_of(options.batch_size), "cuda", device.compute_capability))
@@ -240,7 +241,7 @@ def _memory(steps: StepTraces, options: Namespace, device: Device, notes: list[s
 
 
 def _largest(steps: StepTraces, memory_bytes: int, name: str) -> BatchFit:
-    """Return the largest batches. A batch of one is traced only where two do not fit, or the step takes no two."""
+    """Return the largest batches. A batch of one is traced only if two do not fit, or the step does not take two."""
     arguments = (steps.trace_of, memory_bytes, MARGIN_RATIO, "cuda", name)
     with contextlib.suppress(Mistake):
         largest = fit(*arguments, least=SMALL_BATCHES[0])

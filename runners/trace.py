@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def cleaned(recording: Recording) -> TraceView:
-    """Return an attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
+    """Return an attributed recording, cleaned. Raises Inconsistent if it contradicts itself."""
     import pandas as pd
 
     from cleaning.trace.clean import clean
@@ -64,9 +64,10 @@ PASSES = ("forward", "backward")
 
 
 def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
-    """Report on the recordings in a folder together. counting: also the FLOP of each, which takes most of the time.
+    """Report on the recordings in a folder together. counting: whether to count the FLOP of each, which takes most of
+    the time.
 
-    Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
+    Raises Mistake for a folder without recordings, a recording without a rank, or two of one rank.
     """
     from analysis.rank_report import report_of
     from analysis.rank_timelines import by_rank
@@ -79,8 +80,8 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 
 
 def _flop(timeline: RankTimeline, device: Device | None) -> StepFlop:
-    """Return a rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not
-    known."""
+    """Return a rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are
+    unknown."""
     from analysis.rank_report import StepFlop
     from measure.trace.recording import of_process
     from reports.trace.rates import rates
@@ -109,7 +110,7 @@ def _flop(timeline: RankTimeline, device: Device | None) -> StepFlop:
 
 
 def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
-    """Print data on stdout; with `out`, document and page there as well; page: where the page alone is put. Raises
+    """Print data on stdout; write document and page to `out`, and the page to the file `page`, if given. Raises
     StoreFault."""
     from reports.trace.ranks import ranks_document, ranks_html, ranks_text
 
@@ -209,7 +210,7 @@ def _run(options: Namespace) -> int:
 
 
 def show(trace: TraceView, form: str, device: Device | None = None) -> None:
-    """Print data on stdout, whatever else there is to say on stderr."""
+    """Print data on stdout, and all other lines on stderr."""
     from reports.shared.layout import to_csv
     from reports.trace.text import document, to_text
 
@@ -224,7 +225,7 @@ def show(trace: TraceView, form: str, device: Device | None = None) -> None:
 
 
 def write(trace: TraceView, out: Path, device: Device | None = None) -> None:
-    """Put tables and the page into `out`, each file whole. Raises StoreFault."""
+    """Write tables and the page into `out`, each file whole. Raises StoreFault."""
     from reports.shared.layout import to_csv
     from reports.trace.page import to_html
     from reports.trace.text import kernels_csv
@@ -243,7 +244,7 @@ def write(trace: TraceView, out: Path, device: Device | None = None) -> None:
 
 
 def _device(name: str | None, peak_tflops: float | None) -> Device | None:
-    """Return the peaks of a device that the caller names, which must be known, or one peak for all units."""
+    """Return the peaks of the device with this name, which must be known, or one given peak for all units."""
     from analysis.devices.precisions import UNITS
 
     if peak_tflops is not None:

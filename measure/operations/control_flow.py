@@ -27,7 +27,7 @@ from results.errors import Unavailable
 
 @contextlib.contextmanager
 def inlined_operators() -> Iterator[None]:
-    """Run these operators as their bodies inside, and have `torch.compile` leave functions as they are."""
+    """Run these operators as their bodies within the context, and have `torch.compile` leave functions as they are."""
     with contextlib.ExitStack() as undo:
         for name, run in _BODIES.items():
             operator = getattr(torch.ops.higher_order, name, None)
@@ -41,7 +41,7 @@ def inlined_operators() -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced_attribute(owner: Any, name: str, instead: Any) -> Iterator[None]:
-    """Give this attribute of an object another value inside."""
+    """Give this attribute of an object another value within the context."""
     before = getattr(owner, name)
     setattr(owner, name, instead)
     try:
@@ -101,20 +101,20 @@ _BODIES: Mapping[str, Callable[..., Any]] = {
     "switch": _switch,
     "while_loop": _while_loop,
 }
-"""Operator → what runs in its place."""
+"""Operator → the function that runs in its place."""
 
 
 MODULE = "torch.nn.attention.flex_attention"
 
 _EVERY_PAIR = "noop_mask"
-"""The name of the mask's function where no block mask was given."""
+"""The name of the mask's function if no block mask was given."""
 
 
 @contextlib.contextmanager
 def stand_in(masked: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
-    """Replace FlexAttention by a fused attention inside. Nothing is done where torch's module is not loaded.
+    """Replace FlexAttention by a fused attention within the context. Nothing is done if torch's module is not loaded.
 
-    masked: marks what runs inside of it as an attention under a mask that is not known.
+    masked: marks operations within it as an attention under an unknown mask.
     """
     flex: Any = sys.modules.get(MODULE)
     if flex is None:
@@ -160,7 +160,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 @contextlib.contextmanager
 def cuda_rules() -> Iterator[None]:
-    """Have steps on CPU tensors keep inside what they would on CUDA."""
+    """Make steps on CPU tensors within the context dispatch and keep what they would on CUDA."""
     library = torch.library.Library("aten", "IMPL")
     try:
         for name in IN_FLOAT32:
@@ -173,7 +173,7 @@ def cuda_rules() -> Iterator[None]:
 
 
 def _in_float32(name: str) -> Callable[..., Any]:
-    """Return the operator on float32 copies of what has half precision."""
+    """Return the operator on copies in float32 of arguments in half precision."""
     packet, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
     fused = FUSED_WITH_HALF.get(name)

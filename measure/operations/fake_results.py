@@ -28,11 +28,11 @@ _META, _CPU = torch.device("meta"), torch.device("cpu")
 
 _TENSOR = "tensor"
 SELF = "self"
-"""What a call returned that returned its first argument."""
+"""Stands for the result of a call that returned its first argument."""
 
 
 class Signature(NamedTuple):
-    """What tells a call from others, and the tensors among its arguments, in order."""
+    """What distinguishes a call from others, and the tensors among its arguments, in order."""
 
     key: tuple[Any, ...]
     tensors: list[torch.Tensor]
@@ -50,7 +50,7 @@ class ResultCache:
         self._guarded = core._set_warn_deprecated_on_mutable_data_ptr if loose else core._set_throw_on_mutable_data_ptr
 
     def signature(self, plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature | None:
-        """Return a key of this call; None where its result is not to be known."""
+        """Return a key of this call; None if its result must not be cached."""
         key: list[Any] = []
         tensors: list[torch.Tensor] = []
         if not self._read(plan.mixed, args, key, tensors):
@@ -62,7 +62,7 @@ class ResultCache:
         return Signature(tuple(key), tensors)
 
     def remember(self, plan: Plan, seen: Signature, args: Sequence[Any], out: Any) -> None:
-        """Keep what a call returned, if it is to be had again."""
+        """Keep what a call returned, if it can be made again."""
         if plan.returns_self:
             if out is args[0]:
                 plan.returned[seen.key] = SELF
@@ -73,7 +73,7 @@ class ResultCache:
             )
 
     def make(self, returned: Any, args: Sequence[Any]) -> Any:
-        """Make a call's result from `returned`, which is kept of it."""
+        """Make a call's result from its cached description `returned`."""
         if returned is SELF:
             return args[0]
         kind, parts = returned
@@ -94,7 +94,7 @@ class ResultCache:
         return fake
 
     def _read(self, mixed: bool, values: Iterable[Any], key: list[Any], tensors: list[torch.Tensor]) -> bool:
-        """Add to the key what is of these arguments; False where there is no signature."""
+        """Add these arguments to the key; return False where there is no signature."""
         for value in values:
             kind = value.__class__
             if kind is FakeTensor:
@@ -123,7 +123,7 @@ class ResultCache:
         return True
 
     def _parts(self, out: Any, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...] | None:
-        """Return (sizes, strides, dtype) of each output, None of those that are None; None if one is not plain and
+        """Return (sizes, strides, dtype) of each output, None for one that is None; None if an output is not plain and
         new."""
         if not isinstance(out, (torch.Tensor, tuple, list)):
             return None
@@ -140,7 +140,7 @@ class ResultCache:
         return tuple(parts)
 
     def _is_plain(self, tensor: Any) -> bool:
-        """Return whether a tensor is what `new` makes from its sizes, strides and dtype."""
+        """Return whether `new` makes such a tensor from its sizes, strides and dtype."""
         if type(tensor) is not FakeTensor or any(
             vars(tensor).get(name) is not value and vars(tensor).get(name) != value
             for name, value in self._attributes.items()
@@ -163,7 +163,8 @@ def built_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
 
 
 class modules_on_meta(TorchFunctionMode):
-    """Tensors that modules make when they are built are on meta; all others, such as inputs, have their values."""
+    """Puts the tensors that modules make while they are built on meta; all others, such as inputs, have their
+    values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -27,10 +27,10 @@ from results.process import free_bytes
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 DREW = "the model drew random numbers while it ran: one of its courses is counted"
-"""The note of a trace that may be another one the next time."""
+"""The note of a trace that may differ the next time."""
 
 ON_VALUES = "counted on real tensors"
-"""How the note of a trace begins that fake tensors could not run."""
+"""Beginning of the note of a trace that fake tensors could not run."""
 
 
 def trace_model(
@@ -91,9 +91,9 @@ def trace_model(
 
 
 def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any) -> Trace:
-    """Trace as `trace_model` does, or a copy with values where fake tensors cannot run the step, as its notes say.
+    """Trace as `trace_model` does, or a copy with values if fake tensors cannot run the step; a note says so.
 
-    Raises Unavailable with the cause where that is not to be had, or cannot run the step either.
+    Raises Unavailable with the cause if there is no such copy, or it cannot run the step either.
     """
     with quiet_logs():
         was_loaded = FLEX in sys.modules
@@ -119,7 +119,7 @@ def _reason(fault: Exception) -> str:
 
 
 def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:
-    """Return why there is no copy with values, to be added to another reason; "" where there is."""
+    """Return why there is no copy with values, as an addition to another reason; "" if there is one."""
     held = [*tensors_of(model), *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]
     if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in held):
         return "the model or its inputs have no values to run it with"

@@ -57,7 +57,7 @@ UNMARKED_VIEWS = ("aten._unsafe_view",)
 NOT_ATTRIBUTES = frozenset(("dtype", "device", "layout", "memory_format", "generator", "pin_memory"))
 
 MOVING = frozenset(("aten.resize_", "aten.resize_as_", "aten.set_"))
-"""Operators that change the size of a storage that exists already, or exchange it."""
+"""Operators that change the size of an existing storage, or exchange it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Description:
 
 
 class Argument(NamedTuple):
-    """One argument of a schema. default: JSON-able. attribute: whether its value is kept where it is no tensor."""
+    """One argument of a schema. default: JSON-able. attribute: whether its value is kept if it is no tensor."""
 
     name: str
     has_default: bool
@@ -92,15 +92,15 @@ class Argument(NamedTuple):
 
 
 class Plan:
-    """What is known of one operator before its first call.
+    """What is known about one operator before its first call.
 
     recorded: whether its calls belong in the table. resizes: whether a storage may have another size afterwards.
     makes_node: False for detach, whose output autograd does not see. written: (position, name) of the tensor arguments
-    that it writes and does not return; hidden: those of which its schema says nothing. returns_self: whether it changes
-    its first argument's values and nothing else. is_view: whether it returns a view, or a list of views, of its first
-    argument, its only tensor. again: whether it writes nothing and returns new tensors alone. composes: whether it has
+    that it writes and does not return; hidden: those that its schema does not mark. returns_self: whether it only
+    changes the values of its first argument. is_view: whether it returns a view, or a list of views, of its first
+    argument, its only tensor. again: whether it writes nothing and only returns new tensors. composes: whether it has
     no rule, and is made of others, which are recorded in its place. mixed: whether an argument is a list whose items
-    need not be of one type. described: signature → description, on fake tensors; returned: signature → its result.
+    may be of several types. described: signature → description, on fake tensors; returned: signature → its result.
     """
 
     __slots__ = (
@@ -152,7 +152,7 @@ class Plan:
         self.returned: dict[Any, Any] = {}
 
     def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the value of the argument `name`; its default, or None, if nothing was."""
+        """Return the value of the argument `name`; its default, or None, if it was not passed."""
         for position, argument in enumerate(self.arguments):
             if argument.name == name:
                 return args[position] if position < len(args) else kwargs.get(name, argument.default)
@@ -170,8 +170,8 @@ class Plan:
     def describe(self, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[Any], out: Any) -> Description:
         """Describe the calls with this signature.
 
-        shapes: sizes of the input tensors as they were before the call, in the order of the call's arguments, which
-        is that of the schema (the dispatcher passes by position what can be, and the rest in order).
+        shapes: sizes of the input tensors before the call, in the order of the call's arguments, which is that of the
+        schema (the dispatcher passes by position whatever it can, and the rest in order).
         """
         names: list[str] = []
         tensors: list[torch.Tensor] = []
@@ -230,7 +230,7 @@ def _unreturned_writes(schema: Any) -> tuple[tuple[int, str], ...]:
 
 
 def _returns_self(schema: Any) -> bool:
-    """Return whether the one thing returned is the first argument, written in place."""
+    """Return whether the only result is the first argument, written in place."""
     if schema is None or len(schema.returns) != 1 or not schema.arguments:
         return False
     taken, returned = schema.arguments[0].alias_info, schema.returns[0].alias_info
@@ -244,7 +244,7 @@ def _returns_self(schema: Any) -> bool:
 
 
 def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
-    """Return whether nothing is written and all that is returned is new tensors, whose form depends on no value."""
+    """Return whether nothing is written and all results are new tensors, whose sizes depend on no value."""
     if schema is None or torch.Tag.data_dependent_output in tags or torch.Tag.inplace_view in tags:
         return False
     aliased = any(argument.alias_info is not None for argument in (*schema.arguments, *schema.returns))
@@ -252,7 +252,8 @@ def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Return whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
+    """Return whether the operator makes views of its only tensor by a kernel of its own; a composed operator
+    may copy."""
     schema = func._schema
     if not func.is_view or is_composite(func):
         return False
@@ -261,7 +262,7 @@ def _is_view(func: Any) -> bool:
 
 
 def is_composite(func: Any) -> bool:
-    """Return whether an operator is made of others alone."""
+    """Return whether an operator is only made of others."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return isinstance(func, torch._ops.OpOverload) and has_kernel(func.name(), "CompositeImplicitAutograd")
 
@@ -277,8 +278,8 @@ _DENSE = (torch.strided, _MKLDNN)
 
 
 def sparse(values: Any) -> bool:
-    """Return whether a tensor among these values keeps some of its numbers only: its sizes do not say what a product
-    costs."""
+    """Return whether a tensor among these values stores only some of its numbers: its sizes do not determine a
+    product's cost."""
     return any(tensor.layout not in _DENSE for tensor in tensors_in(values))
 
 
@@ -286,7 +287,7 @@ def with_stored(described: Description, values: Sequence[Any]) -> Description:
     """Describe a call with sparse tensors: how many values each of them stores, and ATen's products by a name of their
     own, such as "sparse.mm"; with more than one of them "sparse.mm_of_sparse", which no rule counts.
 
-    Raises Unavailable where tensors have no values, and so store none that is known.
+    Raises Unavailable where tensors have no values, so that the number is unknown.
     """
     stored: dict[str, int] = {}
     for name, tensor in zip(described.input_names, tensors_in(values), strict=True):
@@ -303,17 +304,18 @@ def with_stored(described: Description, values: Sequence[Any]) -> Description:
 
 
 WHOLE = ("attention", "recurrent")
-"""Kinds of operations that are one with their products, and one in the backward pass."""
+"""Kinds of operations that contain their products, and are one operation in the backward pass."""
 TIME_FIRST = "aten.conv_tbc"
 WITHOUT_MASK = (TIME_FIRST, "aten._trilinear", "torchvision.deform_conv2d")
-"""Others whose backward pass is not told which gradients are needed, or that share a product between gradients."""
+"""Other operations whose backward pass does not get which gradients are needed, or that share a product between
+gradients."""
 
 
 class Gradients:
-    """Which inputs of forward calls need a gradient, and what the calls of their backward passes count for that.
+    """Records which inputs of forward calls need a gradient, and corrects the count of their backward calls by that.
 
     A kernel may compute gradients that nothing needs. The backward pass of conv_tbc comes as the products of its taps
-    without the padding: the first of them stands for the whole. A forward call is known by any number of the caller's.
+    without the padding: the first of them stands for all. A forward call is known by any number of the caller's.
     """
 
     def __init__(self) -> None:
@@ -321,7 +323,7 @@ class Gradients:
         self._whole: set[tuple[int | None, int]] = set()
 
     def note(self, number: int, call: Description, inputs: Iterable[Any]) -> None:
-        """Note a forward call; inside of a transform of torch.func nothing says what its inputs need."""
+        """Note a forward call; inside of a transform of torch.func the needs of its inputs are unknown."""
         if call.kind not in WHOLE and call.name not in WITHOUT_MASK:
             return
         is_known = torch._C._functorch.maybe_current_level() is None
@@ -329,7 +331,7 @@ class Gradients:
         self._forward.setdefault(number, ([name for name, tensor in pairs if is_known and tensor.requires_grad], call))
 
     def seen(self, call: Description, inputs: Iterable[Any]) -> Description | None:
-        """Note a call of either pass that has run just now, forward calls by the numbers of their nodes."""
+        """Note a call of either pass that has just run, forward calls by the numbers of their nodes."""
         node = torch._C._current_autograd_node()
         needed = call if node is None else self.of_backward(node._sequence_nr(), call)
         if torch.is_grad_enabled() or not call.name.startswith("aten."):  # others' nodes turn gradients off
@@ -337,7 +339,7 @@ class Gradients:
         return needed
 
     def of_backward(self, number: int | None, call: Description) -> Description | None:
-        """Describe a call in the backward pass of a forward call; None for a part of one that has been given as a
+        """Describe a call in the backward pass of a forward call; None for a part of a call that was described as a
         whole."""
         needs, forward = self._forward.get(number, ([], call))
         if forward.name == TIME_FIRST and call.kind == "matmul":
@@ -386,7 +388,7 @@ _PLANS: dict[torch.dtype, dict[int, Plan]] = {}
 
 
 def plan_of(func: Any) -> Plan:
-    """Return the plan of an operator under the default dtype of now."""
+    """Return the plan of an operator under the present default dtype."""
     plans = _PLANS.get(torch.get_default_dtype())
     if plans is None:
         plans = _PLANS[torch.get_default_dtype()] = {}
@@ -397,5 +399,5 @@ def plan_of(func: Any) -> Plan:
 
 
 def clear_cache() -> None:
-    """Forget what is known of operators and signatures, as in a new process. Only benchmarks and tests need it."""
+    """Forget all plans and signatures, as in a new process. Only benchmarks and tests need it."""
     _PLANS.clear()

@@ -18,7 +18,7 @@ import torch
 from results.records.counts import Storage
 
 BEFORE = -1
-"""born_index of a storage that was there before the step."""
+"""born_index of a storage that existed before the step."""
 
 
 class _Reference(weakref.ref):  # type: ignore[type-arg]
@@ -48,7 +48,7 @@ class Storages:
         self._closed = False
 
     def number(self, tensor: torch.Tensor, born: int, role: str = "") -> int:
-        """Return the number of the tensor's storage, which is entered as born at operation `born` if it is new.
+        """Return the number of the tensor's storage; a new one is entered as born at operation `born`.
 
         A tensor without storage (sparse, opaque) counts as its own, of unknown size.
         """
@@ -57,7 +57,7 @@ class Storages:
         return self._enter(owner, born, role) if number is None else number
 
     def claim(self, tensors: Iterable[Any], role: str) -> None:
-        """Give `role` to the storages of these tensors that have none yet; unknown ones were there before."""
+        """Give `role` to the storages of these tensors that have none yet; unknown ones existed before."""
         for tensor in tensors:
             if isinstance(tensor, torch.Tensor):
                 entry = self._entries[self.number(tensor, BEFORE, role)]
@@ -78,7 +78,7 @@ class Storages:
             entry.nbytes = max(nbytes, entry.nbytes or 0)
 
     def close(self) -> None:
-        """End the step: what dies from now on outlived it."""
+        """End the step: storages that die from now on outlived it."""
         self._closed = True
         self._references.clear()
 
@@ -110,7 +110,7 @@ def _nbytes(owner: Any) -> int | None:
 
 
 def owner_of(tensor: torch.Tensor) -> Any:
-    """Return the Python object that stands for a tensor's memory: its storage, or itself where it has none."""
+    """Return the Python object that stands for a tensor's memory: its storage, or the tensor itself if it has none."""
     try:
         return tensor.untyped_storage()
     except NotImplementedError:  # sparse and opaque tensors

@@ -55,13 +55,14 @@ _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outsi
 Origin = tuple[str, str, int | None, int | None, bool]
 """Phase, module, sequence number, forward index, and whether a hook on a gradient makes the call."""
 PRODUCTS_OR_NONE = (*PRODUCTS, "")
-"""Kinds of operations that sparse tensors may make another product of."""
+"""Kinds of operations that become other products with sparse tensors."""
 Call = tuple[Plan, Any, Description | None, list[torch.Tensor], list[torch.Size], tuple[int, ...], Origin]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One training step. Operations in order of execution, storages in order of number. Two of one step are equal."""
+    """One training step. Operations are in order of execution, storages in order of number. Two traces of one step are
+    equal."""
 
     operations: tuple[Operation, ...]
     storages: tuple[Storage, ...]
@@ -70,7 +71,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class StepParts:
-    """What `trace_step` needs: a step and the module, optimizer and input tensors whose storages it works on."""
+    """The arguments of `trace_step`: a step and the module, optimizer and input tensors whose storages it uses."""
 
     step: Step
     model: torch.nn.Module
@@ -102,14 +103,13 @@ def trace_step(
     steps_before: int = 1,
     batch: bool | None = None,
 ) -> Trace:
-    """Run `step` once and return what it did.
+    """Run `step` once and return its operations and storages.
 
-    mode: the fake mode whose tensors the step works on; None for real tensors, on whatever device they are.
-    inputs: tensors of the batch, in any nesting of tuples, lists and dicts. steps_before: steps that are run first and
-    not recorded, so that the recorded one finds its optimizer's state. batch: whether the inputs have attention
-    masks of their own; None: they are asked.
-    Raises Unavailable where fake tensors cannot run an operation (its output depends on data), ValueError for a step
-    that announces no phase or an unknown one.
+    mode: the fake mode whose tensors the step works on; None for real tensors, on whatever device they are. inputs:
+    tensors of the batch, in any nesting of tuples, lists and dicts. steps_before: steps that are run first and not
+    recorded, so that the recorded one finds its optimizer's state. batch: whether the inputs have attention masks of
+    their own; None: the inputs are searched. Raises Unavailable where fake tensors cannot run an operation (its output
+    depends on data), ValueError for a step that announces no phase or an unknown one.
     """
     with contextlib.nullcontext() if mode is None else mode:
         for _ in range(steps_before):
@@ -160,16 +160,17 @@ class Recorder:
 
     @property
     def busy(self) -> bool:
-        """Whether an operation runs now: what is called meanwhile is a fake kernel's, and not the step's."""
+        """Whether an operation runs now: calls meanwhile are a fake kernel's, and not the step's."""
         return self._mode is not None and self._mode.busy
 
     def storage_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of a tensor's storage; None where none is known."""
+        """Return the number of a tensor's storage; None if it is unknown."""
         return self._storages.numbers.get(id(owner_of(tensor)))
 
     @contextlib.contextmanager
     def recording(self, mode: FakeMode | None) -> Iterator[None]:
-        """Record what runs inside: in this fake mode, which is entered already, or else under a mode of its own."""
+        """Record all operations within the context: in this fake mode, which is entered already, or else under a mode
+        of its own."""
         self._mode = mode
         if mode is not None:
             mode.notes.clear()
@@ -196,7 +197,7 @@ class Recorder:
                 self._storages.close()
 
     def mark(self, phase: str) -> None:
-        """Begin a phase of the step; "end" ends the recording. Raises ValueError for a phase that is none."""
+        """Begin a phase of the step; "end" ends the recording. Raises ValueError for an unknown phase."""
         if phase not in PHASES and phase != "end":
             raise ValueError(f"expected a phase ({', '.join(PHASES)} or end), got {phase!r}")
         self._marked = True
@@ -217,7 +218,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _under_mask(self) -> Iterator[None]:
-        """Mark what is recorded inside as an attention whose block mask is not known."""
+        """Mark operations within the context as an attention whose block mask is not known."""
         first = len(self._rows)
         yield
         self._masked_rows.update(range(first, len(self._rows)))
@@ -258,7 +259,7 @@ class Recorder:
         return plan, seen and seen.key, described, tensors, shapes, reads, self._origin(plan, args)
 
     def after(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        """Append the call to the table, now that its outputs are there."""
+        """Append the call to the table, once its outputs exist."""
         plan, key, described, tensors, shapes, reads, origin = call
         written = [*tensors_in((out,)), *plan.also_written(args, kwargs)]
         writes = tuple(dict.fromkeys([self._storages.number(tensor, len(self._rows)) for tensor in written]))
@@ -316,8 +317,8 @@ class Recorder:
 
 
 class _Watch(TorchDispatchMode):
-    """Shows a recorder the operations on real tensors. Subclasses that hold tensors of their own (DTensor) are asked
-    to run their operation first, so that what is recorded is what runs on this device."""
+    """Shows a recorder the operations on real tensors. Subclasses that hold tensors of their own (DTensor) run their
+    operation first, so that the recorded operations are those on this device."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

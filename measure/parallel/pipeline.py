@@ -51,12 +51,12 @@ def split_model(
     styles: Mapping[str, str] | None = None,
     strict: bool = True,
 ) -> torch.nn.Module:
-    """Return the model of this rank, or its stage of one, to be trained in the place of the one given. A plan of one
+    """Return the model of this rank, or its stage of the model, to be trained in place of the given one. A plan of one
     rank changes nothing.
 
     mesh: of `rank_mesh`; styles: pattern → style of the tensor and the expert axis; None: the model's own. strict: as
-    in `apply_plan`, of styles that are given. Raises ValueError for a model without a plan or that it does not fit,
-    Unavailable for a torch that cannot repeat split modules.
+    in `apply_plan`, for given styles. Raises ValueError for a model without a plan or that does not fit it, Unavailable
+    for a torch that cannot repeat split modules.
     """
     plan, experts = plans_of(model, grid, styles)
     strict = strict and styles is not None
@@ -83,8 +83,8 @@ def split_model(
 
 
 def _reduce_expert(parameter: torch.nn.Parameter, owners: DeviceMesh, copies: int) -> None:
-    """Have a divided parameter's gradient be the mean over the replicas, whose tokens have all come to it. owners: the
-    ranks that have the same experts; copies: all replicas."""
+    """Average a divided parameter's gradient over the replicas, whose tokens have all come to it. owners: the ranks
+    that have the same experts; copies: all replicas."""
 
     def reduce(parameter: torch.Tensor) -> None:
         gradient: Any = parameter.grad
@@ -97,7 +97,7 @@ def _reduce_expert(parameter: torch.nn.Parameter, owners: DeviceMesh, copies: in
 
 
 def held_parameters(model: torch.nn.Module) -> int:
-    """Return elements of the parameters that this rank holds."""
+    """Return the number of parameter elements that this rank holds."""
     from torch.distributed.tensor import DTensor
 
     tensors = (
@@ -107,8 +107,8 @@ def held_parameters(model: torch.nn.Module) -> int:
 
 
 def record_steps(step: Callable[[], Any], count: int, on_cuda: bool) -> bytes:
-    """Record `count` steps by torch's profiler (gzipped), after one that it does not keep. Of ranks over gloo all run
-    this at once. After a step that raises, the profiler is not stopped: a thread may still write to its memory."""
+    """Record `count` steps by torch's profiler (gzipped), after one that is not kept. Ranks over gloo all call this at
+    the same time. After a step that raises, the profiler is not stopped: a thread may still write to its memory."""
     from torch.profiler import ProfilerActivity, record_function
     from torch.profiler.profiler import _KinetoProfile
 
@@ -129,12 +129,12 @@ def record_steps(step: Callable[[], Any], count: int, on_cuda: bool) -> bytes:
 
 
 def _end_collectives() -> None:
-    """Wait until the threads of gloo have ended all collectives so far, for the profiler, too.
+    """Wait until the threads of gloo have ended all collectives so far, the profiler's part of them included.
 
-    DistributedDataParallel goes on with its step as soon as a collective has a result; the thread that ran it then
-    writes the end into the profiler's memory, which a profiler that was stopped meanwhile has freed (torch 2.15; seen
-    by valgrind). A barrier of the group ends after all that began before it have ended. It is called in another
-    thread, which the profiler does not record.
+    DistributedDataParallel continues its step as soon as a collective has a result; the thread that ran it then writes
+    the end into the profiler's memory, which a profiler that was stopped meanwhile has freed (torch 2.15; seen by
+    valgrind). A barrier of the group ends after all that began before it have ended. It is called in another thread,
+    which the profiler does not record.
     """
     groups: Any = distributed_c10d._world.pg_map
     with ThreadPoolExecutor(1) as other:
@@ -147,7 +147,7 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 
 class PipelineStage:
-    """This rank's stage, of the ranks of the pipeline axis. model: what it holds and trains."""
+    """This rank's stage, of the ranks of the pipeline axis. model: the part that it holds and trains."""
 
     def __init__(
         self, stage: Any, microbatches: int, loss: Loss, device: torch.device, autocast: torch.dtype | None = None
@@ -167,8 +167,8 @@ class PipelineStage:
         self._options: dict[str, Any] = {"return_outputs": False} if "return_outputs" in known else {}
 
     def run(self, inputs: Sequence[Any], target: Any) -> torch.Tensor | None:
-        """Run forward, loss and backward of a whole batch, all stages at once. Gives the mean loss of the micro-batches
-        on the last stage, elsewhere None. Gradients are those of the mean."""
+        """Run forward, loss and backward of a whole batch, all stages at the same time. Returns the mean loss of the
+        micro-batches on the last stage, elsewhere None. Gradients are those of the mean."""
         if not self._stage.is_last:
             self._schedule.step(*(inputs if self._stage.is_first else ()), **self._options)
             return None
@@ -186,7 +186,7 @@ class PipelineStage:
 
 
 def first_microbatch(inputs: Sequence[Any], count: int) -> tuple[Any, ...]:
-    """Return the first of so many parts of a batch; what is no tensor as it is."""
+    """Return the first of `count` parts of a batch; objects that are no tensors stay as they are."""
     return tuple(value.chunk(count)[0] if isinstance(value, torch.Tensor) else value for value in inputs)
 
 
@@ -235,8 +235,8 @@ def pipeline_stage(
 
 @contextlib.contextmanager
 def _local_widths(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> Iterator[None]:
-    """Give linear layers that the plan divides, inside, the first rank's part of their weights. Raises ValueError for a
-    width that the ranks do not divide."""
+    """Give linear layers that the plan divides the first rank's part of their weights within the context. Raises
+    ValueError for a width that the ranks do not divide."""
     whole: list[tuple[torch.nn.Linear, Any, Any]] = []
     dims = {"colwise": 0, "rowwise": 1}
     try:
@@ -253,7 +253,7 @@ def _local_widths(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -
 
 
 def _narrow(layer: torch.nn.Linear, path: str, dim: int, ranks: int) -> None:
-    """Keep the first of so many parts of a layer's weights. dim: 0 of what comes out, 1 of what goes in."""
+    """Keep the first of several parts of a layer's weights. dim: 0 for outputs, 1 for inputs."""
     width = layer.weight.shape[dim]
     if width % ranks:
         near = nearest_divisor(width, ranks)
@@ -264,7 +264,7 @@ def _narrow(layer: torch.nn.Linear, path: str, dim: int, ranks: int) -> None:
 
 
 def _restore(stage: torch.nn.Module, model: torch.nn.Module) -> None:
-    """Put the model's own linear layers and embeddings in place of what the export made of them."""
+    """Put the model's own linear layers and embeddings in place of those that the export made."""
     whole = dict(model.named_modules())
     for path, _ in list(stage.named_modules()):
         if isinstance(whole.get(path), (torch.nn.Linear, torch.nn.Embedding)):

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 FIRST_BUCKET_BYTES = 1024**2
 BUCKET_BYTES = 25 * 1024**2
-"""DistributedDataParallel's own sizes: of its first bucket of gradients, and of the others."""
+"""Sizes of DistributedDataParallel: of its first bucket of gradients, and of the others."""
 
 
 @dataclass(frozen=True)
 class RankStep:
-    """What every rank runs. build: the model, on the default device, meta here; inputs: of a micro-batch, whole, on any
-    device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether `fully_shard` is put on it;
-    experts: pattern → style of the expert axis, of so many ranks."""
+    """The step of every rank. build: makes the model, on the default device, meta here; inputs: of a micro-batch,
+    whole, on any device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether `fully_shard` is applied;
+    experts: pattern → style of the expert axis, of `expert_ranks` ranks."""
 
     build: Callable[[], torch.nn.Module]
     inputs: tuple[Any, ...]
@@ -57,7 +57,7 @@ def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace
 
 
 def trace_single(step: RankStep) -> RankTrace:
-    """Record the step on a single device, without any plan. Raises Unavailable where fake tensors cannot run it."""
+    """Trace the step on a single device, without any plan. Raises Unavailable where fake tensors cannot run it."""
     return _trace(step, None)
 
 
@@ -86,8 +86,8 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
 def _split(
     model: torch.nn.Module, step: RankStep, mesh: DeviceMesh, mode: FakeMode
 ) -> tuple[dict[str, str], list[str], dict[str, int]]:
-    """Put the plans of a step on its model, as this rank of the mesh. Axes and experts as in RankTrace; and name of a
-    parameter → rows that replicas share, where they do."""
+    """Apply the plans of a step to its model, as this rank of the mesh. Returns axes and experts as in RankTrace, and
+    name of a parameter → rows that replicas share, if they do."""
     axes = group_axes(mesh)
     experts: list[str] = []
     tensor = mesh["tp"]
@@ -164,10 +164,11 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gradient_buckets(parameters: Sequence[LocalParameter]) -> list[int]:
-    """Return bytes of each all-reduce that DistributedDataParallel makes of these gradients, which come in this order.
+    """Return the bytes of each all-reduce that DistributedDataParallel makes of these gradients, which come in this
+    order.
 
-    By torch's own rule, from the second step on, when its buckets follow the order of arrival. The last micro-batch
-    alone is reduced (`no_sync` before).
+    By torch's own rule, from the second step on, when its buckets follow the order of arrival. Only the last
+    micro-batch is reduced (`no_sync` before).
     """
     if not parameters:
         return []

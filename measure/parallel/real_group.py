@@ -53,7 +53,7 @@ _PROPAGATION = "_propagate_tensor_meta_non_cached"
 
 @contextlib.contextmanager
 def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
-    """Give the mesh of these axes, the last one innermost, as this rank of it sees it.
+    """Give the mesh of these axes, the last one innermost, as this rank sees it.
 
     Raises Unavailable where torch has no fake group, or this process is in a group already.
     """
@@ -72,7 +72,7 @@ def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
 
 
 def clear_answers() -> None:
-    """Forget what DTensor knows of operations: it knows them on the mesh of a group that is no more."""
+    """Clear DTensor's cache of operations, which belongs to the mesh of a group that no longer exists."""
     from torch.distributed.tensor._redistribute import _gen_transform_infos
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
@@ -81,9 +81,9 @@ def clear_answers() -> None:
 
 
 def no_global_shapes(mode: FakeMode) -> contextlib.AbstractContextManager[None]:
-    """Hide DTensor's questions about whole tensors from the watcher of this mode.
+    """Hide from this mode that DTensor runs operations on stand-ins of whole tensors.
 
-    Raises Unavailable where this torch asks them elsewhere: they would be counted as work.
+    Raises Unavailable where this torch does that elsewhere: these would be counted as work.
     """
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
@@ -104,13 +104,13 @@ def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
 
 
 def group_axes(*meshes: DeviceMesh) -> dict[str, str]:
-    """Return the name of a process group, as operators have it → the axis of a mesh."""
+    """Return the name of a process group, as in operators → the axis of a mesh."""
     return {mesh.get_group(axis).group_name: axis for mesh in meshes for axis in mesh.mesh_dim_names or ()}
 
 
 def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
-    """Return another view of a mesh "pp", "dp", "tp": "dp" as "edp" and "ep", whose ranks have all experts together.
-    Its groups are its own: torch gives an axis of all ranks the default group, which another axis of all ranks has,
+    """Return another view of a mesh "pp", "dp", "tp": "dp" as "edp" and "ep", whose ranks together have all experts.
+    Its groups are separate: torch gives an axis of all ranks the default group, which another axis of all ranks has,
     too."""
     stages, tensor = mesh["pp"].size(), mesh["tp"].size()
     sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
@@ -125,9 +125,9 @@ def copies_of_experts(wide: DeviceMesh) -> DeviceMesh:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A rank's place in a group. address: host and port of the store where ranks meet; prefix: of this group's keys
-    in it; timeout_s: of a collective, after which the ranks that wait for one that hangs fail; alone: all ranks are on
-    one host."""
+    """A rank's position in a group. address: host and port of the store where ranks meet; prefix: of this group's keys
+    in it; timeout_s: of a collective, after which the ranks that wait for one that hangs fail; alone: whether all ranks
+    are on one host."""
 
     rank: int
     world: int
@@ -149,13 +149,13 @@ class RankGroup:
         self._control = control
 
     def announce(self, steps: int, part: str, lead_in_steps: int = 0) -> None:
-        """Announce a block from the first rank; all begin it."""
+        """Announce a block from the first rank; all ranks begin it."""
         self.share(BlockOrder(steps, part, lead_in_steps))
         if part != END:
             self.barrier()
 
     def order(self) -> BlockOrder:
-        """Wait, on the other ranks, for the next block; all begin it."""
+        """Wait, on the other ranks, for the next block; all ranks begin it."""
         order: BlockOrder = self.share(None)
         if order.part != END:
             self.barrier()
@@ -174,13 +174,13 @@ class RankGroup:
         return [float(value) for value in tensor]
 
     def barrier(self) -> None:
-        """Wait for the last rank."""
+        """Wait for all ranks."""
         dist.barrier(group=self._control)
 
 
 @contextlib.contextmanager
 def rank_group(member: GroupMember) -> Iterator[RankGroup]:
-    """Join the group of a member. Raises RuntimeError (of torch.distributed) where the ranks do not meet."""
+    """Join the group of a member. Raises RuntimeError (of torch.distributed) if a rank does not come."""
     on_cuda = member.device.startswith("cuda")
     if member.single_host and LOOPBACK in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # a host whose name does not resolve has this one still
@@ -209,7 +209,7 @@ Call = Callable[[], Any]
 
 def collective_rates(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRate]:
     """Return a row for each collective and size, the same on all ranks. sizes: bytes of the buffer, rounded up to
-    elements that ranks can share. A collective that the backend does not have is a row with the reason."""
+    elements that ranks can share. A collective that the backend lacks has a row with the reason."""
     if member.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(member.device))
     clock = clock_for(member.device)
@@ -245,7 +245,7 @@ def _rate(member: GroupMember, group: RankGroup, clock: Clock, operation: str, s
 
 
 def _block_s(call: Call, calls: int, clock: Clock, group: RankGroup) -> float:
-    """Return seconds of so many calls on this rank, from when all ranks are there."""
+    """Return the seconds of a block of calls on this rank, from the moment when all ranks have arrived."""
     group.barrier()
     start_s = clock.wall_s()
     for _ in range(calls):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class ReplicatedParallel(ParallelStyle):
-    """Every rank keeps the whole module and runs it on its own part; gradients of its parameters are summed."""
+    """Keeps the whole module on every rank, which runs it on its own part; gradients of its parameters are summed."""
 
     def _apply(self, module: torch.nn.Module, device_mesh: DeviceMesh) -> torch.nn.Module:
         hooked: set[int] = set()
@@ -75,17 +75,17 @@ STYLES: Mapping[str, Callable[[], ParallelStyle | None]] = {
     "replicated_with_grad_allreduce": ReplicatedParallel,
     "replicate": lambda: None,
 }
-"""Style of a plan → what torch makes of it; None: the module stays as it is."""
+"""Style of a plan → torch's style; None: the module stays as it is."""
 
 
 def own_plan(model: torch.nn.Module, name: str = "tp_plan") -> dict[str, str]:
-    """Return the plan that the model brings (`tp_plan` or `ep_plan` of transformers); empty for one that has none."""
+    """Return the model's own plan (`tp_plan` or `ep_plan` of transformers); empty if it has none."""
     plan = getattr(model, name, None) or getattr(model, f"_{name}", None) or {}
     return {str(pattern): str(style) for pattern, style in plan.items()}
 
 
 def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> None:
-    """Raise ValueError where heads of attention would be cut: a model's configuration says how many it has."""
+    """Raise ValueError if the ranks do not divide the number of attention heads in the model's configuration."""
     config = getattr(model, "config", None)
     attends = any("attn" in pattern or "attention" in pattern for pattern in plan)
     if config is None or not attends:
@@ -99,12 +99,12 @@ def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> 
 
 
 def matching_modules(model: torch.nn.Module, pattern: str) -> Iterator[str]:
-    """Return paths of the modules that a pattern means."""
+    """Return the paths of the modules that match a pattern."""
     return matching_names((path for path, _ in model.named_modules() if path), pattern)
 
 
 def matching_names(names: Iterable[str], pattern: str) -> Iterator[str]:
-    """Yield those of these dotted names that a pattern means."""
+    """Yield those of these dotted names that match a pattern."""
     parts = pattern.split(".")
     for name in names:
         segments = name.split(".")
@@ -113,10 +113,10 @@ def matching_names(names: Iterable[str], pattern: str) -> Iterator[str]:
 
 
 def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str], strict: bool) -> None:
-    """Put the plan on the model, in place. mesh: of the tensor axis alone. strict: a pattern that means no module is
-    refused (that of a file); a model's own plan is of all its variants.
+    """Apply the plan to the model, in place. mesh: only of the tensor axis. strict: whether a pattern without a match
+    is refused (for a plan from a file); a model's own plan covers all its variants.
 
-    Raises ValueError for an unknown style, for such a pattern, and for what torch refuses.
+    Raises ValueError for an unknown style, for such a pattern, and for whatever torch refuses.
     """
     for pattern, style in plan.items():
         if style not in STYLES:
@@ -142,13 +142,13 @@ def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str]
 
 
 def _nearest_hint(name: str, known: Iterable[str]) -> str:
-    """Return the nearest known name, to be added to a message."""
+    """Return the nearest known name, as an addition to a message."""
     close = nearest(name, list(known), 1)
     return f"; nearest {close[0]}" if close else ""
 
 
 def _tied(model: torch.nn.Module) -> list[list[str]]:
-    """Return names of parameters that are one."""
+    """Return names of parameters that are the same object."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -156,7 +156,7 @@ def _tied(model: torch.nn.Module) -> list[list[str]]:
 
 
 def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
-    """Tie parameters that were one again, where a rank has the same part of each."""
+    """Tie parameters again that were one, where a rank has the same part of each."""
     for first, *others in tied:
         tied_to = model.get_parameter(first)
         for name in others:
@@ -168,16 +168,16 @@ def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
 
 def shard_weights(model: torch.nn.Module, mesh: DeviceMesh) -> None:
     """Shard parameters over the replicas, by torch's fully_shard: each element of the outermost lists of modules by
-    itself, and what is left with the whole model. mesh: of the data axis alone."""
+    itself, and the rest with the whole model. mesh: only of the data axis."""
     for _, layer in outermost_elements(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 
 def repeat_split_modules(model: torch.nn.Module, mesh: DeviceMesh, but: Sequence[str] = ()) -> None:
-    """Reduce gradients between replicas of a model that has DTensors, which DistributedDataParallel takes out of it:
-    torch's `replicate`, each rank keeping what it has. mesh: of the replicas alone; but: names of parameters that are
-    left as they are. Raises Unavailable without it."""
+    """Reduce gradients between replicas of a model with DTensors, which DistributedDataParallel excludes, by torch's
+    `replicate`; each rank keeps its part. mesh: only of the replicas; but: names of parameters that are left as they
+    are. Raises Unavailable if this torch has no `replicate`."""
     try:
         from torch.distributed._composable.replicate_with_fsdp import replicate
     except ImportError as fault:
@@ -188,7 +188,7 @@ def repeat_split_modules(model: torch.nn.Module, mesh: DeviceMesh, but: Sequence
 
 
 def outermost_elements(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield (path, element) of lists of modules that are in no other list, if they have parameters. path: of the
+    """Yield (path, element) of lists of modules that are inside no other list, if they have parameters. path: of the
     module."""
     for name, child in module.named_children():
         child_path = f"{path}.{name}" if path else name
@@ -212,8 +212,8 @@ def plans_of(
     model: torch.nn.Module, grid: RankGrid, styles: Mapping[str, str] | None, instead: str = "a model that has one"
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the plans of the tensor and of the expert axis: the model's own, or those in `styles`, which has both.
-    With ep, modules whose tokens go to their experts are in the second one alone. instead: what a model without a plan
-    needs.
+    With ep, modules whose tokens go to their experts are only in the second one. instead: what to pass for a model
+    without a plan.
 
     Raises ValueError for an axis of several ranks without a plan.
     """
@@ -237,10 +237,11 @@ def plans_of(
 def apply_experts(
     model: torch.nn.Module, experts: DeviceMesh, tensor: DeviceMesh, plan: Mapping[str, str], strict: bool
 ) -> list[str]:
-    """Put the plan of the expert axis on the model, in place; names of the parameters that are divided now.
+    """Apply the plan of the expert axis to the model, in place; returns the names of the parameters that are divided
+    now.
 
-    experts, tensor: meshes of these axes alone; strict: as in `apply_plan`. Raises ValueError for styles that are none
-    of EXPERT_STYLES, a pattern without meaning, or experts that the ranks do not divide; Unavailable without a
+    experts, tensor: meshes of only these axes; strict: as in `apply_plan`. Raises ValueError for styles outside of
+    EXPERT_STYLES, a pattern without a match, or experts that the ranks do not divide; Unavailable without a
     transformers that has it.
     """
     try:
@@ -264,8 +265,8 @@ def apply_experts(
 
 
 def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dict[str, str]:
-    """Return the name of a parameter or module → style: parameters first, because a module is told how many experts are
-    left."""
+    """Return the name of a parameter or module → style: parameters first, because modules get the number of experts
+    that are left."""
     styles: dict[str, str] = {}
     parameters = [name for name, _ in model.named_parameters()]
     for pattern, style in sorted(plan.items(), key=lambda item: item[1] == DISPATCH):
@@ -282,9 +283,9 @@ def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dic
 def spread_evenly(
     model: torch.nn.Module, mode: FakeMode, plan: Mapping[str, str], ranks: int, tensor_ranks: int
 ) -> None:
-    """Have the divided experts of a model on fake tensors get as many tokens from each rank as from each other.
+    """Make each divided expert of a model on fake tensors get the same number of tokens from every rank.
 
-    ranks, tensor_ranks: of the expert and the tensor axis. The forward pass raises ValueError where they cannot.
+    ranks, tensor_ranks: of the expert and the tensor axis. The forward pass raises ValueError if they do not divide.
     """
     paths = {path for pattern, style in plan.items() if style == DISPATCH for path in matching_modules(model, pattern)}
     for path in paths:

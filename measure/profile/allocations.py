@@ -26,15 +26,14 @@ Make = Callable[[], StepParts]
 
 @dataclass(frozen=True)
 class AllocationPeak:
-    """A step's bytes at their highest. tensors_bytes: the highest of what outlives the operation that made it."""
+    """A step's bytes at their peak. tensors_bytes: the peak of blocks that outlive the operation that made them."""
 
     peak_bytes: int
     tensors_bytes: int
 
 
 def on_cpu(make: Make, names: Collection[str]) -> AllocationPeak:
-    """Measure the allocations of the second step on a CPU. names: of the operations that a trace of it has
-    ("aten.mm")."""
+    """Measure the allocations of the second step on a CPU. names: of the operations in its trace ("aten.mm")."""
     with memory_profiler() as recording:
         built = run_once(make)
         with record_function(STEP):
@@ -86,7 +85,7 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
     """Return the highest moment within `step` (start, end). spans: operations that do not overlap, in order of their
     start.
 
-    A block is an operation's own if that made it and freed it.
+    A block that one operation made and freed is that operation's own.
     """
     starts = [start for start, _ in spans]
     changes: list[tuple[int, int, int]] = []  # time, bytes, bytes that are an operation's own
@@ -107,14 +106,14 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
 
 
 def run_once(make: Make) -> StepParts:
-    """Return the step, run once."""
+    """Return the step, after running it once."""
     built = make()
     built.step(noop)
     return built
 
 
 def memory_profiler() -> profile:
-    """Return a profiler of memory events. What others left is freed before, not in the middle of the step."""
+    """Return a profiler of memory events. Garbage is collected before, and not in the middle of the step."""
     gc.collect()
     return profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
 

@@ -28,12 +28,12 @@ from results.errors import Inconsistent, Unavailable, one_line
 
 
 class ModelFailed(ValueError):
-    """The model, its loss or its optimizer raised. The message says in which module, and what that got."""
+    """The model, its loss or its optimizer raised. The message has the module, and the sizes of its inputs."""
 
 
 @contextlib.contextmanager
 def preserve_state(model: torch.nn.Module, inputs: Any = (), *, trains: bool) -> Iterator[None]:
-    """Run the model inside; afterwards it and its inputs' gradients are as before. trains: buffers stay as they get."""
+    """Restore the model and its inputs' gradients after the context. trains: whether buffers keep their new values."""
     gradients = [(tensor, tensor.grad) for tensor in leaves(inputs)]
     buffers = [] if trains else [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]
     cards = {p.device for p in model.parameters() if p.device.type == "cuda"}
@@ -52,13 +52,13 @@ def preserve_state(model: torch.nn.Module, inputs: Any = (), *, trains: bool) ->
 
 
 def leaves(inputs: Any) -> list[torch.Tensor]:
-    """Return the tensors among them that a backward pass gives a gradient."""
+    """Return the tensors among the inputs to which a backward pass gives a gradient."""
     return [tensor for tensor in tensors(inputs) if tensor.requires_grad and tensor.is_leaf]
 
 
 @contextlib.contextmanager
 def naming_faults(model: torch.nn.Module) -> Iterator[None]:
-    """Turn what the model raises inside into ModelFailed, from its cause; running out of memory stays what it is."""
+    """Turn exceptions of the model within the context into ModelFailed; running out of memory stays as it is."""
     try:
         yield
     except (Unavailable, Inconsistent, ModelFailed):
@@ -73,7 +73,7 @@ def naming_faults(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _location(model: torch.nn.Module, trace: TracebackType | None) -> str:
-    """Return which module of the model ran when it was raised, and the sizes of what it got."""
+    """Return the module of the model that ran when the exception was raised, and the sizes of its inputs."""
     names = {id(module): path for path, module in model.named_modules()}
     innermost: tuple[Any, Any, Any] | None = None
     while trace is not None:
@@ -120,7 +120,7 @@ MODES = ("train", "forward", "generate")
 
 @dataclass(frozen=True)
 class ModelStep:
-    """A callable that runs one step. optimizer: it is the caller's own, and its steps are real.
+    """Runs one step when called. optimizer: the caller's own, whose steps are real.
 
     grad: whether a forward pass of mode "forward" or "generate" records for gradients.
     """
@@ -159,7 +159,7 @@ class ModelStep:
             mark("end")
 
     def forget(self) -> None:
-        """Drop gradients; an optimizer, where there is one, does so in the step."""
+        """Drop gradients; with an optimizer, the step does so."""
         if self.optimizer is None:
             for tensor in (*self.model.parameters(), *leaves((self.args, self.kwargs))):
                 tensor.grad = None
@@ -183,8 +183,8 @@ class ModelStep:
 
 
 def traced(step: ModelStep) -> Trace:
-    """Return the operations of the step on fake CPU tensors, of copies; of a real step where it is on another device,
-    or where it cannot run on fakes, which a note then says."""
+    """Return the operations of the step on copies of fake CPU tensors; or of a real step if it is on another device or
+    cannot run on fake tensors, which a note then says."""
     why = ""
     before = int(step.optimizer is not None)
     if step.device_type == "cpu":
@@ -212,7 +212,7 @@ def _trace_copy(step: ModelStep, mode: FakeMode, steps_before: int) -> Trace:
 def _optimizer_of(
     optimizer: torch.optim.Optimizer | None, model: torch.nn.Module, copied: torch.nn.Module
 ) -> torch.optim.Optimizer | None:
-    """Return an optimizer like it of the copied model, without any state yet."""
+    """Return an optimizer with the same settings for the copied model, without any state yet."""
     if optimizer is None:
         return None
     instead = {id(old): new for old, new in zip(model.parameters(), copied.parameters(), strict=True)}

@@ -23,10 +23,10 @@ from results.errors import Unavailable
 NSYS = "nsys"
 
 MARK = "FLOPLEDGER_NSYS"
-"""Variable of all that a recording starts: the recording's folder."""
+"""Variable of all processes that a recording starts, with the recording's folder."""
 
 FAULT = "error: "
-"""How the line begins in which a command that is recorded says why it failed."""
+"""Beginning of the line in which a recorded command reports why it failed."""
 
 OPTIONS = (
     "--trace=cuda,nvtx",
@@ -39,12 +39,11 @@ OPTIONS = (
 )
 
 _PROGRESS = re.compile(r"\[[\d/]+\] \[[^\]]*\]?\s*[^\s%]*%?")
-"""nsys's bars, of which a log holds one after the other."""
+"""nsys's progress bars, which a log holds one after the other."""
 
 
 def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
-    """Return the path and the version of Nsight Systems. Raises Unavailable, which says what to install, or what is
-    wrong."""
+    """Return the path and the version of Nsight Systems. Raises Unavailable with what to install, or what is wrong."""
     path = which(NSYS)
     if path is None:
         install = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"

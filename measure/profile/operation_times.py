@@ -29,12 +29,12 @@ from results.records.characterization import PROFILED, CallTime, Characterizatio
 from results.records.counts import Operation
 
 Interval = tuple[int, int, int]
-"""(start, end, index of the operation that it is of), in ns."""
+"""(start, end, index of its operation), in ns."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """In ns: own and waited by index of operation, and what follows after the last."""
+    """Times in ns: own and waited by index of operation, and the time after the last."""
 
     own: dict[int, int]
     waited: dict[int, int]
@@ -42,7 +42,7 @@ class Shares:
 
 
 def shares(intervals: Iterable[Interval], start_ns: int, end_ns: int) -> Shares:
-    """Share out the time from start to end; what of an interval lies outside of it does not count."""
+    """Divide the time from start to end among the operations; parts of intervals outside of it do not count."""
     own: defaultdict[int, int] = defaultdict(int)
     waited: defaultdict[int, int] = defaultdict(int)
     running: list[tuple[int, int]] = []  # (end, index), the last begun at the end
@@ -59,7 +59,8 @@ def shares(intervals: Iterable[Interval], start_ns: int, end_ns: int) -> Shares:
 
 
 def _spend(running: list[tuple[int, int]], now: int, until: int, own: defaultdict[int, int]) -> int:
-    """Give the time up to `until` to what runs, the last begun first; when that ended, or `until`."""
+    """Give the time up to `until` to the running operations, the last begun first; returns when that ended, or
+    `until`."""
     while running and now < until:
         ends, index = running[-1]
         if ends <= now:
@@ -72,9 +73,9 @@ def _spend(running: list[tuple[int, int]], now: int, until: int, own: defaultdic
 
 @dataclass(frozen=True)
 class OperationStepTimes:
-    """One recorded step, in s and by index of the operation. The same operations are in those of every step.
+    """One recorded step, in s and by index of the operation. All steps have the same operations.
 
-    step_s: what own_s, waited_s and end_s add up to, without the own time of ignored operations (left_out_s).
+    step_s: the sum of own_s, waited_s and end_s, without the own time of ignored operations (left_out_s).
     """
 
     step_s: float
@@ -88,7 +89,7 @@ class OperationStepTimes:
 
 @dataclass(frozen=True)
 class OperationTimings:
-    """The times of the steps. unrecorded: indices of operations that no step has a call of. notes: what is missing."""
+    """The times of the steps. unrecorded: indices of operations without a call in any step. notes: what is missing."""
 
     steps: tuple[OperationStepTimes, ...]
     unrecorded: frozenset[int]
@@ -98,7 +99,7 @@ class OperationTimings:
 @dataclass(frozen=True)
 class _Step:
     """One step as it was recorded. kernels: (event of the device, index of its operation: that of the innermost joined
-    call around what launched it; or None)."""
+    call around its launch; or None)."""
 
     frames: Sequence[Frame]
     calls: Mapping[int, Frame]
@@ -107,7 +108,7 @@ class _Step:
 
     @property
     def end_ns(self) -> int:
-        """When the host had ended it, and the device what the host gave it."""
+        """The time when the host had ended the step, and the device its work."""
         ends_ns: list[int] = [event.start_ns() + event.duration_ns() for event, _ in self.kernels]
         return max([self.frames[0].end_ns, *ends_ns])
 
@@ -120,8 +121,8 @@ def read(
     ignored: Iterable[int] = (),
     only: Collection[int] | None = None,
 ) -> OperationTimings:
-    """Read the times. recording: torch's `_ProfilerResult` of steps. only: places of the steps that do these
-    operations; None: all do.
+    """Return the times. recording: torch's `_ProfilerResult` of steps. only: positions of the steps that run these
+    operations; None: all steps do.
 
     ignored: indices of operations that are left out of the steps' times. Raises Unavailable if it holds no step.
     """
@@ -207,7 +208,7 @@ def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
     """Return the steps of torch's `_ProfilerResult`, in order, each type's times in them, and the calls of the middle
     step.
 
-    recording: their number. Raises Unavailable if it holds no step.
+    recording: the number of the recording. Raises Unavailable if it holds no step.
     """
     events = recorded.events()
     steps = step_frames(events)
@@ -283,7 +284,7 @@ def _on_host(frames: Sequence[Frame], types: dict[int, CallType]) -> tuple[_Span
 
 @functools.cache
 def _is_view(name: str) -> bool:
-    """Return whether a call only gives another view of memory, gets some, or asks about it."""
+    """Return whether a call only makes a view, allocates memory, or queries it."""
     return kind_of(name.replace("::", ".")) == "view"
 
 
@@ -301,7 +302,7 @@ def _types(frames: Sequence[Frame]) -> dict[int, CallType]:
 
 @functools.cache
 def tags_of(name: str) -> tuple[str, ...]:
-    """Return what torch says of an operator of any overload: names of `torch.Tag`, and "alias" where it gives a
+    """Return torch's tags of an operator, over all overloads: names of `torch.Tag`, and "alias" if it returns a
     view."""
     space, _, short = name.partition("::")
     packet = getattr(getattr(torch.ops, space, None), short, None) if short else None

@@ -40,7 +40,7 @@ Step = Callable[[Mark], Any]
 class Profile:
     """The calls of one recorded step, and the profiled steps' times. notes: what the recording lacks, in words.
 
-    recording: all that the profiler recorded as a Kineto trace, gzipped, where it was asked for and could be had.
+    recording: everything that the profiler recorded, as a Kineto trace, gzipped, if it was requested and available.
     """
 
     operations: tuple[ProfiledOperation, ...]
@@ -92,7 +92,7 @@ def profile_step(
 
 
 def _exported(results: Any) -> tuple[bytes, str]:
-    """Return the trace that Kineto writes, gzipped; or nothing, and why."""
+    """Return Kineto's trace, gzipped; or nothing, with the reason."""
     try:
         with tempfile.TemporaryDirectory(prefix="kineto-") as folder:
             file = Path(folder) / "trace.json"
@@ -133,7 +133,8 @@ def _timed_steps(
 
 
 WARM_STEPS = 3
-"""Before the recorded one: the first loads libraries and tries algorithms, the next ones find memory as it will be."""
+"""Steps before the recorded one: the first loads libraries and tries algorithms, the next ones find memory as it will
+be."""
 
 
 def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, pass_name: str, cuda: bool) -> None:
@@ -174,9 +175,9 @@ def record(
     after: int = 0,
     before: Callable[[], None] = lambda: None,
 ) -> RecordedSteps:
-    """Run the step: warm_up, then plain steps, then profiled ones, then as many plain ones as `after` says.
+    """Run the step: warm_up, then plain steps, then profiled ones, then `after` more plain ones.
 
-    before: called before each, untimed. Raises Unavailable where nothing can be profiled.
+    before: called before each step, untimed. Raises Unavailable where nothing can be profiled.
     """
     cuda = device.startswith("cuda")
     check_available(cuda)

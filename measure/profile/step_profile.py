@@ -94,8 +94,8 @@ def profile_step(
 
 
 def blank_profile(model: torch.nn.Module, batch: Any, device: torch.device, precision: str, mode: str) -> StepProfile:
-    """Return a profile before anything is recorded: the batch's size is the first of the first tensor that has one, the
-    world that of torch.distributed."""
+    """Return a profile before anything is recorded: its batch size is the first size of the first tensor that has one,
+    its world that of torch.distributed."""
     distributed = torch.distributed
     return StepProfile(
         model=type(model).__name__,
@@ -116,9 +116,9 @@ def profile_ready(
     compare_steps: int = 0,
     ignored: frozenset[str] = frozenset(),
 ) -> StepProfile:
-    """Profile a step. described: the profile without what comes of it. ignored: modules' paths.
+    """Profile a step. described: the profile without results. ignored: modules' paths.
 
-    The flags of the precision are the caller's affair, and the model is left as the steps leave it.
+    The caller sets the flags of the precision, and the model stays as the steps leave it.
     """
     lead = int(described.device.startswith("cuda"))  # one more first: CUPTI takes its time for the first kernels
     with naming_faults(step.model):
@@ -142,7 +142,8 @@ def table_of(
     ignored: frozenset[str] = frozenset(),
     only: Collection[int] | None = None,
 ) -> StepProfile:
-    """Return the profile of recorded steps that did a trace's operations. only: the places of those steps among all."""
+    """Return the profile of recorded steps that ran a trace's operations. only: the positions of those steps
+    among all."""
     left_out = [operation.index for operation in trace.operations if operation.module in ignored]
     cuda = described.device.startswith("cuda")
     with collector_off():  # of a recording's many small objects none is garbage
@@ -173,7 +174,7 @@ def table_of(
 
 
 def _attention(operations: Sequence[Operation]) -> dict[str, Any]:
-    """Return what conventions of attention count of a step's model FLOP, recomputation left out."""
+    """Return how each convention of attention counts a step's model FLOP, recomputation left out."""
     step = [operation for operation in operations if operation.phase != "recompute"]
     flop = attention_flop([replace(operation, phase="forward") for operation in step])
     return flop.as_row("forward", sum(registry.model_flop(operation) for operation in step))
@@ -186,10 +187,10 @@ def operation_rows(
     device: str,
     groups: Sequence[tuple[int | None, int]] = (),
 ) -> tuple[tuple[StepOperation, ...], Counter[str]]:
-    """Return a row for each operation, numbered anew; and those that no rule understands, with how often they are
-    called.
+    """Return a row for each operation, numbered anew; and the operations that no rule understands, with their numbers
+    of calls.
 
-    groups: what ideal fusion makes of them (`analysis.operators.fusion.fused`), one pair an operation.
+    groups: one pair an operation, from ideal fusion (`analysis.operators.fusion.fused`).
     """
     positions = {operation.index: position for position, operation in enumerate(operations)}
     unknown: Counter[str] = Counter()
@@ -235,7 +236,7 @@ def _unit(dtype: str, precision: str, device: str) -> str:
 
 
 def _times(index: int, steps: Sequence[OperationStepTimes]) -> dict[str, Any]:
-    """Return the fields of times of an operation; none where it has no call."""
+    """Return the fields of times of an operation; empty if it has no call."""
     if not steps or index not in steps[0].own_s:
         return {}
     spread = summarise([step.own_s[index] for step in steps])
@@ -251,7 +252,7 @@ def _times(index: int, steps: Sequence[OperationStepTimes]) -> dict[str, Any]:
 
 
 def between(operations: Sequence[Operation], steps: Sequence[OperationStepTimes]) -> dict[str, float]:
-    """Return phase → mean time in which none of its operations ran: what was waited before each; the last has the end,
+    """Return phase → mean time in which none of its operations ran: the waits before each; the last phase has the end,
     too."""
     times: defaultdict[str, float] = defaultdict(float)
     for operation in operations:
@@ -262,7 +263,7 @@ def between(operations: Sequence[Operation], steps: Sequence[OperationStepTimes]
 
 
 def module_rows(model: torch.nn.Module, ignored: frozenset[str]) -> Iterator[StepModule]:
-    """Yield a row for each name of a module, but for those ignored. Parameters by number of elements."""
+    """Yield a row for each name of a module, except ignored ones. Parameters are numbers of elements."""
     named = [(path, module) for path, module in model.named_modules(remove_duplicate=False) if path not in ignored]
     shown = {id(p) for _, module in named for p in module.parameters(recurse=False)}
     seen: set[int] = set()
@@ -297,7 +298,7 @@ def expect_module(model: Any) -> torch.nn.Module:
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return (arguments by place, arguments by name)."""
+    """Return (positional arguments, arguments by name)."""
     named = dict(kwargs or {})
     if isinstance(inputs, Mapping):
         return (), {**inputs, **named}
@@ -307,7 +308,7 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
 
 
 def _device(model: torch.nn.Module, batch: Any) -> torch.device:
-    """Return the one device beside the CPU that tensors are on, or else the CPU."""
+    """Return the one device of the tensors other than the CPU, or else the CPU."""
     held = [*model.parameters(), *model.buffers(), *tensors(batch)]
     others = sorted({str(tensor.device) for tensor in held} - {"cpu"})
     if len(others) > 1:

@@ -13,18 +13,19 @@ from typing import Any
 
 
 class Clock:
-    """What timing asks of a device. Here of a CPU, whose work is done when the call returns: it has host time only."""
+    """The operations that timing needs of a device. This class is for a CPU, whose work is done when the call returns:
+    it has host time only."""
 
     def wall_s(self) -> float:
         """Return monotonic host time."""
         return time.monotonic()
 
     def event(self) -> Any:
-        """Return a point in the device's own order of work; on a device without one, a host time."""
+        """Return a point in the device's own order of work; on a CPU, a host time."""
         return time.monotonic()
 
     def has_passed(self, event: Any, wait: bool) -> bool:
-        """Return whether the device has come to this point. wait: until it has."""
+        """Return whether the device has reached this point. wait: wait until it has."""
         return True
 
     def between_s(self, start: Any, end: Any) -> float | None:
@@ -32,7 +33,7 @@ class Clock:
         return None
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything it was given."""
+        """Wait until the device has finished all its work."""
 
 
 class CudaClock(Clock):

@@ -30,16 +30,17 @@ from results.errors import Unavailable
 from results.records.rows import RETAIN
 
 DISTURBED = "disturbed"
-"""The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""
+"""The part of a measured block that waited for a processor and was measured again; also the beginning of its
+warning."""
 
 MOVED = "moved"
-"""The part of a measured block that was timed while the processors were placed otherwise than for the others."""
+"""The part of a measured block that was timed while the processors were placed differently from the others."""
 
 ROOT = Path("/")
 """Where /proc and /sys are read; tests point it elsewhere."""
 
 STEAL = 8
-"""Its place in the first line of /proc/stat (proc(5)), after the word "cpu"."""
+"""Its position in the first line of /proc/stat (proc(5)), after the word "cpu"."""
 
 
 def disturbance() -> dict[str, Any]:
@@ -48,18 +49,19 @@ def disturbance() -> dict[str, Any]:
 
 
 def since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the increase of each total. A thread that ended took its wait along: then it is unknown."""
+    """Return the increase of each total; unknown if a thread ended meanwhile, whose wait is lost."""
     pairs = [(name, before[name], now[name]) for name in now]
     return {name: None if None in (was, has) or has < was else has - was for name, was, has in pairs}
 
 
 def round_trip() -> float | None:
-    """Time of a cache line between two processors, now, which takes 0.5 ms of both; None where it cannot be timed."""
+    """Return the time of a cache line between two processors, now; None if it cannot be timed. Measuring takes 0.5 ms
+    of both."""
     return _or_none(round_trip_s)
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
-    """Return column of samples.csv → why this system leaves it empty. on_cpu: the round trip is asked for, too."""
+    """Return column of samples.csv → why this system leaves it empty. on_cpu: whether the round trip is needed, too."""
     reasons = {}
     for name, read in {**_TOTALS, **({"core_round_trip_s": round_trip_s} if on_cpu else {})}.items():
         try:
@@ -70,11 +72,8 @@ def absent(on_cpu: bool) -> dict[str, str]:
 
 
 def run_wait_s() -> float | None:
-    """Return seconds that the threads of this process were ready and no processor took them, of all threads that there
-    are.
-
-    None where the system does not count it.
-    """
+    """Return the seconds in which threads of this process were ready and no processor took them, summed over all
+    present threads; None where the system does not count it."""
     return _or_none(_run_wait_s)
 
 
@@ -112,28 +111,27 @@ _TOTALS: Mapping[str, Callable[[], float]] = {
     "run_wait_s": _run_wait_s,
     "steal_s": _steal_s,
 }
-"""Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""
+"""Column of samples.csv → its reader, which raises Unavailable with the reason."""
 
 
 BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
 """user, nice, system, irq, softirq, steal of the first line of /proc/stat (proc(5)); idle and iowait are not work."""
 
 BUSY_RATIO = 0.05
-"""Share of all processors used by others from which a timing is marked."""
+"""Share of all processors used by others from which a timing gets a warning."""
 
 
 class ProcessorUse(NamedTuple):
-    """What was used in a window. others_s: processor time of others, None where the system does not say; it is counted
-    in hundredths of a second and may be below 0 by one or two of these. processor_s: of all processors, at work or
-    idle."""
+    """Processor time used in a window. others_s: of other processes, None where unknown; it is counted in hundredths of
+    a second and may be below 0 by one or two of these. processor_s: of all processors, at work or idle."""
 
     others_s: float | None
     processor_s: float
 
 
 def others_ratio(windows: Sequence[ProcessorUse]) -> float | None:
-    """Return share of all processors that others used in these windows together, 0 to 1; None where the system does not
-    say, and where there is no window."""
+    """Return the share of all processors that others used in these windows together, 0 to 1; None where unknown, and
+    without a window."""
     others_s = [window.others_s for window in windows if window.others_s is not None]
     processor_s = sum(window.processor_s for window in windows)
     if len(others_s) < len(windows) or not processor_s > 0:
@@ -165,7 +163,7 @@ class Neighbours:
 
 
 def neighbours_warning(used_ratio: float | None) -> str:
-    """Return a warning on a timing with such neighbours; empty if none."""
+    """Return a warning on a timing with such neighbours; empty if their use is small."""
     if used_ratio is None or used_ratio < BUSY_RATIO:
         return ""
     return f"busy: others used {used_ratio:.0%} of the processors while this was timed"
@@ -183,18 +181,18 @@ def _busy_s(stat: Path) -> tuple[float | None, int]:
 
 
 SUSPENDED = "suspended"
-"""The part of a timed block in which the process was suspended, and how a warning of it begins."""
+"""The part of a timed block in which the process was suspended; also the beginning of its warning."""
 
 WARNING = f"{SUSPENDED}: the process was stopped, or the machine slept, while blocks were timed: they are not used"
 
 ASLEEP_S = 0.01
-"""Two readings of the clocks are microseconds apart; a machine that sleeps takes longer."""
+"""Least difference that counts as sleep: two readings of the clocks are only microseconds apart."""
 
 
 class SuspensionWatch:
-    """While it is entered, counts suspensions of this process.
+    """Counts suspensions of this process while it is entered.
 
-    Signals are seen in the main thread alone: entered in another one, it sees sleep only.
+    Signals only arrive in the main thread: entered in another one, it sees only sleep.
     """
 
     def __init__(self) -> None:
@@ -227,26 +225,26 @@ class SuspensionWatch:
 
 
 def asleep_s() -> float:
-    """Return how long this machine has slept since it was started; 0 where the system has no clock that tells."""
+    """Return how long this machine has slept since it was started; 0 where the system has no such clock."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 NOTABLE_RATIO = 0.1
-"""The system's share of processor time from which its cause is named."""
+"""The system's share of processor time from which its cause is reported."""
 
 LEAST_FAULTS = 10_000
-"""Page faults a step, 40 MB in pages of 4 KiB, from which these are the cause."""
+"""Page faults a step, 40 MB in pages of 4 KiB, from which they are taken to be the cause."""
 
 
 def page_fault_warning(
     before: resource.struct_rusage, after: resource.struct_rusage, steps: int, malloc: str = "default"
 ) -> str:
-    """Return a warning on steps that took a notable share of their processor time for page faults; empty if they did
+    """Return a warning on steps that spent a notable share of their processor time on page faults; empty if they did
     not.
 
-    before, after: getrusage(2) of this process, all threads. malloc: as the cell has it.
+    before, after: getrusage(2) of this process, all threads. malloc: as in the cell.
     """
     a_step = (after.ru_minflt - before.ru_minflt) / max(1, steps)
     system_s, user_s = after.ru_stime - before.ru_stime, after.ru_utime - before.ru_utime

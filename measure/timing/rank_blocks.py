@@ -33,7 +33,7 @@ END = "end"
 
 @dataclass(frozen=True)
 class BlockOrder:
-    """A block that is to be run now; of no steps where there are no more."""
+    """A block to run now; with no steps, the end of the blocks."""
 
     steps: int
     part: str
@@ -41,7 +41,7 @@ class BlockOrder:
 
 
 def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> list[Sample]:
-    """Run each block that is ordered, until the order to end; what they took on this rank, in order.
+    """Run each block that is ordered, until the order to end; returns their blocks on this rank, in order.
 
     order: waits for the next one. A block in which this process was suspended has the part "suspended".
     """
@@ -93,7 +93,7 @@ CEILING = "ceiling"
 """The part of a block of a ceiling's kernel."""
 
 BLOCK_SHARE = 0.2
-"""A block of a kernel takes this share of the time of a step's block."""
+"""Time of a kernel's block ÷ time of a step's block."""
 
 LEAD_IN_CALLS = 1
 """Calls of a kernel before each of its blocks, which fill the caches."""
@@ -101,7 +101,7 @@ LEAD_IN_CALLS = 1
 
 @dataclass(frozen=True)
 class CeilingKernel:
-    """One kernel: its unit, what was run (as `Ceiling` names it), the FLOP of one call."""
+    """One kernel: its unit, its name (as in `Ceiling`), the FLOP of one call."""
 
     unit: str
     name: str
@@ -112,7 +112,8 @@ class CeilingKernel:
 class CeilingBlocks:
     """Blocks of kernels, made while it is entered. samples: all of them, in order; `steps` are calls.
 
-    protocol: the rules of the steps that they are timed beside. share: of a step's block that a kernel's block has.
+    protocol: the rules of the steps with which they are paired. share: time of a kernel's block ÷ that of a step's
+    block.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class CeilingBlocks:
         self._calls_s = [step_time_s(timer.block(1, CEILING)) for timer in self._timers]
 
     def run(self, block_s: float) -> None:
-        """Run one block of each kernel. block_s: what the step's block beside these takes, s."""
+        """Run one block of each kernel. block_s: duration of the step's block with which it is paired, s."""
         if not self._calls_s:
             self.warm_up()
         for n, (kernel, timer) in enumerate(zip(self._kernels, self._timers, strict=True)):
@@ -151,15 +152,15 @@ class CeilingBlocks:
     def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
         """Return half of the 95 % interval of the paired utilization, on a logarithmic scale. None without two pairs.
 
-        blocks: those of the step that these kernels were timed beside.
+        blocks: those of the step that are paired with these kernels.
         """
         paired = paired_ceiling((*blocks, *self.samples), self._protocol.interval_rule)
         return None if paired is None else paired.half_width_ratio
 
 
 def step_time_warning(timing: Timing, protocol: Protocol) -> str:
-    """Return a warning on a cell whose ratio to the kernels is known as well as was asked for, and whose step time is
-    not; empty elsewhere."""
+    """Return a warning on a cell whose ratio to the kernels has the requested precision while its step time has not;
+    else ""."""
     width = timing.summary.half_width_ratio
     if timing.status != "ok" or (width is not None and width <= protocol.target_ci_ratio):
         return ""

@@ -57,7 +57,7 @@ PHASE_OF = {OWN + phase: phase for phase in PHASES}
 
 
 def modules(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Return the ranges of modules with a column `module`: our own with its path, else torch's frames with their
+    """Return the ranges of modules with a column `module`: our own with their path, else torch's frames with their
     name."""
     for prefix in (OWN_MODULE, FRAME):
         own: pd.DataFrame = ranges[ranges["name"].str.startswith(prefix).astype(bool)]
@@ -67,8 +67,8 @@ def modules(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the ranges of training steps with a column `step`, and by which sign they are recognised. One that was
-    recorded twice is one."""
+    """Return the ranges of training steps with a column `step`, and the sign by which they are recognised. A step that
+    was recorded twice is one."""
     number = ranges["name"].map(lambda name: int(spans[1]) if (spans := STEP.match(name)) else -1).astype(np.int64)
     if (number >= 0).any():
         spans = ranges_in_order(ranges.assign(step=number)[number >= 0])
@@ -90,7 +90,7 @@ def within(spans: pd.DataFrame, column: str, points: pd.DataFrame, unknown: Any)
 
 
 def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
-    """Return which points in time (process, thread, start_ns) lie in a range of such a name on their own thread."""
+    """Return which points in time (process, thread, start_ns) lie in a range with such a name on their own thread."""
     spans, lane = ranges_in_order(ranges[ranges["name"].str.startswith(prefix).astype(bool)]), ["process", "thread"]
     reach = (spans["start_ns"] + spans["time_ns"]).groupby([spans[name] for name in lane]).cummax()
     inside: Flags = ints(points, "start_ns") <= np.append(reach.to_numpy(np.int64), -1)[latest(points, spans, lane)]
@@ -98,7 +98,7 @@ def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
 
 
 def phase_spans(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Return our own ranges of phases, with a column `phase`; none: the recording is not of ours."""
+    """Return our own ranges of phases, with a column `phase`; empty for a recording without our annotations."""
     spans = ranges[ranges["name"].isin(PHASE_OF)]
     return spans.assign(phase=spans["name"].map(PHASE_OF))
 
@@ -157,7 +157,7 @@ def last_step(recording: Recording) -> Recording:
 
 def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> Recording:
     """Return the part before a last step of this number, which was cut, as a recording that is not yet attributed.
-    lacks: what all steps before it have."""
+    lacks: calls that all steps before it have."""
     kernels = recording.kernels
     launched = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     problem = f"step {step} was cut: it has no {lacks}, and is left out"
@@ -183,13 +183,14 @@ LAUNCHES_NOTHING = frozenset(
     unbind unflatten unsqueeze unsqueeze_ view view_as
     """.split()  # noqa: SIM905
 )
-"""Operators that only allocate memory or look at it in another way, or call others that work."""
+"""Operators that only allocate memory or make views of it, or call others that work."""
 
 
 def attribute(recording: Recording) -> Recording:
-    """Return the recording with every call and kernel in its place, rows in the order of start and numbered by it.
+    """Return the recording with every call and kernel attributed, rows in the order of start and numbered by it.
 
-    What the reader knew of kernels that have no call here (PyProf's phases) stays. Doing it twice changes nothing.
+    Values that the reader filled in for kernels without a call here (PyProf's phases) stay. Attributing twice changes
+    nothing.
     """
     calls, ranges = calls_in_order(recording.calls), recording.ranges
     number = ints(calls, "sequence_nr").copy()
@@ -230,9 +231,8 @@ WITHOUT_END = "the file has no end of its recording (Record Window End), so that
 
 def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[Missing, ...]:
     """Return the signs that calls are missing, once for each phase of the recording: numbers of events that are left
-    out; a file without the end that its recorder writes; arrows from forward to backward calls that begin or end where
-    no call is. number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is
-    whole."""
+    out; a file without the end that its recorder writes; arrows from forward to backward calls that begin or end at no
+    call. number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is whole."""
     signs, flows = [], recording.flows
     if lost := int(recording.gaps["count"].sum()):
         many = "1 numbered call is" if lost == 1 else f"{lost} numbered calls are"
@@ -251,7 +251,7 @@ def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[M
 
 
 def _fill(calls: pd.DataFrame, nested: CallNesting, maker_of: Ints, forward: Ints) -> None:
-    """Fill the columns of calls that follow from where they lie."""
+    """Fill the columns of calls that follow from nesting."""
     inside = nested.node >= 0
     node = nested.node[inside]
     forward_index, maker = np.full((2, len(calls)), -1, np.int64)
@@ -267,7 +267,7 @@ def _fill(calls: pd.DataFrame, nested: CallNesting, maker_of: Ints, forward: Int
 
 
 def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int, str] | None:
-    """Return number and begin, ns, of a last step that was cut, and what it lacks: a backward pass, or a product, that
+    """Return number and begin, ns, of a last step that was cut, and what it lacks: a backward pass, or a product that
     all before it have. None in a recording of several processes."""
     step = ints(calls, "step")
     numbers = np.unique(step[step >= 0])
@@ -282,7 +282,7 @@ def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple
 
 
 def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:
-    """Return how many training steps, and the recording's problems with how that is known if no step is marked."""
+    """Return the number of training steps, and the recording's problems with how it is known if no step is marked."""
     if sign:
         return count, recording.problems
     if recording.steps is not None:
@@ -299,7 +299,7 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) -> pd.DataFrame:
     """Return the kernels with their call, and its phase and module; without a call, with the phase of the annotation
-    that the launch lies in."""
+    around the launch."""
     kernels = kernels_in_order(kernels)
     if not len(calls):
         return kernels

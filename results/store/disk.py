@@ -169,7 +169,7 @@ def faults(path: Path, opening: bool = False) -> Iterator[None]:
 
 
 def _write_all(disk: Disk, fd: int, data: bytes) -> None:
-    """Write in one call; in more only if the system took less, which ends in the reason why it did."""
+    """Write in one call; in further calls only if the system wrote less, so that it reports why."""
     rest = memoryview(data)
     while rest:
         written = disk.write(fd, rest)

@@ -129,8 +129,8 @@ def driver_branch(driver: str) -> str:
 
 
 def differing(a: SessionRow, b: SessionRow) -> list[tuple[str, str, str]]:
-    """Return (field, its value in a, in b) of what forbids collecting two sessions into one run; empty: they belong
-    together.
+    """Return (field, its value in a, in b) of differences that forbid collecting two sessions into one run; empty: they
+    belong together.
 
     Device name, driver branch, torch version and peak row must be equal. The card and the host need not be.
     """
@@ -144,7 +144,7 @@ def differing(a: SessionRow, b: SessionRow) -> list[tuple[str, str, str]]:
 
 
 def check_comparable(run: SessionRow, here: SessionRow) -> None:
-    """Raise ValueError, naming each differing field and both values, if `here` must not be added to the run."""
+    """Raise ValueError, naming each differing field and both values, if a session here must not be added to the run."""
     differences = [
         f"{name} is {of_here!r} here and {of_run!r} in the run" for name, of_run, of_here in differing(run, here)
     ]
@@ -173,7 +173,7 @@ def commit_of(root: Path, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _of_git(root: Path) -> str:
-    """Return what git says; "" where there is no git, or it cannot say."""
+    """Return the commit by git; "" where there is no git or no repository."""
     import subprocess
 
     if not (root / ".git").exists():  # a virtual environment may lie inside another project's checkout

@@ -19,13 +19,13 @@ from runners.cli.exits import MISTAKE
 from runners.cli.output import say, with_install_hint
 
 SHORT_PRECISIONS = {"bf16": "amp-bf16", "fp16": "amp-fp16"}
-"""What people type for a precision → its name."""
+"""Another spelling of a precision → its name."""
 
 FORMATS = ("table", "csv", "json")
-"""How a command that has data prints it."""
+"""Forms in which a command prints data."""
 
 CONVENTIONS = ("flop", "post2021")
-"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
+"""Convention of the answer: FLOP and the unit's peak, or the arithmetic of the post of 2021."""
 
 MARGIN_RATIO = 0.1
 """Share of the memory left for the device's context, libraries' workspaces and what the allocator cannot use."""
@@ -33,7 +33,7 @@ MARGIN_RATIO = 0.1
 MOST_SHARE = 10.0
 
 SHOWN = 8
-"""How many valid names a message lists before it says how many more there are."""
+"""Most valid names in a message; it says how many more there are."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; limits in the environment that cannot be are a mistake, too."""
+        """Parse as argparse does; invalid limits in the environment are a mistake, too."""
         try:
             stated()
         except ValueError as fault:
@@ -111,7 +111,7 @@ def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
 
 
 def number(kind: type[int] | type[float], low: float | None = None, high: float | None = None) -> Callable[[str], Any]:
-    """Return a `type=` that accepts numbers of this kind from low to high, and says so otherwise."""
+    """Return a `type=` that accepts numbers of this kind from low to high, and whose message has these bounds."""
     wanted = "a whole number" if kind is int else "a number"
     if low is not None:
         wanted += f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
@@ -131,19 +131,19 @@ def number(kind: type[int] | type[float], low: float | None = None, high: float 
 
 
 def precision(text: str) -> str:
-    """Return a `type=` for a precision by its name or a short one; `choices` checks it."""
+    """Parse a precision, by its name or a short one; `choices` checks it."""
     return SHORT_PRECISIONS.get(text, text)
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Return a `type=` for whole numbers of at least 1, separated by commas, each once."""
+    """Parse whole numbers of at least 1, separated by commas, each once."""
     convert = number(int, 1)
     return tuple(dict.fromkeys(convert(part.strip()) for part in text.removesuffix(",").split(",")))
 
 
 def share(text: str) -> float:
-    """Return a `type=` for a limit by which something may be larger: "2%" is 0.02. A bare number but 0 may mean
-    either."""
+    """Parse a limit by which something may be larger: "2%" is 0.02. A bare number other than 0 is refused, since it may
+    mean either."""
     number_text, percent_sign, rest = text.strip().partition("%")
     try:
         ratio = float(number_text) / 100
@@ -155,7 +155,7 @@ def share(text: str) -> float:
 
 
 def sizes(text: str) -> dict[str, int]:
-    """Return a `type=` for sizes by name: "hidden=256,seq=20"."""
+    """Parse sizes by name: "hidden=256,seq=20"."""
     by_name: dict[str, int] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
@@ -169,7 +169,7 @@ def sizes(text: str) -> dict[str, int]:
 
 
 class CombinedLists(argparse.Action):
-    """The lists of several arguments of one option as one list without repetition: `--models a,b c` is a, b and c."""
+    """Joins the lists of several arguments of one option without repetition: `--models a,b c` is a, b and c."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
         setattr(namespace, self.dest, tuple(dict.fromkeys(itertools.chain.from_iterable(values))))
@@ -210,12 +210,12 @@ class _Formatter(argparse.HelpFormatter):
         super().__init__(prog, **{**settings, "width": width, "max_help_position": 32})
 
     def _format_usage(self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any) -> str:
-        """Return argparse's for the positional ones, with one word for the options, which are listed below."""
+        """Return argparse's usage of positional arguments, with one word for the options, which are listed below."""
         positional = [action for action in actions if not action.option_strings]
         return super()._format_usage(usage, positional, *rest).rstrip() + " [options]\n\n"
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
-        """Return argparse's, with a list's name once."""
+        """Return argparse's text, with a list's name only once."""
         text = super()._format_args(action, default_metavar)
         return text.split(" [")[0] if action.nargs == argparse.ONE_OR_MORE and action.option_strings else text
 

@@ -20,7 +20,7 @@ from results.printable import printable, shortened
 from runners.cli.output import say, with_install_hint
 
 FAILED = 1
-"""Something that was asked for could not be had, or something unforeseen happened."""
+"""Something that was asked for is unavailable, or an unforeseen error happened."""
 
 MISTAKE = 2
 """The caller's mistake."""
@@ -29,22 +29,22 @@ UNWRITABLE = 3
 """A file could not be made or written."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What the system says where an output takes nothing more."""
+"""The system's error numbers for an output that takes no more."""
 
 LONGEST_LINE = 2_000
-"""Characters of an error."""
+"""Most characters of an error line."""
 
 GATE = 5
 """Run B may not replace run A: a condition of `report --fail-if` is met."""
 
 INTERRUPTED, TERMINATED = 130, 143
-"""Ctrl-C and SIGTERM, as a shell has them."""
+"""Exit codes of Ctrl-C and SIGTERM, as in a shell."""
 
 DEBUG = "FLOPLEDGER_DEBUG"
 
 
 class Mistake(ValueError):
-    """What the caller asked for cannot be: its words are reported as one line, and the exit code is 2."""
+    """The caller asked for something impossible: the message is reported as one line, and the exit code is 2."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -53,8 +53,8 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def as_mistake(*kinds: type[Exception], about: str = "") -> Iterator[None]:
-    """Turn exceptions of these kinds, raised for what the caller asked, into a Mistake. about: the words before theirs,
-    such as "--at: "."""
+    """Turn exceptions of these kinds within the context into a Mistake. about: a prefix of the message, such as "--at:
+    "."""
     try:
         yield
     except kinds as fault:
@@ -62,15 +62,15 @@ def as_mistake(*kinds: type[Exception], about: str = "") -> Iterator[None]:
 
 
 def debugging() -> bool:
-    """Return whether tracebacks and what workers print are shown: FLOPLEDGER_DEBUG=1 in the environment."""
+    """Return whether FLOPLEDGER_DEBUG=1 asks for tracebacks and the output of workers."""
     return os.environ.get(DEBUG, "0") not in ("", "0")
 
 
 def guarded(run: Callable[[], int], about: str = "") -> int:
-    """Return the exit code that `run` returns, or that of what it raises, which is reported in one line.
+    """Return the exit code that `run` returns, or that of its exception, which is reported in one line.
 
-    A `Mistake` exits at once, as the parser does. What nobody foresaw passes through while debugging, with its
-    traceback. about: the words before that, such as the name of a file. A closed pipe passes through.
+    A `Mistake` exits at once, as the parser does. While debugging an unforeseen exception passes through, with its
+    traceback. about: a prefix of that line, such as the name of a file. A closed pipe passes through.
     """
     try:
         return run()
@@ -99,8 +99,8 @@ def _print_error(message: str, code: int) -> int:
 
 
 class _Stream:
-    """A stream that writes a text as `shown` gives it. What stderr cannot write it loses: what is said on the way is no
-    reason to lose what is measured."""
+    """A stream that writes a text as `shown` returns it. Text that stderr cannot take is dropped: a lost message is no
+    reason to lose a measurement."""
 
     def __init__(self, stream: TextIO, shown: Callable[[str], str] = str, forgives: bool = True) -> None:
         self._stream, self._shown = stream, shown
@@ -123,8 +123,8 @@ class _Stream:
 
 
 def _without_steering(text: str) -> str:
-    """Write out characters that steer a terminal, but for colours. Tables and JSON have the names in the files of
-    others as they are."""
+    """Escape characters that steer a terminal, except colours. Tables and JSON contain names from foreign files as they
+    are."""
     parts = _COLOUR.split(text)
     parts[::2] = map(printable, parts[::2])
     return "".join(parts)
@@ -143,8 +143,8 @@ def _unless_full() -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Make sure that there are stdin, stdout and stderr, whatever the caller closed, that each writes what its
-    encoding lacks as \\xNN, that a full stderr loses its words and nothing else, and that no name steers a terminal."""
+    """Make sure that stdin, stdout and stderr exist, even if the caller closed them; that characters which their
+    encoding lacks are written as \\xNN; that a full stderr loses only messages; and that no name steers a terminal."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -164,9 +164,8 @@ def open_streams() -> None:
 
 
 def exit_code(main: Callable[[], int]) -> int:
-    """Return what `main` returns; 130 where Ctrl-C came before it had begun; 141, as a shell has it, where whoever read
-    stdout has gone (`… | head`); 3 where stdout takes nothing more; 1 and what to install where a requirement is
-    missing."""
+    """Return what `main` returns; 130 if Ctrl-C came before it had begun; 141, as in a shell, if the reader of stdout
+    has gone (`… | head`); 3 if stdout takes no more; 1, with what to install, if a requirement is missing."""
     open_streams()
     try:
         code = main()
@@ -189,5 +188,5 @@ def exit_code(main: Callable[[], int]) -> int:
 
 
 def _drop_output() -> None:
-    """Discard what is left of stdout, so that the exit does not fail again."""
+    """Discard the rest of stdout, so that the exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

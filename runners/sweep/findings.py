@@ -37,17 +37,17 @@ OF_SESSION = (
     "matmul_unit",
 )
 WORKER_COLUMNS = tuple(name for name in header(Run) if name not in (*header(Parameters), *OF_SESSION))
-"""Fields of a row that measuring finds; its session knows the others."""
+"""Fields of a row that the worker measures; its session fills in the others."""
 
 
 def blank_run(cell: Cell, status: str = "", **known: Any) -> Run:
-    """Return the row of a cell of which nothing else is known. known: more of its fields."""
+    """Return the row of a cell with only its parameters, status and the fields in `known`."""
     return Run(**vars(cell), **{"cell_id": cell.cell_id, "attempt": 0, "session": "", "status": status, **known})
 
 
 @dataclass(frozen=True)
 class PassRecording:
-    """What a cell's recorder wrote of one pass, compressed. command: what was run to record it; empty: nothing was."""
+    """A recorder's file of one pass, compressed. command: the command that recorded it; empty: there was none."""
 
     content: bytes
     command: str = ""
@@ -55,7 +55,7 @@ class PassRecording:
 
 @dataclass
 class PassFindings:
-    """What measuring the other passes of a cell gives; filled as it goes on, so that a fault costs what comes after it.
+    """Results of the other passes of a cell; filled pass by pass, so that a fault costs only the passes after it.
 
     profiled: passes with operations; unprofiled: pass → why it has no profile or no time. recordings: by pass.
     """
@@ -68,7 +68,7 @@ class PassFindings:
     recordings: dict[str, PassRecording] = field(default_factory=dict)
 
     def add(self, later: PassFindings) -> None:
-        """Add what a later pass gave; what two warn of is said once, and a pass's first reason stays."""
+        """Add the results of a later pass; equal warnings are kept once, and so is a pass's first reason."""
         self.blocks += later.blocks
         self.operations += later.operations
         self.warnings += [warning for warning in later.warnings if warning not in self.warnings]
@@ -79,7 +79,7 @@ class PassFindings:
 
 @dataclass(frozen=True)
 class CellMeasurement:
-    """What measuring one cell gave. run: its row, as far as the worker knows it (`WORKER_COLUMNS`); operations: of the
+    """The measurement of one cell. run: its row with the worker's fields (`WORKER_COLUMNS`); operations: of the
     profiles of its passes; ranks: rows of the files that several ranks have, without the cell and the attempt."""
 
     run: Run
@@ -89,7 +89,7 @@ class CellMeasurement:
     ranks: Rows = field(default_factory=dict)
 
     def with_passes(self, passes: PassFindings) -> CellMeasurement:
-        """Add the cell's other passes; status, reason and the numbers of its own step stay as they are."""
+        """Return the measurement with the cell's other passes; status, reason and the numbers of its own step stay."""
         warnings = (*self.run.warnings, *passes.warnings)
         run = replace(self.run, profiled=tuple(passes.profiled), unprofiled=passes.unprofiled, warnings=warnings)
         blocks, operations = (*self.blocks, *passes.blocks), tuple(passes.operations)
@@ -98,7 +98,7 @@ class CellMeasurement:
 
 @dataclass(frozen=True)
 class OperationTable:
-    """A step's operations as records only: the parent, which receives it, has no torch. notes: what was unusual."""
+    """A step's operations as records only, for the parent, which has no torch. notes: what was unusual."""
 
     operations: tuple[Operation, ...]
     storages: tuple[Storage, ...]
@@ -107,8 +107,8 @@ class OperationTable:
 
 @dataclass(frozen=True)
 class SlotSettings:
-    """What every slot of a sweep must know. device: auto, cpu or cuda. version: of this program, where the run is kept.
-    threads: OMP_NUM_THREADS there; empty: it is not set, and a slot unsets what its executor chose."""
+    """Settings of every slot of a sweep. device: auto, cpu or cuda. version: of this program, where the run is kept.
+    threads: OMP_NUM_THREADS there; empty: not set, and a slot unsets what its executor chose."""
 
     device: str
     cell_timeout_s: float
@@ -118,7 +118,7 @@ class SlotSettings:
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """What a slot says of itself before its first cell. reason: why there is no telemetry; empty if there is."""
+    """Facts of a slot before its first cell. reason: why there is no telemetry; empty if there is."""
 
     host: str
     probed: ProbeResult
@@ -128,9 +128,9 @@ class SlotFacts:
 
 @dataclass(frozen=True)
 class Order:
-    """One cell to be measured. attempt: its number in the run. traced: the run has the operation table of its step.
-    began_at: UTC by the clock of the process that keeps the run. left_s: of the time budget, which so many cells
-    share."""
+    """One cell to be measured. attempt: its number in the run. traced: whether the run has the operation table of its
+    step. began_at: UTC by the clock of the process that keeps the run. left_s: of the time budget; sharing: how many
+    cells share it."""
 
     cell: Cell
     attempt: int
@@ -174,7 +174,7 @@ def trace_id(cell: Cell, torch_version: str) -> str:
 
 @dataclass
 class CellResult:
-    """One attempt at a cell. profile: of its passes; ceilings, tables: of the device and of a step."""
+    """The result of one attempt at a cell. profile: of its passes; ceilings, tables: of the device and of a step."""
 
     run: Run
     rows: dict[str, Sequence[Record]] = field(default_factory=dict)
@@ -186,15 +186,15 @@ class CellResult:
     lost: str = ""  # why its slot can measure nothing any more
 
     def learn(self, **fields: Any) -> None:
-        """Add to what is known of the attempt."""
+        """Fill in fields of the attempt's row."""
         self.run = replace(self.run, **fields)
 
 
 def store_result(store: Store, order: Order, result: CellResult, notes: Sequence[str] = ()) -> Run:
     """Write a result into the run, the cell's own row last; Ctrl-C waits until it is whole. notes: more warnings.
 
-    Rows that cannot be kept (a value that could not be read back, an operation table that is not the one that the run
-    has) cost their cell, whose row says so. Raises StoreFault.
+    Rows that cannot be stored (a value that could not be read back, an operation table other than the one in the run)
+    cost their cell, whose row says so. Raises StoreFault.
     """
     run, checksums = result.run, dict[str, Any]()
     with uninterrupted():

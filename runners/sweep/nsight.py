@@ -40,14 +40,16 @@ LIMIT_S = 300.0
 LOOK_EVERY_S = 0.5
 
 PARENT = "FLOPLEDGER_PARENT"
-"""Variable with the number of the process without which a recorded step ends: nsys may put it into another session."""
+"""Variable with the id of the process without which a recorded step ends: nsys may put the step into another
+session."""
 
 GRACE_S = 15.0
-"""How much later than the recording its worker is killed: by then it has said why."""
+"""Time after a recording's limit at which its worker is killed: until then it can report the reason."""
 
 
 def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.which) -> str:
-    """Return the recorder of cells that ask for one, in words; "" if none does. Raises ValueError where nothing can."""
+    """Return a text with the recorder of cells that ask for one; "" if none does. Raises ValueError if there is no
+    recorder."""
     asking = [cell for cell in cells if cell.profile == SOURCE]
     if not asking:
         return ""
@@ -96,8 +98,8 @@ def command(cell: Cell, pass_name: str, folder: Path) -> list[str]:
 
 
 def run_recording(command_line: Sequence[str], folder: str, limit_s: float) -> bytes:
-    """Return a worker's task: runs a recording's command; its export, gzipped. Raises Unavailable, or ValueError for an
-    export that cannot be read, or whose step launched no kernel."""
+    """Run a recording's command, as a worker's task; return its export, gzipped. Raises Unavailable, or ValueError for
+    an export that cannot be read, or whose step launched no kernel."""
     from measure.trace.attribute import last_step
     from runners.cli.model_options import read_recording
 
@@ -115,8 +117,8 @@ def run_recording(command_line: Sequence[str], folder: str, limit_s: float) -> b
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0: the step ran; 1: it did not, and why is one line on stderr. arguments: a cell's parameters as JSON,
-    those at their default left out, and one of its passes."""
+    """Return 0 if the step ran; 1 if it did not, with the reason as one line on stderr. arguments: a cell's non-default
+    parameters as JSON, and one of its passes."""
     text, pass_name = sys.argv[1:] if arguments is None else arguments
     if PARENT in os.environ:
         threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()
@@ -129,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(cell: Cell, pass_name: str) -> None:
-    """Build what the cell trains, and run one step of the pass to be recorded."""
+    """Build the cell's model, and run one step of the pass to be recorded."""
     from measure.profile.recording import record_step
     from measure.timing.stopping import Protocol
     from runners.sweep import cell as sweep_cell

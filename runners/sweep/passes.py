@@ -32,7 +32,7 @@ from runners.workers.pool import classify
 from workloads.step import GradientStep, TrainingStep
 
 SEGMENTS = 10
-"""How many parts a real epoch is timed in, at most."""
+"""Most segments in which a real epoch is timed."""
 
 Step = Callable[..., Any]
 
@@ -41,8 +41,8 @@ Step = Callable[..., Any]
 class MeasuredCell:
     """A cell that has just been measured.
 
-    model: never compiled. step: of the cell's own batch; its model may be. step_s: its time. began_s: the host time
-    from which `protocol.limit_s` counts. times_s, unprofiled: what the passes so far have found, by pass.
+    model: never compiled. step: of the cell's own batch; its model may be compiled. step_s: its time. began_s: the host
+    time from which `protocol.limit_s` counts. times_s, unprofiled: results of the passes so far.
     """
 
     cell: Cell
@@ -58,7 +58,7 @@ class MeasuredCell:
 
     @property
     def ranges(self) -> Ranges:
-        """What marks its steps and passes for a profiler around it."""
+        """The ranges around its steps and passes, for a profiler."""
         return Ranges(enabled=self.cell.device.startswith("cuda"))
 
 
@@ -106,7 +106,7 @@ def steps(subject: MeasuredCell, pass_name: str) -> Callable[[Any], Step]:
 
 
 def _time(subject: MeasuredCell, pass_name: str, step: Step, findings: PassFindings) -> float:
-    """Warm up and measure as the cell's own step was, by shorter rules; return a step's time."""
+    """Warm up and measure like the cell's own step, by shorter rules; return a step's time."""
     protocol = subject.protocol.for_pass()
     ranged = subject.ranges.step(step)
     warm = warm_up(ranged, subject.clock, protocol)
@@ -121,7 +121,7 @@ def _time(subject: MeasuredCell, pass_name: str, step: Step, findings: PassFindi
 
 
 def _profile(subject: MeasuredCell, pass_name: str, step: Step, findings: PassFindings) -> None:
-    """Record the operations of one step, and how long it takes while it is recorded."""
+    """Record the operations of one step, and its time while it is recorded."""
     profile = profile_step(
         step,
         subject.model,
@@ -157,7 +157,7 @@ def _run_epoch(subject: MeasuredCell, findings: PassFindings) -> None:
 
 
 def segments(whole: int, partial: bool) -> list[int]:
-    """Return steps of each segment of an epoch: whole batches shared out evenly, the partial one at the end of the
+    """Return the steps of each segment of an epoch: whole batches in equal parts, the partial one at the end of the
     last."""
     count = max(1, min(SEGMENTS, whole))
     lengths = [whole // count + (index < whole % count) for index in range(count)]

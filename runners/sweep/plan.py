@@ -35,7 +35,7 @@ METHODS = ("theory", "one", "batch", "epoch", "exact")
 
 
 FITTING_TIMEOUT_S = 600.0
-"""What predicting the largest batch of a model and precision may take."""
+"""Limit for predicting the largest batch of a model and precision."""
 
 VARIED = ("layout", "compile", "optimizer")
 """Fields of a grid with a list of values; manifests of older versions have one value."""
@@ -43,9 +43,9 @@ VARIED = ("layout", "compile", "optimizer")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Common):
-    """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again.
+    """The request of a sweep. It is kept in the manifest, from which `--resume` plans the same cells again.
 
-    batch_sizes: none for each model's own, or, with `auto`, for those that fit. repeat: how often.
+    batch_sizes: none for each model's own, or, with `auto`, for those that fit. repeat: number of repeats.
     """
 
     models: tuple[str, ...]
@@ -69,8 +69,8 @@ class Grid(Common):
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def batches_of(self, model: str, precision: str) -> Sequence[int]:
-        """Return the batch sizes of a model in a precision: those that were found to fit, where that was asked for;
-        those asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
+        """Return the batch sizes of a model in a precision: those found to fit (`auto`), else the requested ones, else
+        the model's own. Raises ValueError for a model without a size of its own."""
         if self.auto:
             return tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
         entry = ENTRIES.get(model)
@@ -88,7 +88,7 @@ class Grid(Common):
 
     @classmethod
     def from_json(cls, options: Mapping[str, Any]) -> Grid:
-        """Return the grid of a manifest's options; what this version does not know is left out. Raises ValueError."""
+        """Return the grid of a manifest's options; options unknown to this version are left out. Raises ValueError."""
         known = {f.name for f in fields(cls)}
         values = with_tuples({name: value for name, value in options.items() if name in known})
         single = {name: (values[name],) for name in VARIED if not isinstance(values.get(name, ()), tuple)}
@@ -97,7 +97,7 @@ class Grid(Common):
 
 
 def check_model(model: str, inputs: str, batch_maker: str) -> None:
-    """Raise ValueError, one line, for a model or an input that cannot be what it says."""
+    """Raise ValueError, one line, for an invalid model or input."""
     with as_mistake(Unavailable):
         try:
             spec = check_spec(model)
@@ -114,7 +114,7 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
 
 
 def digests(models: Iterable[str]) -> dict[str, str]:
-    """Return model → the checksum of its files, of those that have any. Raises ValueError for a file that cannot be
+    """Return model → the checksum of its files, for models that have files. Raises ValueError for a file that cannot be
     read."""
     with as_mistake(OSError, about="--models: "):
         checksums = {model: model_digest(model) for model in models if model not in ENTRIES}
@@ -122,12 +122,12 @@ def digests(models: Iterable[str]) -> dict[str, str]:
 
 
 def with_tuples(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values of fields as JSON has them, its lists as tuples."""
+    """Return values of fields from JSON, its lists as tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def auto_key(model: str, precision: str) -> str:
-    """Return the name of a model and a precision in `Grid.auto`."""
+    """Return the key of a model and a precision in `Grid.auto`."""
     return f"{model} {precision}"
 
 
@@ -159,7 +159,7 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def global_batch(plan: str, size: int, scaling: str) -> int:
-    """Return samples of all ranks together in a step. Raises ValueError for a number that replicas or micro-batches
+    """Return the samples of all ranks together in a step. Raises ValueError for a number that replicas or micro-batches
     cannot share."""
     grid = parse_plan(plan) if plan else RankGrid()
     parts = grid.microbatches * (grid.dp if scaling == "strong" else 1)
@@ -193,7 +193,7 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
 
 
 def batches_up_to(largest: int, least: int = 1) -> list[int]:
-    """Return powers of two from `least` to `largest`, and that one; the least only where nothing fits, whose row says
+    """Return powers of two from `least` to `largest`, and `largest`; only `least` if nothing fits, whose row then says
     so."""
     if largest < least:
         return [least]
@@ -205,10 +205,10 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
     """Return the grid with batches that fit for each of its models and precisions; those that it has already stay.
 
     The largest is predicted before anything is trained (`runners/workers/traced_step.py`), with a share of the memory
-    left free: a CUDA device's own, or of a CPU what the host has free now. A cell that runs out of memory in spite of
-    it is a row that says so.
+    left free: a CUDA device's own, or for a CPU the host's free memory now. A cell that still runs out of memory has a
+    row that says so.
 
-    Raises ValueError where nobody can say what fits.
+    Raises ValueError if it cannot be predicted.
     """
     from runners.workers.traced_step import StepOptions
 
@@ -248,7 +248,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
 
 
 def plan_lines(auto: Mapping[str, Any]) -> list[str]:
-    """Return the plan, a line a model and precision."""
+    """Return the plan, a line for each model and precision."""
     from analysis.formula.requests import amount
 
     free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
@@ -269,14 +269,14 @@ def worker_key(cell: Cell) -> tuple[Any, ...]:
 
 
 def tasks(passes: Sequence[str]) -> list[tuple[str, bool]]:
-    """Return the order of (pass, whether it is profiled): what is timed comes first, an epoch after its last batch,
-    from whose time it follows whether to run it."""
+    """Return the order of (pass, whether it is profiled): timed passes come first, and an epoch after its last batch,
+    whose time decides whether to run it."""
     timed = [(name, False) for name in passes if name != "batch"]
     return timed + [(name, True) for name in passes if name != "epoch"]
 
 
 def reason_against(cell: Cell) -> str:
-    """Return why this cell is known not to train, in one line; empty if nothing is known against it."""
+    """Return why this cell is known not to train, in one line; "" if no reason is known."""
     entry = ENTRIES.get(cell.model)
     if cell.data != "synthetic" and (entry is None or entry.task not in IMAGES or cell.inputs):
         what = f"is a {entry.task} workload" if entry is not None and not cell.inputs else "brings inputs of its own"
@@ -287,8 +287,8 @@ def reason_against(cell: Cell) -> str:
 
 
 def check(grid: Grid) -> None:
-    """Raise ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
-    than the images have, or for an epoch below one batch."""
+    """Raise ValueError, one line, for a size or an optimizer that a model does not have, for fewer classes than the
+    images have, or for an epoch below one batch."""
     precision = grid.precisions[0] if grid.precisions else "fp32"
     for model in grid.models:
         cell = cell_of(grid, model, grid.batches_of(model, precision)[0], precision, 0)
@@ -342,7 +342,7 @@ CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
 QUICK_CEILING_S = 2.5
 
 SPARE_RATIO = 1.2
-"""How much longer than that the next cell is taken to need."""
+"""Factor on the time expected for the next cell."""
 
 
 def ceiling_key(cell: Cell) -> tuple[str, str, str]:
@@ -351,15 +351,14 @@ def ceiling_key(cell: Cell) -> tuple[str, str, str]:
 
 
 def planned_s(cells: Sequence[Cell]) -> float:
-    """Return the least that these take, one after the other."""
+    """Return the least time that these cells take, one after the other."""
     trained = [cell for cell in cells if not reason_against(cell)]
     first = {ceiling_key(cell): cell for cell in reversed(trained)}
     return sum(least_s(cell, ceiling_known=first[ceiling_key(cell)] is not cell) for cell in trained)
 
 
 def protocol_s(cell: Cell, ceiling_known: bool = False) -> float:
-    """Return seconds that a cell's protocol takes at least: timing it, and the ceiling before the first of a
-    precision."""
+    """Return the least seconds of a cell's protocol: timing it, and the ceiling before the first of a precision."""
     from analysis.utilization.work_times import passes_of
     from measure.timing.stopping import Protocol
 

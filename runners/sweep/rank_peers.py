@@ -33,20 +33,20 @@ from runners.workers.devices import ProbeResult, RankProcess, TelemetryWatch
 from runners.workers.pool import Worker, WorkerFault, prepare
 
 CHUNK_BYTES = 4 << 20
-"""A value is split into parts of this size: torch's store takes 8 MiB at once."""
+"""Size of the parts of a value: torch's store takes at most 8 MiB in one."""
 
 POLL_S = 0.2
 ANSWER_S = 60.0
 
 MEETING_S = 300.0
-"""For all ranks to look at their device."""
+"""Limit for all ranks to probe their device."""
 
 PROBE_S = 180.0
 
 
 def end_with_torchrun() -> None:
-    """Have SIGTERM raise Terminated in this process, once, and the kernel send it where torchrun's process is killed:
-    then one comes for each of its threads that ends."""
+    """Make SIGTERM raise Terminated in this process, once, and have the kernel send it if torchrun's process is killed:
+    it then comes once for each of that process's threads."""
 
     def terminate(_signal: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -61,7 +61,7 @@ class LostExchange(Exception):
 
 
 class Exchange:
-    """Values by key, for all ranks. Each method raises LostExchange where there is no store."""
+    """Holds values by key, for all ranks. Each method raises LostExchange if the store is gone."""
 
     def __init__(self, process: RankProcess) -> None:
         self.process = process
@@ -69,7 +69,7 @@ class Exchange:
         self._store: Any = None
 
     def put(self, key: str, value: Any) -> None:
-        """Keep a value under a key that has none."""
+        """Store a value under a new key."""
         content = pickle.dumps(value)
         starts = range(0, len(content), CHUNK_BYTES)
         with self._reached() as store:
@@ -78,7 +78,7 @@ class Exchange:
             store.set(key, str(len(starts)))
 
     def take(self, key: str, within_s: float = math.inf) -> Any:
-        """Return the value of a key, when there is one; None where none came in time."""
+        """Return the value of a key, once there is one; None if none came in time."""
         until_s = time.monotonic() + within_s
         with self._reached() as store:
             while not store.check([key]):
@@ -89,7 +89,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[Any]:
-        """Reach torchrun's store, our keys in it apart from others'."""
+        """Connect to torchrun's store, with our keys separate from others'."""
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
         if self.lost:  # asking again would take as long again
@@ -106,7 +106,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class RankFacts:
-    """Which device a rank has."""
+    """The device of a rank."""
 
     rank: int
     host: str
@@ -116,8 +116,8 @@ class RankFacts:
 
 @dataclass(frozen=True)
 class RankOrder:
-    """What the first ranks are to do at once: a task, which is given this order, its rank's place and device, and the
-    order's number."""
+    """A task for the first `ranks` ranks at the same time. The task gets this order, its rank's process and device, and
+    the order's number."""
 
     task: str
     arguments: tuple[Any, ...]
@@ -127,8 +127,8 @@ class RankOrder:
 
 @dataclass(frozen=True)
 class RankAnswer:
-    """What became of a rank's part. result: what its task gave, or a WorkerFault. readings: of its device meanwhile, by
-    its host's clock; energy_j: over the window of what was timed."""
+    """The result of a rank's part. result: its task's, or a WorkerFault. readings: of its device meanwhile, by its
+    host's clock; energy_j: over the timed window."""
 
     facts: RankFacts
     result: Any
@@ -138,7 +138,7 @@ class RankAnswer:
 
 @dataclass
 class RankPeers:
-    """One rank's parent, among the others. others: who they are, for the first rank."""
+    """One rank's parent process, connected to the others'. others: their facts, for the first rank."""
 
     exchange: Exchange
     probed: ProbeResult
@@ -151,7 +151,7 @@ class RankPeers:
         return RankFacts(self.exchange.process.rank, socket.gethostname(), self.probed.device, self.probed.name)
 
     def gather_facts(self) -> None:
-        """Learn who the others are. Raises ValueError where one does not come, or has another device."""
+        """Collect the other ranks' facts. Raises ValueError if a rank does not come, or has another device."""
         for rank in range(1, self.exchange.process.world):
             facts = self.exchange.take(f"hello/{rank}", MEETING_S) or f"it named no device within {MEETING_S:.0f} s"
             if isinstance(facts, str):
@@ -162,13 +162,13 @@ class RankPeers:
             self.others[rank] = facts
 
     def order(self, order: RankOrder | None) -> int:
-        """Tell all ranks what comes next; None: nothing more. The order's number."""
+        """Send all ranks the next order (None: the end); return its number."""
         self.orders += 1
         self.exchange.put(f"order/{self.orders}", (order,))
         return self.orders
 
     def do(self, number: int, order: RankOrder, worker: Worker, watch: TelemetryWatch) -> RankAnswer:
-        """Do this rank's part of an order, by a process that has joined no other group."""
+        """Execute this rank's part of an order, in a process that has joined no other group."""
         worker.stop()
         arguments = (order, self.exchange.process, self.probed.device, number)
         result = worker.call(order.task, *arguments, timeout_s=order.timeout_s)
@@ -179,8 +179,8 @@ class RankPeers:
         return RankAnswer(self.facts, result, tuple(watch.window(*window)), watch.energy(*window).energy_j)
 
     def answers(self, number: int, ranks: Iterable[int], within_s: float) -> dict[int, RankAnswer]:
-        """Return the parts of other ranks; of one that does not answer in time the fault that this is, and it is
-        lost."""
+        """Return the answers of other ranks; a rank that does not answer in time is lost, and its answer is
+        that fault."""
         answers = {rank: self.exchange.take(f"answer/{number}/{rank}", within_s) for rank in ranks}
         for rank in (rank for rank, answer in answers.items() if answer is None):
             self.lost.add(rank)
@@ -190,7 +190,7 @@ class RankPeers:
 
 
 def follow(process: RankProcess) -> int:
-    """Do what the first rank orders, until it orders nothing more; the exit code."""
+    """Execute the first rank's orders until the last one; return the exit code."""
     end_with_torchrun()
     prepare()
     exchange, worker, watch = Exchange(process), Worker("measure"), None

@@ -26,7 +26,7 @@ from runners.workers.devices import RankProcess
 from workloads.catalogue.base import Batch, Workload
 
 COLLECTIVE_SHARE = 1 / 3
-"""A collective waits for a rank for this share of the cell's limit, and at most LONGEST_COLLECTIVE_S."""
+"""Share of the cell's limit for which a collective waits for a rank, but at most LONGEST_COLLECTIVE_S."""
 
 LONGEST_COLLECTIVE_S = 300.0
 
@@ -36,8 +36,8 @@ RECORDED_STEPS = (2, 5)
 
 @dataclass(frozen=True)
 class RankMeasurement:
-    """What a rank found. measured: its own blocks and findings; held_parameters: elements that it holds; recording: of
-    the profiler; steps_before: steps of this model before the recorded ones, which are numbered from 0."""
+    """A rank's measurement. measured: its own blocks and findings; held_parameters: elements that it holds; recording:
+    of the profiler; steps_before: steps of this model before the recorded ones, which are numbered from 0."""
 
     measured: CellMeasurement
     held_parameters: int
@@ -47,7 +47,7 @@ class RankMeasurement:
 
 def measure_rank(order: RankOrder, process: RankProcess, device: str, number: int) -> RankMeasurement:
     """Measure one rank's part of a cell. number: of the order. Raises ValueError for sizes or a plan that the model
-    does not take, RuntimeError where another rank is gone or hangs."""
+    does not take, RuntimeError if another rank is gone or hangs."""
     cell, protocol = order.arguments
     timeout_s = min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * order.timeout_s)
     prefix = f"flopledger/cell{number}"
@@ -117,7 +117,7 @@ def _stage(
 
 
 def _measurement(cell: Cell, prepared: Any, protocol: Protocol, run: Run, group: RankGroup) -> CellMeasurement:
-    """Return this rank's blocks, and what was found beside them."""
+    """Return this rank's blocks and findings."""
     if group.rank == 0:
         measured = sweep_cell.time_cell(cell, prepared.step, prepared.clock, protocol, run, announce=group.announce)
         group.announce(0, END)
@@ -137,7 +137,7 @@ def _measurement(cell: Cell, prepared: Any, protocol: Protocol, run: Run, group:
 
 
 def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
-    """Return steps of a model so far: the first one, those of all blocks, and those that led into them."""
+    """Return the number of steps so far: the first one, those of all blocks, and their lead-in steps."""
     whole = [block for block in blocks if not block.phase]
     split = [block for block in blocks if block.phase == "forward"]
     led_in = sum(block.part != "warmup" for block in whole) + len(split)
@@ -145,7 +145,7 @@ def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
 
 
 def _recording(prepared: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
-    """Record some more steps of all ranks under the profiler: as many as the first rank says."""
+    """Record some more steps of all ranks under the profiler; the first rank decides how many."""
     timed = [block for block in blocks if block.part == "measure"]
     longest_s = max((step_time_s(block) for block in timed), default=protocol.profile_cap_s)
     least, most = RECORDED_STEPS

@@ -33,14 +33,14 @@ FACTORY, TRAINER, FAST = (
     "runners.sweep.cell:training",
     "runners.workers.any_model:exact_counter",
 )
-"""Functions as a child process receives them."""
+"""Functions, as "module:function" for a child process."""
 
 EXACT, OWN = "exact", "flopledger"
-"""The exact count as it is asked for, and as the registry of counters names it."""
+"""The exact count's name in options, and its name in the registry of counters."""
 
 LARGEST_REAL = 2
-"""Batch of a step on real tensors, where fake ones cannot run it and a larger one was asked for: its count would take
-the memory of a real step."""
+"""Largest batch of a step on real tensors, if fake ones cannot run it: a larger one would take the memory of a real
+step."""
 
 
 def get(
@@ -53,9 +53,8 @@ def get(
     checkpoint: Sequence[str] = (),
     **hyper: int,
 ) -> Workload:
-    """Return the workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules
-    whose forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing
-    matches."""
+    """Return the workload of any model. frozen: patterns of parameters that are not trained; checkpoint: patterns of
+    modules whose forward pass is recomputed in the backward pass. Raises ValueError for a pattern without a match."""
     from workloads import any_model
 
     workload = any_model.get(spec, input=input, batch=batch, **hyper)
@@ -82,8 +81,8 @@ def _customized(
 
 
 def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list[torch.nn.Module]:
-    """Return the wanted modules that are inside of no other wanted one, so that nothing is calculated a third time. A
-    list of modules, which has no forward pass, stands for what is in it. modules: by name, parents first."""
+    """Return the wanted modules that are inside of no other wanted one, so that nothing is recomputed twice. A list of
+    modules, which has no forward pass, stands for its items. modules: by name, parents first."""
     from torch.nn import Module
 
     outermost, inside = [], set()
@@ -113,7 +112,7 @@ def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> li
 def exact_counter(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
 ) -> list[FlopCount]:
-    """Return the count of a training step as a counter among others: forward, backward and what is calculated again.
+    """Return the count of a training step as a counter among others: forward, backward and recomputation.
 
     Raises Unavailable for a model that fake tensors cannot run.
     """
@@ -141,8 +140,8 @@ def exact_counter(
 
 
 def hyper_of_cell(cell: Cell) -> dict[str, Any]:
-    """Return the arguments that build a cell's workload: all sizes of a catalogue workload, of any other model those
-    that were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not have."""
+    """Return the arguments that build a cell's workload: all sizes of a catalogue workload, or any other model's
+    requested sizes and inputs. Raises ValueError for a size that a catalogue workload does not have."""
     if cell.model in ENTRIES:
         sizes: dict[str, Any] = hyper_of(
             cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
@@ -153,7 +152,7 @@ def hyper_of_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _changes(cell: Cell) -> dict[str, Any]:
-    """Return the options that are no sizes: inputs, batches, parameters that are frozen, modules calculated again."""
+    """Return the options that are no sizes: inputs, batches, frozen parameters, recomputed modules."""
     changes = {
         "input": cell.inputs,
         "batch": cell.batch_maker,
@@ -164,7 +163,7 @@ def _changes(cell: Cell) -> dict[str, Any]:
 
 
 def is_own(cell: Cell) -> bool:
-    """Return whether a catalogue workload's own factory builds it: nothing of it is changed but its sizes."""
+    """Return whether a catalogue workload's own factory builds it: only its sizes are changed."""
     return cell.model in ENTRIES and not (cell.inputs or cell.frozen or cell.checkpoint)
 
 
@@ -174,8 +173,8 @@ def factory_of(cell: Cell) -> str:
 
 
 def buildable(model: str, sizes: Mapping[str, Any]) -> None:
-    """Build the model once: a worker's task. Raises ValueError or Unavailable, one line, where that fails, and
-    ValueError for a model without a parameter that is trained."""
+    """Build the model once, as a worker's task. Raises ValueError or Unavailable, one line, if that fails, and
+    ValueError for a model without a trained parameter."""
     import torch
 
     workload = get(model, **sizes)
@@ -192,7 +191,7 @@ def buildable(model: str, sizes: Mapping[str, Any]) -> None:
 
 FEW_BATCHES, MORE_BATCHES = 2, 4
 SMALL_BATCH_BYTES = 64 * 2**20
-"""Below this a batch may stay in a cache from step to step, so more of them take turns."""
+"""Below this size a batch may stay in a cache from step to step, so more batches take turns."""
 
 
 def images(data: str) -> int:
@@ -204,7 +203,8 @@ def images(data: str) -> int:
 
 
 class Batches:
-    """The batches of one cell, of any size, in the cell's layout and on its device. They repeat with its seed."""
+    """The batches of one cell, of any size, in the cell's layout and on its device. They are the same for the same
+    seed."""
 
     def __init__(self, cell: Cell, workload: Workload, device: torch.device) -> None:
         self._cell = cell
@@ -212,7 +212,7 @@ class Batches:
         self._device = device
 
     def some(self, size: int) -> list[Batch]:
-        """Return a few batches that lie on the device; more than one, because real steps differ in their data."""
+        """Return a few batches that lie on the device: more than one, because real steps differ in their data."""
         batches = self._random(size) if self._cell.data == "synthetic" else self._preloaded(size)
         return [in_layout(self._cell.layout, batch) for batch in batches]
 

@@ -41,7 +41,7 @@ from workloads.step import optimizer_of
 
 
 def profile(options: Namespace, device: str) -> StepProfile:
-    """Return the profile that the options of `runners.profile` ask for.
+    """Return the profile for the options of `runners.profile`.
 
     Raises ValueError where the model cannot be built or fails, Unavailable where nothing can be recorded.
     """
@@ -65,8 +65,8 @@ def profile(options: Namespace, device: str) -> StepProfile:
 
 
 def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, singly: bool = False) -> Characterization:
-    """Return the rows of one recording. hyper: sizes of the workload; singly: whether its operations are timed one by
-    one, too.
+    """Return the rows of one recording. hyper: sizes of the workload; singly: whether its operations are also timed one
+    by one.
 
     Raises ValueError where the workload cannot be built or fails.
     """
@@ -110,7 +110,7 @@ def record(request: WorkloadRecording, hyper: Mapping[str, Any], steps: int, sin
 
 
 def _step(workload: Workload, device: str, request: Any, mode: str, seed: int = 0) -> ModelStep:
-    """Return the step of a workload's model. request: what has its batch size, layout, optimizer and precision."""
+    """Return the step of a workload's model. request: has its batch size, layout, optimizer and precision."""
     kind = torch.device(device)
     model, batch = model_and_batch(workload, request.batch_size, kind, request.layout, seed)
     training = mode == "train"
@@ -124,8 +124,8 @@ def _step(workload: Workload, device: str, request: Any, mode: str, seed: int = 
 
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
-    """Return the places of the profiled steps that are joined with the exact operations: three, those nearest to the
-    median length, so that a step that somebody else's work slowed down does not count."""
+    """Return the positions of the profiled steps that are joined with the exact operations: the three nearest to the
+    median length, so that a disturbed step does not count."""
     inner = inner_steps([step for step in steps if step.part == PROFILED])
     middle = statistics.median(step.time_s for step in inner)
     nearest = sorted(inner, key=lambda step: (abs(step.time_s - middle), step.step))
@@ -135,7 +135,7 @@ def _usual(steps: Sequence[RecordedStep]) -> list[int]:
 def _costs(
     request: WorkloadRecording, recorded: Any, trace: Trace, model: torch.nn.Module, joined: Sequence[int]
 ) -> Iterator[OperationTypeCost]:
-    """Yield the operations of a step, those of one name, phase and module together; their times from the steps
+    """Yield the operations of a step, summed over equal name, phase and module; their times are those of the steps
     `joined`."""
     described = StepProfile(
         model=request.workload, batch_size=request.batch_size, device=request.device, precision=request.precision

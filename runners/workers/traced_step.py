@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 ACCUMULATED = 2
-"""Batches of a step whose gradients are summed that are traced: all later ones are like the second."""
+"""Number of accumulated batches that are traced: all later ones equal the second."""
 
 
 @dataclass(frozen=True)
 class StepOptions:
-    """A step. hyper: what the factory takes beside the model. device: whose rules: on "cuda" optimizers work on all
-    parameters at once, and autocast and dropout keep what they do there. accumulate: batches a
-    step of the optimizer."""
+    """Options of a step. hyper: the factory's arguments beside the model. device: whose rules apply: on "cuda"
+    optimizers work on all parameters at once, and autocast and dropout keep what they do there. accumulate: batches for
+    each step of the optimizer."""
 
     model: str
     precision: str = "fp32"
@@ -47,8 +47,8 @@ class StepOptions:
 
 
 def trace_batch(options: StepOptions, batch_size: int) -> Trace:
-    """Return the step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained
-    so."""
+    """Return the trace of the step at a batch. Raises Unavailable, ValueError or whatever a model raises that cannot be
+    trained so."""
     from measure.operations.fake_mode import fake_mode, quiet_logs
 
     with contextlib.redirect_stdout(sys.stderr), quiet_logs():  # what a model prints: stdout has the answer
@@ -65,7 +65,7 @@ def trace_batch(options: StepOptions, batch_size: int) -> Trace:
 
 
 def traced(options: StepOptions, batch_size: int, mode: FakeMode | None) -> tuple[StepParts, Trace]:
-    """Return the step on fake tensors of a mode, or on real ones, and what it did."""
+    """Return the step on fake tensors of a mode, or on real ones, and its trace."""
     from measure.operations.tracer import trace_step
 
     built = parts(options, batch_size, mode)
@@ -131,7 +131,7 @@ def parts(options: StepOptions, batch_size: int, mode: FakeMode | None, device: 
 
 
 def _trained(model: Any, options: StepOptions) -> list[Any]:
-    """Return its parameters that are trained. Raises ValueError where there is none."""
+    """Return the model's parameters that are trained. Raises ValueError if there is none."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         frozen = f"; --frozen {','.join(options.hyper['frozen'])} has all" if options.hyper.get("frozen") else ""
@@ -140,7 +140,7 @@ def _trained(model: Any, options: StepOptions) -> list[Any]:
 
 
 LEAST = (1, 2, 4, 8, 16, 32, 64)
-"""The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
+"""The smallest batches to try: batch normalisation of single values needs two, a graph may only have one."""
 
 
 def fit(
@@ -152,10 +152,10 @@ def fit(
     resident_bytes: Callable[[Trace], int] = lambda _step: 0,
     least: int | None = None,
 ) -> BatchFit:
-    """Return the largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
+    """Return the largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` raises.
 
-    name: of the device, which decides the workspaces. resident_bytes: that lie there throughout.
-    least: the smallest batch that is looked at; None: the smallest that the step takes.
+    name: of the device, which decides the workspaces. resident_bytes: that lie there throughout. least: the smallest
+    batch to try; None: the smallest that the step takes.
     """
     known, least = capability(name), _least(step_at) if least is None else least
 
@@ -219,7 +219,7 @@ def capability(name: str | None) -> str | None:
 
 
 def _least(step_at: Callable[[int], Trace]) -> int:
-    """Return the smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
+    """Return the smallest of LEAST that the step takes. Raises its error for 2 if it takes none."""
     faults: list[Mistake] = []
     for batch_size in LEAST:
         try:
@@ -232,7 +232,7 @@ def _least(step_at: Callable[[int], Trace]) -> int:
 
 
 def check(options: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
-    """Return (predicted, seen). Raises what the step raises."""
+    """Return the predicted and the observed bytes. Raises what the step raises."""
     from measure.profile.allocations import on_cpu, on_cuda
 
     step = trace_batch(options, batch_size)
