@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CharacterizeAnswer:
-    """The whole text. compared: the mixes that stand for their workloads; pictures: variant → its linkage."""
+    """All results of a characterization. compared: the mixes that stand for their workloads; pictures: variant → its
+    linkage."""
 
     data: Characterization
     mixes: tuple[Mix, ...]
@@ -92,13 +93,13 @@ def paper_name(mix: Mix) -> str:
 
 
 def paper_label(mix: Mix) -> str:
-    """Return the paper's name of a workload, and its variant where that is not the code's."""
+    """Return the paper's name of a workload, with its variant if that is not the code's."""
     variant = mix.recording.variant
     return paper_name(mix) if variant in ("", "as_coded") else f"{paper_name(mix)} {variant}"
 
 
 def document(seen: CharacterizeAnswer) -> dict[str, Any]:
-    """Return the JSON document. A workload that was not recorded is there with its name and nulls."""
+    """Return the JSON document. A workload that was not recorded is in it with its name and nulls."""
     names = {mix.recording.workload for mix in seen.compared}
     lost = {recording.workload: recording for recording in seen.data.recordings if recording.workload not in names}
     workloads = [_workload(mix.recording, mix) for mix in seen.compared]
@@ -124,7 +125,7 @@ def _merge(merge: Merge) -> Row:
 
 
 def tables(seen: CharacterizeAnswer) -> dict[str, str]:
-    """Return file name → CSV of what was derived; a table without rows is empty."""
+    """Return file name → CSV of each derived table; a table without rows is empty."""
     return {
         "groups.csv": groups_csv(seen),
         "types.csv": csv_of(
@@ -174,7 +175,7 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
 
 
 def groups_csv(seen: CharacterizeAnswer) -> str:
-    """Return a row a mix and group: its share of the step with the interval."""
+    """Return a row for each mix and group: its share of the step with the interval."""
     return csv_of(
         [
             {
@@ -220,14 +221,14 @@ def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
 
 
 LEAST_RATIO = 0.01
-"""Shares below are not drawn, as in the paper's Figure 3; of types, those below in every workload."""
+"""Shares below it are not drawn, as in the paper's Figure 3; nor are types that are below it in every workload."""
 
 _LETTERS = 26
 
 
 def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
-    """Return file name → figure, of what was recorded: types; the paper's Figure 4, which workloads join at which
-    distance; a tree of each variant on one scale, the paper's own before them where it is reproduced."""
+    """Return file name → figure, for what was recorded: types; the paper's Figure 4, which workloads join at which
+    distance; a tree of each variant on one scale, after the paper's own where it is reproduced."""
     drawn: dict[str, Figure] = {}
     if columns := columns_of(seen.compared):
         drawn["types"] = _types(seen.compared, columns)
@@ -270,7 +271,7 @@ def _types(mixes: Sequence[Mix], columns: Sequence[tuple[str, str]]) -> Figure:
 
 
 def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
-    """Return (group, type) of those types that are something anywhere, by group, the largest first; the paper's
+    """Return (group, type) of types that are drawn for any workload, by group, the largest first: the paper's
     columns."""
     most: dict[tuple[str, str], float] = defaultdict(float)
     for share in (share for mix in mixes for share in mix.types):

@@ -18,7 +18,7 @@ from results.records.characterization import WARM_UP
 
 
 def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """Write everything a person is shown."""
+    """Return the whole answer as text."""
     sections = (
         _groups(seen),
         _likeness(seen),
@@ -36,7 +36,7 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
 
 
 def percent_text(ratio: float) -> str:
-    """Write per cent as the paper has them, without a sign: "<1" for 0.4."""
+    """Write a ratio in per cent as the paper does, without a sign: "<1" for 0.4."""
     return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
 
 
@@ -49,7 +49,7 @@ def times(ratio: float | None) -> str:
 
 
 def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
-    """Return a time; where only a part of it is known, that it is at least so much."""
+    """Write a time, with "at least" where only a part of it is known."""
     if time_s is not None:
         return si_time(time_s)
     return f"≥ {si_time(at_least_s)}" if at_least_s else DASH
@@ -181,11 +181,11 @@ def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
 
 
 NO_GROUP = "none"
-"""What stands for the group of operations that have none."""
+"""Text in place of the group of operations without one."""
 
 
 def _serial(law: Amdahl) -> tuple[str, str]:
-    """Return the serial share and its interval; of a type that more threads make slower, that."""
+    """Return the serial share and its interval, or that more threads make the type slower."""
     if law.serial_ratio > 1:
         return "slower", ""
     return f"{100 * law.serial_ratio:.0f} %", in_range(law.serial_low, law.serial_high)

@@ -34,12 +34,12 @@ GROWING = ("activation", "cast", "input")
 
 
 _FIRST = 30
-"""Letters of the first column of each table."""
+"""Width of the first column of each table, letters."""
 
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """The largest batch in a memory, of which margin_ratio is to stay free."""
+    """The largest batch in a memory, with margin_ratio of it left free."""
 
     memory: Memory
     margin_ratio: float
@@ -47,13 +47,13 @@ class MemoryFit:
 
     @property
     def least_batch(self) -> int:
-        """The smallest that was looked at."""
+        """The smallest batch that was tried."""
         return min(self.fit.needed)
 
 
 @dataclass(frozen=True)
 class FootprintAnswer:
-    """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound."""
+    """The whole answer on a step's memory. minimal_bytes: of the best order found, with its proven bound."""
 
     model: str
     batch_size: int
@@ -73,19 +73,20 @@ class FootprintAnswer:
 
     @property
     def workspace_bytes(self) -> int:
-        """All allowances for what the step cannot do without."""
+        """The sum of all workspaces that the step needs."""
         return sum(workspace.nbytes for workspace in self.workspaces)
 
     @property
     def is_partial(self) -> bool:
-        """Whether a storage has no known size: then each number of bytes is at least, and the largest batch at most."""
+        """Whether a storage has no known size: then each number of bytes is a lower bound, and the largest batch an
+        upper one."""
         return bool(self.live.unknown)
 
 
 def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
-    """Return the answer as JSON has it; unknown is null.
+    """Return the answer as a JSON document; unknown is null.
 
-    Where a storage has no known size, what would be a part is null: at_least has what it is at least.
+    Where a storage has no known size, sums that contain it are null, and at_least has their lower bounds.
     """
     footprint, peak = answer.live, answer.live.peak_moment
     known = not answer.is_partial
@@ -134,7 +135,8 @@ def _at_least(answer: FootprintAnswer) -> dict[str, int]:
 
 
 def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
-    """Return what fits. known: whether all storages have a size; without it the needed bytes are at least these."""
+    """Return the largest batch that fits. known: whether all storages have a size; without it the needed bytes are
+    lower bounds."""
     fit, memory = fitted.fit, fitted.memory
     needed = {str(batch): nbytes for batch, nbytes in fit.needed.items()}
     return {
@@ -152,7 +154,7 @@ def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
 
 
 def to_csv(answer: FootprintAnswer) -> str:
-    """Return a row: the document's numbers, the nested ones in columns of their own."""
+    """Return one row: the document's numbers, the nested ones in columns of their own."""
     whole = document(answer, 0) | {"fit": {}, "at_least": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
     row |= {f"{name}_bytes": value for name, value in whole["by_category"].items()}
@@ -163,7 +165,8 @@ def to_csv(answer: FootprintAnswer) -> str:
 
 
 def timeline_csv(answer: FootprintAnswer) -> str:
-    """Return live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
+    """Return live bytes by category, a row for each moment: before the first operation (index -1), then while each
+    runs."""
     footprint = answer.live
     head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
     rows: list[Sequence[Any]] = []
@@ -210,7 +213,7 @@ def meaning(answer: FootprintAnswer) -> str:
 
 
 def _filling(answer: FootprintAnswer) -> TextTable:
-    """Return the categories that fill the peak, largest first; without shares where a part of it is not known."""
+    """Return the categories that fill the peak, largest first; without shares where a part of it is unknown."""
     footprint, partial = answer.live, answer.is_partial
     rows = []
     for name, nbytes in sorted(footprint.by_category.items(), key=lambda pair: -pair[1]):
@@ -226,14 +229,14 @@ def _filling(answer: FootprintAnswer) -> TextTable:
 
 
 def _bytes_table(*columns: TableColumn, rows: Sequence[Sequence[Cell]]) -> TextTable:
-    """Return the three tables of bytes begin their second column at one place where there is room."""
+    """Return a table of bytes; the three tables align their second columns where there is room."""
     first, *others = columns
     wide = [[f"{row[0]:<{_FIRST}}", *row[1:]] for row in rows]
     return TextTable([TableColumn(f"{first.name:<{_FIRST}}", right=False, wraps=True), *others], wide, rule=False)
 
 
 def _estimates(answer: FootprintAnswer) -> TextTable:
-    """Return the peak beside what an allocator and libraries make of it."""
+    """Return the peak with the bytes that an allocator and libraries add."""
     peak_bytes, blocks = answer.live.at_least_bytes, answer.reserved
     rows: list[tuple[str, int | None, str]] = [
         ("live bytes at the peak", peak_bytes, "in the order of the program (eager)"),
@@ -269,7 +272,7 @@ def _largest(held: Sequence[LiveStorage]) -> TextTable:
 
 
 def fit_text(answer: FootprintAnswer, fitted: MemoryFit) -> str:
-    """Return which batch fits, and how that is known."""
+    """Return the batch that fits, and how that is known."""
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
     doubt = ", not looked up" if memory.verification == "memory" else ""

@@ -27,10 +27,11 @@ Point = Mapping[str, int]
 
 @dataclass(frozen=True)
 class FormulaAnswer:
-    """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's.
+    """The whole answer on one model's formulas. point: at which values are shown; checked: points at which count and
+    formula were compared.
 
-    minimal_proven: no order needs less than the minimal footprint at the point. at_least: quantity without a total, as
-    the step has operations that no rule understands → that of the others.
+    minimal_proven: whether no order needs less than the minimal footprint at the point. at_least: quantity without a
+    total, since the step has operations without a rule → formula of the others.
     """
 
     model: str
@@ -58,7 +59,7 @@ class FormulaAnswer:
 
 
 def document(answer: FormulaAnswer) -> dict[str, Any]:
-    """Return the answer as JSON has it: every formula as text that sympy parses, unknown as null."""
+    """Return the answer as a JSON document: every formula as text that sympy parses, unknown as null."""
     formulas = {name: _plain(answer.totals[name]) for name in QUANTITIES}
     return {
         "model": answer.model,
@@ -103,7 +104,7 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
 
 
 def to_csv(answer: FormulaAnswer) -> str:
-    """Return the sweep where one is asked for; else a row a quantity, or a part and quantity."""
+    """Return the sweep if one is requested; else a row for each quantity, or part and quantity."""
     if answer.swept:
         return csv_text(list(answer.swept[0]), (map(_number, row.values()) for row in answer.swept))
     rows = [("", name, answer.totals[name]) for name in QUANTITIES]
@@ -114,7 +115,7 @@ def to_csv(answer: FormulaAnswer) -> str:
 
 
 def _number(number: int | Fraction | None) -> int | float | None:
-    """Return a whole number as such, a fraction as the nearest float."""
+    """Return a whole number as an int, a fraction as the nearest float."""
     return number if number is None or isinstance(number, int) else float(number)
 
 
@@ -195,7 +196,7 @@ def _solutions(answer: FormulaAnswer) -> Iterator[Part]:
 
 
 def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
-    """Yield the swept points with the quantities that a page has room for."""
+    """Yield the swept points with the quantities for which a page has room."""
     shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
     rows = [[_amount(row[name], "") if name in row else "–" for name in shown] for row in answer.swept]
     first = len(answer.symbols)

@@ -21,23 +21,23 @@ PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",
     "attained_flop_per_s", "attained_ratio", "datasheet_attained_ratio", "bound",
 )  # fmt: skip
-"""What an operation's row has of its place under the roof."""
+"""Fields of an operation's row that come from its point under the roofline."""
 
 
 TOLERANCE = 1e-6
-"""The parts may miss the step's time by this share: nanoseconds are added up in floating point."""
+"""Share of the step's time by which the sum of parts may differ: nanoseconds are added up in floating point."""
 
 
 def headline(roof: StepRoof) -> tuple[str, RooflineRatios]:
-    """Return (denominator, ratios) that the step is reported with: of the measured peak, of the datasheet where there
-    is none."""
+    """Return (denominator, ratios) of the step: relative to the measured peak, or to the datasheet's where there is
+    none."""
     if roof.ceiling.utilization_ratio is None and roof.datasheet.utilization_ratio is not None:
         return "datasheet", roof.datasheet
     return "ceiling", roof.ceiling
 
 
 def verdict(profile: StepProfile) -> str:
-    """Return one sentence: what was used and what was possible."""
+    """Return one sentence: the utilization, and what was attainable."""
     _, against = headline(step_roof(profile))
     used = against.utilization_ratio
     if used is None:
@@ -116,12 +116,12 @@ def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
 
 
 def module_rows(profile: StepProfile) -> list[dict[str, Any]]:
-    """Return one dict a module, in the order of the model."""
+    """Return a dict for each module, in the order of the model."""
     return [module_row(node) for node in tree(profile).values()]
 
 
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
-    """Return one dict an operation: its record and its place under the roof."""
+    """Return a dict for each operation: its record and its point under the roofline."""
     return [
         {
             **vars(operation),
@@ -187,11 +187,11 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
 SIDE_NAMES = {"forward": "forward", "backward": "backward", OPTIMIZER: "optimizer step"}
 
 Line = tuple[str, str]
-"""(what it is, its value in words)."""
+"""(label, value as text)."""
 
 
 def latencies(profile: StepProfile, root: ModuleNode) -> dict[str, float | None]:
-    """Return pass → seconds, waits included; None where nothing of it was timed."""
+    """Return pass → seconds, waits included; None if no part of it was timed."""
     between: dict[str, float] = dict.fromkeys(SIDE_NAMES, 0.0)
     for phase, waited_s in profile.between_s.items():
         between[SIDES.get(phase, OPTIMIZER)] += waited_s
@@ -221,7 +221,7 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 
 def conservation(profile: StepProfile, root: ModuleNode) -> dict[str, bool]:
-    """Check that parts add up: sums that a reader can check → whether they do; the step's operations are added up anew,
+    """Check that parts add up: sums that a reader can check → whether they do. The step's operations are added up anew,
     without the tree."""
     times_s = [operation.time_s for operation in profile.operations if operation.time_s is not None]
     step_flop = sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE)
@@ -257,7 +257,7 @@ def _size_lines(profile: StepProfile) -> list[Line]:
 
 
 def _of_model(name: str, text: str, together: int) -> list[Line]:
-    """Return lines on the whole model, where several devices hold it together."""
+    """Return lines on the whole model, if several devices hold it together."""
     return [(f"{name} of the model (× {together})", text)] if together > 1 else []
 
 
@@ -280,7 +280,7 @@ def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
 
 
 def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
-    """Return a step's FLOP by the other conventions of attention, where there is any."""
+    """Return a step's FLOP by the other conventions of attention, if there are any."""
     counted = profile.attention
     if not counted.get("calls") or not root.model_flop:
         return []
@@ -298,8 +298,7 @@ def _multiple(part: int, whole: int) -> str:
 
 
 def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
-    """Return rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to
-    be."""
+    """Return rates that include recomputation: as recorded, and as the caller states it."""
     factor, back_s = profile.recompute_fwd_factor, latencies(profile, root)["backward"]
     if root.unknowns() or root.unknowns("recompute") or not back_s:
         return []
@@ -327,7 +326,7 @@ def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 
 def ratio_lines(roof: StepRoof) -> list[Line]:
-    """Return the utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
+    """Return the utilization and its bounds, relative to measured ceilings and to the datasheet, where known."""
     lines = []
     for label, against in (("the measured peak", roof.ceiling), ("the datasheet", roof.datasheet)):
         if against.utilization_ratio is not None:
@@ -352,7 +351,7 @@ def _ratios(ratios: RooflineRatios) -> str:
 
 
 def time(value: float | None) -> str:
-    """Return seconds in words, or a dash."""
+    """Write seconds with a unit, or a dash."""
     return DASH if value is None else si_time(value)
 
 
@@ -365,7 +364,7 @@ def _mean(times_s: Sequence[float]) -> float | None:
 
 
 def _steps(times_s: Sequence[float]) -> str:
-    """Return mean, the median where there is a middle one, and the range of several."""
+    """Write the mean of several times, with the median, if there is a middle one, and the range."""
     if not times_s:
         return DASH
     if len(times_s) == 1:

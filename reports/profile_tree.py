@@ -25,10 +25,10 @@ from reports.shared.numbers import DASH, digits, percent, shortened_name, si
 from results.records.answers import Machine, StepOperation, StepProfile
 
 FILE_WIDTH = 10_000
-"""Letters of a line in a file, where nothing is cut."""
+"""Width of a line in a file, where nothing is cut."""
 
 LEAST_NAME, LEAST_SETTINGS = 24, 28
-"""Letters that a module's name and its settings have at least."""
+"""Least widths of a module's name and of its settings."""
 
 MODULES = (
     TableColumn("module", right=False),
@@ -57,7 +57,7 @@ OPERATIONS = (
 
 
 def _operation_row(alike: Sequence[tuple[StepOperation, RooflinePoint]], step_s: float) -> list[Cell]:
-    """Describe operations of one name, phase and sizes. attained: least time ÷ time, over those of which both are
+    """Describe operations of equal name, phase and sizes. attained: least time ÷ time, over those for which both are
     known; bound: that of most of their time."""
     operations, roof_points = [operation for operation, _ in alike], [roof_point for _, roof_point in alike]
     first, times_s = operations[0], [operation.time_s for operation in operations if operation.time_s is not None]
@@ -80,7 +80,7 @@ def _operation_row(alike: Sequence[tuple[StepOperation, RooflinePoint]], step_s:
 
 
 def sizes(shapes: Sequence[Sequence[object]]) -> str:
-    """Return sizes of the first two tensors: "32×3×224×224, 64×3×7×7"."""
+    """Write the sizes of the first two tensors: "32×3×224×224, 64×3×7×7"."""
     return ", ".join("×".join(map(str, shape)) or "1" for shape in shapes[:2])
 
 
@@ -97,7 +97,7 @@ RANKED: Mapping[str, Ranking] = {
     "forward time": (lambda node: node.forward_time_s, time, lambda node: bool(node.untimed_calls.get("forward"))),
     "backward time": (lambda node: node.backward_time_s, time, lambda node: bool(node.untimed_calls.get("backward"))),
 }
-"""What modules are ranked by: how much, how it is written, whether of a module it is only "at least"."""
+"""Criterion by which modules are ranked: its amount, its text, and whether a module's amount is only "at least"."""
 
 EXPLAINED = (
     "MAC: multiply-adds of the forward pass; FLOP: model FLOP, forward and backward; forward, backward: time of the "
@@ -116,7 +116,7 @@ def tree_text(
     colour: bool = False,
 ) -> str:
     """Return the whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking
-    names. detailed: the tree as well. operations: the longest of them, too."""
+    names. detailed: whether the tree is shown. operations: how many of the longest operations are."""
     nodes = tree(profile)
     root = nodes[""]
     parts: list[Part] = [strong(verdict(profile))]
@@ -148,7 +148,7 @@ def operations_table(profile: StepProfile) -> tuple[str, TextTable]:
 
 
 def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> TextTable:
-    """Return the tree, a line a module."""
+    """Return the tree, a line for each module."""
     root, rows, styles = nodes[""], list[list[Cell]](), []
     letters, of_settings = max(LEAST_NAME, width // 4), max(LEAST_SETTINGS, width // 6)
     for guide, node in with_guides(nodes, depth):
@@ -177,7 +177,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
 
 
 def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
-    """Notes, what adds up, and what has no FLOP for want of a rule."""
+    """Return the notes, the sums that hold, and operations without FLOP for lack of a rule."""
     lines = [*(f"note: {note}" for note in profile.notes), *conservation(profile, root)]
     if profile.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
@@ -192,7 +192,7 @@ def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
 
 
 def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[Part]:
-    """List, by depth and measure, the `top` classes with the most; modules of unknown amount are left out."""
+    """List, by depth and criterion, the `top` classes with the most; modules of unknown amount are left out."""
     levels: dict[int, list[ModuleNode]] = defaultdict(list)
     for node in nodes.values():
         if depth < 0 or node.depth <= depth:
@@ -217,7 +217,8 @@ def _ranking_parts(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> lis
 
 
 def with_guides(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
-    """Yield modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
+    """Yield modules as the tree lists them, each with the lines that join it to its parent, two letters for
+    each level."""
     waiting = [("", "", "")]
     while waiting:
         path, guide, prefix = waiting.pop()
@@ -231,14 +232,14 @@ def with_guides(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tu
 
 
 def _time_of_pass(node: ModuleNode, root: ModuleNode, side: str) -> str:
-    """Return the time of a module's pass, with its share of the model's where all of that is known."""
+    """Return the time of a module's pass, with its share of the model's if all of that is known."""
     time_s, whole_s = (getattr(module, f"{side}_time_s") for module in (node, root))
     text = f"{node.at_least_time(side)}{time(time_s)}" if time_s is not None else DASH
     return text if whole_s is None or root.untimed_calls.get(side) else f"{text} {_share(time_s, whole_s)}"
 
 
 def _share(part: float | None, whole: float | None) -> str:
-    """Write in four letters: " 41%", "<1%"."""
+    """Write a share in four letters: " 41%", "<1%"."""
     if part is None or not whole:
         return "".rjust(4)
     return ("<1%" if 0 < part / whole < 0.005 else f"{100 * part / whole:.0f}%").rjust(4)
@@ -256,9 +257,8 @@ def profile_page(profile: StepProfile) -> str:
     """Return profile.html: the summary, the tree of modules and the longest operations, in one file that needs no
     network.
 
-    Modules are foldable and both tables sortable, by a script of its own that the page's policy admits; without it
-    everything is there, unfolded. The same profile gives the same bytes, and all text comes through jinja2 with
-    escaping on.
+    A script of its own, which the page's policy admits, folds modules and sorts both tables; without it the whole page
+    is there, unfolded. The same profile gives the same bytes, and all text comes through jinja2 with escaping on.
     """
     nodes = tree(profile)
     machine = profile.machine or Machine()

@@ -20,7 +20,7 @@ CONVENTION = (
 
 @dataclass(frozen=True)
 class ReachedUtilization:
-    """A device and what of its peak a training reaches."""
+    """A device and the utilization that a training reaches on it."""
 
     device: str
     precision: str
@@ -31,7 +31,7 @@ class ReachedUtilization:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """Return three significant digits: "6.78e19 FLOP", "1,234 kWh", "0.201"."""
+    """Write three significant digits: "6.78e19 FLOP", "1,234 kWh", "0.201"."""
     small = f"{value:.2e}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
     if value and not 1e-3 <= abs(value) < 1e6:
         return f"{small} {unit}".rstrip()
@@ -40,12 +40,12 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 def ends(low: float, high: float) -> str:
-    """Return an interval."""
+    """Write an interval."""
     return "exact" if low == high else f"{quantity(low)} to {quantity(high)}"
 
 
 def reached_document(reached: ReachedUtilization, confidence: float) -> dict[str, Any]:
-    """Return device, peak and utilization as JSON has them."""
+    """Return device, peak and utilization as a JSON document."""
     low, high = reached.utilization.interval(confidence)
     ratio = {"ratio": reached.utilization.median, "low_ratio": low, "high_ratio": high}
     return {
@@ -60,7 +60,7 @@ def reached_document(reached: ReachedUtilization, confidence: float) -> dict[str
 
 
 MANY = 1e18
-"""From here on an amount is written as a power of ten."""
+"""Amount from which a number is written as a power of ten."""
 
 
 LEAST, MOST = "at least", "at most"
@@ -68,8 +68,8 @@ LEAST, MOST = "at least", "at most"
 
 @dataclass(frozen=True)
 class Draws:
-    """What a projection by draws rests on. inputs: what has an interval. reached: the utilization, None where the
-    roofline's shares are assumed; link: what joins the devices, in words, "" for one."""
+    """The inputs of a projection by draws. inputs: those with an interval. reached: the utilization, None where the
+    roofline's shares are assumed; link: name of the link between the devices, "" for one device."""
 
     inputs: Sequence[str]
     confidence: float
@@ -80,10 +80,10 @@ class Draws:
 
 @dataclass(frozen=True)
 class ProjectionAnswer:
-    """Everything there is to tell of a projection. middle: by the roofline, without intervals; estimates: its numbers
-    with their ends; rules: how operations were counted; limits: what gamma, lambda, mu and delta tend to;
-    largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the footprint. Both
-    are None where the memory is not known. partial_bytes: a storage of no known size is left out."""
+    """The whole answer of a projection. middle: by the roofline, without intervals; estimates: its numbers with
+    intervals; rules: how operations were counted; limits: of gamma, lambda, mu and delta; largest_batch: that fits into
+    one accelerator's memory; accelerators: how many have a memory as large as the footprint. Both are None where the
+    memory is unknown. partial_bytes: whether a storage of unknown size is left out."""
 
     domain: Domain
     target: Accelerator
@@ -101,13 +101,13 @@ class ProjectionAnswer:
 
     @property
     def measured(self) -> ReachedUtilization | None:
-        """The utilization that takes the place of the roofline's shares."""
+        """The utilization that replaces the roofline's shares."""
         return self.draws.reached if self.draws else None
 
 
 def bound_sides(answer: ProjectionAnswer) -> dict[str, str]:
-    """Return field of the projection → "at least" or "at most", of those that hang on bytes of which a part is not
-    known."""
+    """Return field of the projection → "at least" or "at most", for those that depend on bytes of which a part is
+    unknown."""
     if not answer.partial_bytes:
         return {}
     hanging = {} if answer.measured else {"step_s": LEAST, "epoch_s": LEAST, "utilization_ratio": MOST}
@@ -115,7 +115,7 @@ def bound_sides(answer: ProjectionAnswer) -> dict[str, str]:
 
 
 def quantities(answer: ProjectionAnswer) -> dict[str, tuple[str, str]]:
-    """Return field of the projection → (what it is called, its unit)."""
+    """Return field of the projection → (label, unit)."""
     draws = answer.draws
     return {
         "data_scale": ("data, times today's", ""),
@@ -136,7 +136,7 @@ def quantities(answer: ProjectionAnswer) -> dict[str, tuple[str, str]]:
 
 
 def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """Write what the target takes in a sentence, then as a table; sub-batches, laws."""
+    """Return the sentence on the target, a table, sub-batches and laws."""
     domain = answer.domain
     grown = f"{domain.grows} {answer.middle['grown']:,}, sub-batch {domain.sub_batch:,}"
     meant, *others = _sentences(answer)
@@ -159,7 +159,7 @@ def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) 
 
 
 def to_csv(answer: ProjectionAnswer) -> str:
-    """Return a row a quantity: name, value, low, high, unit. Unknown is empty."""
+    """Return a row for each quantity: name, value, low, high, unit. Unknown is empty."""
     rows = [
         (f"{side.replace(' ', '_')}_{name}" if side else name, *values, unit)
         for name, _, unit, side, values in _numbers(answer)
@@ -168,7 +168,7 @@ def to_csv(answer: ProjectionAnswer) -> str:
 
 
 def document(answer: ProjectionAnswer) -> dict[str, Any]:
-    """Return the projection as JSON has it."""
+    """Return the projection as a JSON document."""
     projection: dict[str, Any] = {}
     for name, _, unit, side, values in _numbers(answer):
         ends_of = dict(zip(("value", "low", "high"), values, strict=True))
@@ -209,7 +209,7 @@ def document(answer: ProjectionAnswer) -> dict[str, Any]:
 
 
 def _numbers(answer: ProjectionAnswer) -> Iterator[tuple[str, str, str, str, Sequence[float | None]]]:
-    """Yield (name, what it is called, its unit, at least or at most, (value, low, high)) of each quantity."""
+    """Yield (name, label, unit, at least or at most, (value, low, high)) of each quantity."""
     for name, (label, unit) in quantities(answer).items():
         estimate = answer.estimates.get(name)
         values = (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3
@@ -267,7 +267,7 @@ def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
 
 
 def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
-    """Yield where the time is from, and what the interval is of. roofline_s: what a step takes by the assumed
+    """Yield the source of the time, and the sources of the interval. roofline_s: a step's time by the assumed
     shares."""
     if timed.reached is not None:
         used = timed.reached.utilization
@@ -294,7 +294,7 @@ def _drawn_sentences(timed: Draws, roofline_s: float) -> Iterator[str]:
 
 
 def _meaning(answer: ProjectionAnswer) -> str:
-    """Say in one sentence what reaching the target takes."""
+    """Return one sentence on what reaching the target takes."""
     bound = "" if answer.measured else f", bound by {answer.middle['bound']}"
     epoch, step = answer.estimates["epoch_s"], answer.estimates["step_s"]
     ends = "" if epoch.low == epoch.high else f" ({_amount(epoch.low, 's')} to {_amount(epoch.high, 's')})"
@@ -302,7 +302,7 @@ def _meaning(answer: ProjectionAnswer) -> str:
 
 
 def _memory(answer: ProjectionAnswer) -> str:
-    """Say what one accelerator holds, and whether the sub-batch fits."""
+    """Return what fits into one accelerator's memory, and whether the sub-batch does."""
     largest, batch = answer.largest_batch or 0, answer.domain.sub_batch
     fits = f"it holds a sub-batch of up to {largest:,}"
     if largest < batch:
@@ -320,12 +320,12 @@ def _batch(batch: int | None) -> str:
 
 
 LABELS: Mapping[str, tuple[str, str]] = {"flop": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")}
-"""Answer → (what it is called, its unit)."""
+"""Answer → (label, unit)."""
 
 
 @dataclass(frozen=True)
 class GpuHoursAnswer:
-    """All that answers a question about compute. given: its numbers; answer: the name of the main one."""
+    """The answer to a question about compute. given: its numbers; answer: name of the main result."""
 
     given: Mapping[str, float]
     answer: str
@@ -335,7 +335,7 @@ class GpuHoursAnswer:
 
 
 def compute_document(answer: GpuHoursAnswer) -> dict[str, Any]:
-    """Return the answer as JSON has it."""
+    """Return the answer as a JSON document."""
     return {
         "question": "compute",
         "asked": dict(answer.given),
@@ -347,7 +347,7 @@ def compute_document(answer: GpuHoursAnswer) -> dict[str, Any]:
 
 
 def compute_csv(answer: GpuHoursAnswer) -> str:
-    """Return a row a quantity."""
+    """Return a row for each quantity."""
     reached = answer.reached
     numbers = {name: (e.value, e.low, e.high, LABELS[name][1]) for name, e in answer.answers.items()}
     low, high = reached.utilization.interval(answer.confidence)

@@ -32,7 +32,7 @@ HEAD = ("", "result", "paper", "ours", "off by", "", "note")
 
 
 def deviation(value: float | None) -> str:
-    """Write in percent, or as a multiple where it is large."""
+    """Write a deviation in per cent, or as a factor where it is large."""
     if value is None:
         return "-"
     return f"× {value + 1:.1f}" if value >= 9.995 else f"{100 * value:+.1f} %".replace("-0.0", "+0.0")
@@ -77,7 +77,7 @@ _COLUMNS = tuple(
 
 
 def paper_csv(cells: Iterable[PaperCell]) -> str:
-    """Return a row a cell; unknown is empty."""
+    """Return a row for each cell; unknown is empty."""
     return csv_text([field.name for field in fields(PaperCell)], (asdict(cell).values() for cell in cells))
 
 
@@ -122,7 +122,7 @@ def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[s
 
 
 def growth(subjects: Subjects, target: Accelerator) -> Figure:
-    """Return FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
+    """Draw FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
     figure, panels, _ = figure_panels.grid(4, 2, 2.7, share_x=False, share_y=False)
     for index, (domain, formulas) in enumerate(subjects):
         colour, label = figure_style.colour(index), f"{domain.name}, {domain.sub_batch} a step"
@@ -149,8 +149,8 @@ def growth(subjects: Subjects, target: Accelerator) -> Figure:
 def _width_sweep(
     domain: Domain, formulas: Formulas, target: Accelerator
 ) -> tuple[list[float], list[list[float]], list[list[float]]]:
-    """Return parameters of widths up to the projected one; what each of `GROWN` is there, exactly and by the fitted
-    laws."""
+    """Return parameters of widths up to the projected one; and the values of each of `GROWN` there, exactly and by the
+    fitted laws."""
     top, batch = frontier.project(domain, formulas, target)["grown"], domain.sub_batch
     widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
     costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
@@ -166,9 +166,9 @@ def _width_sweep(
 
 
 def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: bool = False) -> Figure:
-    """Draw intensity and time a sample over the sub-batch, as figure 11 of the paper.
+    """Draw intensity and time per sample over the sub-batch, as figure 11 of the paper.
 
-    word_lm: the domain is the paper's word model, whose operations have a roofline each, too.
+    word_lm: whether the domain is the paper's word model, whose operations have rooflines of their own, too.
     """
     grown = frontier.project(domain, formulas, target)["grown"]
     sizes = sorted({round(2 ** (power / 4)) for power in range(81)})
@@ -241,7 +241,7 @@ def data_parallel(target: Accelerator) -> Figure:
 
 
 def _numbers(axes: Axes) -> None:
-    """Write numbers up the side without powers of ten."""
+    """Write numbers along the vertical axis without powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -250,5 +250,5 @@ def _numbers(axes: Axes) -> None:
 
 
 def _small_text(align: str) -> dict[str, Any]:
-    """Return how small words stand."""
+    """Return the style of small text."""
     return {"fontsize": 6.5, "ha": align, "textcoords": "offset points"}

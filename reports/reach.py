@@ -12,7 +12,7 @@ from reports.shared.layout import WIDTH, HangingIndent, Part, TextTable, csv_tex
 from reports.shared.numbers import digits, percent, si, si_time
 
 SHOWN = 10
-"""Parts of the step that the text shows; the document has all."""
+"""Most parts of the step in the text; the document has all."""
 
 PARTIAL = (
     "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
@@ -35,14 +35,14 @@ RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a lau
 
 @dataclass(frozen=True, kw_only=True)
 class ReachAnswer:
-    """What `runners.reach` says of one step.
+    """The answer of `runners.reach` for one step.
 
     eager_peak_bytes: memory of the step without fusion; largest_batch: the largest that fits into the device by
-    reserved segments, at_most_batch: by live bytes; all None where they are not known, and the notes say why.
-    is_partial: a storage of the step has no known size, so that memory is at least this, and no batch is known to fit.
-    is_bounded: False where the sum over the operations is no least
-    time; the notes say why. prediction: None where nothing like the step was measured; no_prediction says why.
-    published: what others measured, each with the keys of `PUBLISHED`; published_are: which rows these are.
+    reserved segments, at_most_batch: by live bytes; all None where unknown, with the reasons in the notes. is_partial:
+    whether a storage of the step has no known size, so that memory is a lower bound and no batch is known to fit.
+    is_bounded: False where the sum over the operations is no least time, with the reason in the notes. prediction: None
+    where nothing similar was measured; no_prediction: why. published: others' measurements, each with the keys of
+    `PUBLISHED`; published_are: which rows these are.
     """
 
     model: str
@@ -66,7 +66,7 @@ class ReachAnswer:
     notes: Sequence[str] = ()
 
     def utilization(self, time_s: float) -> float:
-        """Return the share of the peak that a step would use if it took so long."""
+        """Return the share of the peak that a step of this time uses."""
         return self.bound.model_flop / self.bound.peak_flop_per_s / time_s
 
     @property
@@ -108,7 +108,7 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
 
 
 def _prediction(answer: ReachAnswer) -> dict[str, Any]:
-    """Return the keys of the prediction: all None where there is none."""
+    """Return the keys of the prediction: all None without one."""
     prediction = answer.prediction
     energy = {"step_energy_j": None, "no_step_energy": NO_ENERGY}
     if prediction is None:
@@ -143,7 +143,7 @@ def to_csv(answer: ReachAnswer) -> str:
 
 
 def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """Return the answer as a page: what bounds the step and how long it will probably take first."""
+    """Return the answer as a page: first what bounds the step, and its predicted time."""
     run = "compiled" if answer.compiled else "eager"
     title = (
         f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.layout}, {answer.mode}, {run}, "
@@ -216,7 +216,7 @@ def _parts(parts: Sequence[TimePart]) -> TextTable:
 
 
 def _rate(part: TimePart) -> str:
-    """Return the meaning of the factor: a share of the datasheet's rate, or s a launch."""
+    """Return the factor's meaning: a share of the datasheet's rate, or seconds per launch."""
     rate = si_time(part.factor * LAUNCH_S) if part.what == LAUNCHES else percent(1 / part.factor)
     return f"{rate} {RATES[part.what]}"
 
@@ -232,7 +232,7 @@ def _published(answer: ReachAnswer) -> TextTable:
 
 
 def _ground(answer: ReachAnswer) -> list[str]:
-    """Return the data that the prediction rests on."""
+    """Return on which data the prediction rests."""
     if (prediction := answer.prediction) is None:
         return []
     lines = [f"fitted on: {prediction.fitted_on.replace(' | ', ', ')} ({prediction.ground})."]

@@ -35,8 +35,8 @@ from workloads.catalogue.model_names import Shape, Spec, check, nearest, parse, 
 
 
 def fault_text(fault: BaseException) -> str:
-    """Return an exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of
-    code that raised it."""
+    """Return an exception in one line: its type and message; without a message (a bare assert), the line of code that
+    raised it."""
     frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
     message = str(fault) or (frames[-1].line if frames else "") or ""
     return plain_message(f"{type(fault).__name__}: {' '.join(message.split())[:300]}")
@@ -44,9 +44,9 @@ def fault_text(fault: BaseException) -> str:
 
 @contextlib.contextmanager
 def building(what: str) -> Iterator[None]:
-    """Turn what the code inside raises into a ValueError of one line that begins with `what`.
+    """Turn exceptions of the code within the context into a ValueError of one line that begins with `what`.
 
-    Unavailable for a package that is not there, and for what would be downloaded. Memory that runs out stays that.
+    A missing package, or an attempt to download, raises Unavailable. MemoryError passes through.
     """
     try:
         with offline(what):
@@ -63,7 +63,7 @@ def building(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def offline(what: str) -> Iterator[None]:
-    """Raise Unavailable where code inside looks for a host, saying which and for `what`.
+    """Raise Unavailable if code within the context looks for a host, naming the host and `what`.
 
     Unavailable is no OSError, so that no library takes it for a network that may come back.
     """
@@ -95,10 +95,10 @@ def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generat
 
 
 def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Split into (positional, by name) what a function gave as inputs: a tensor, a dict, or a list or tuple.
+    """Split a function's inputs into (positional, by name): a tensor, a dict, or a list or tuple.
 
-    The last of several, if it is a dict, holds inputs by name, as in torch.onnx.export; a model that takes a dict as
-    its last argument is given an empty one after it. Raises ValueError for anything else.
+    If the last of several is a dict, it holds inputs by name, as in torch.onnx.export; for a model that takes a dict as
+    its last argument an empty dict follows it. Raises ValueError for anything else.
     """
     if isinstance(value, torch.Tensor | PackedSequence):
         return (value,), {}
@@ -167,11 +167,11 @@ def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
 
 
 def resized(example: Any, size: int, device: torch.device) -> Any:
-    """Return the example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it
+    """Return the example with `size` samples in dimension 0 of every tensor, repeating its own; the rest stays as it
     is.
 
-    Whether a tensor needs a gradient, how it lies in memory, and which comes twice is as in the example. Raises
-    ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
+    Tensors keep their requires_grad, memory layout and identity. Raises ValueError if they do not agree in dimension 0,
+    or are not rectangular.
     """
     for leaf in tree_leaves(example):
         check_dense(leaf)
@@ -195,8 +195,8 @@ def resized(example: Any, size: int, device: torch.device) -> Any:
 
 
 def check_dense(value: Any) -> None:
-    """Raise ValueError, one line with what to do, for a tensor that is nested or sparse: what is computed with it
-    depends on its values, which no count knows."""
+    """Raise ValueError, one line with what to do, for a nested or sparse tensor: what is computed with it depends on
+    its values, which no count knows."""
     if not isinstance(value, torch.Tensor) or (value.layout is torch.strided and not value.is_nested):
         return
     if value.is_nested:
@@ -208,7 +208,7 @@ def check_dense(value: Any) -> None:
 
 
 def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the example with so many samples, its own again and again, in its order of dimensions in memory."""
+    """Return the example with `size` samples, repeating its own, in its memory order of dimensions."""
     if not example.dim() or example.shape[0] == size:
         return example
     chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
@@ -247,8 +247,8 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
 
 
 def mismatch(workload: Workload, batch: Batch) -> str:
-    """Return why a batch of a person's own is refused, in one line: inputs of other sizes or types than the workload's
-    own batch of this size has; "" for nothing."""
+    """Return why a batch of the user's own is refused, in one line: inputs of other sizes or types than the workload's
+    own batch of this size; "" if it fits."""
     size = next((tensor.shape[0] for tensor in tensors(batch.inputs) if tensor.dim()), 0)
     if not size:
         return f"{workload.name}: expected a batch of one sample or more, got {shapes(batch.inputs)}"
@@ -270,7 +270,7 @@ FIXED_SIZES = {"classification": 3, "segmentation": 3, "video": 4}
 
 
 OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
-"""Tasks whose models take more than one tensor, or whole numbers below a bound of their own."""
+"""Tasks whose models take more than one tensor, or whole numbers below their own bound."""
 
 
 SOURCES = {
@@ -279,7 +279,7 @@ SOURCES = {
     "file": "workloads.user_models:get",
     "module": "workloads.user_models:get",
 }
-"""Form of a name → what makes its workload, loaded when asked for."""
+"""Form of a name → the function that makes its workload, loaded when asked for."""
 
 
 def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
@@ -304,7 +304,7 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
 
 
 def _checked(text: str, build: Callable[..., torch.nn.Module], **hyper: int) -> torch.nn.Module:
-    """Return the model. Raises Unavailable if its weights, counted without any, are more than memory holds."""
+    """Return the model. Raises Unavailable if its weights, counted without making any, exceed the memory."""
     available = free_bytes()
     if available is None or torch.get_default_device().type == "meta":
         return build(**hyper)
@@ -341,7 +341,7 @@ def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) ->
 
 
 def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:
-    """Return the sizes that say the same as one input of three channels and equal sides; none for any other input."""
+    """Return the sizes that mean the same as one input of three channels and equal sides; empty for any other input."""
     if len(shapes) != 1 or len(shapes[0].sizes) != FIXED_SIZES.get(task) or shapes[0].dtype != "float32":
         return {}
     channels, *frames, height, width = shapes[0].sizes

@@ -125,14 +125,14 @@ SEQ = 128
 
 
 COMPARING = ("align", "altclip", "blip", "chinese_clip", "clip", "clipseg", "flava", "groupvit", "siglip", "vilt")
-"""Model types whose whole model takes a text and an image; their main input is the text alone."""
+"""Model types whose whole model takes a text and an image; their main input is only the text."""
 
 LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_source_positions")
-"""Names that configurations have for the longest text, in the order they are believed."""
+"""Names of the longest text in configurations, in order of preference."""
 
 
 def default_shapes(text: str, model_class: Any, config: Any, seq: int | None = None) -> tuple[Shape, ...]:
-    """Return the inputs of a model by name. text: what was asked for, for messages. Raises ValueError for an unknown
+    """Return the inputs of a model by name. text: the requested name, for messages. Raises ValueError for an unknown
     kind."""
     parameters = inspect.signature(model_class.forward).parameters
     names = [model_class.main_input_name]
@@ -197,15 +197,14 @@ SHAPES: Mapping[str, Callable[[Any, int | None], Shape]] = {
     "input_values": _sound,
     "input_features": _features,
 }
-"""Name of an input of `forward` → its shape, by the configuration and the length that was asked for."""
+"""Name of an input of `forward` → its shape, by the configuration and the requested length."""
 
 
 def timm_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
-    """Return the workload of timm:NAME. hyper: image_size (height and width) and num_classes, in place of the model's
+    """Return the workload of timm:NAME. hyper: image_size (height and width) and num_classes, replacing the model's
     own.
 
-    shapes: one image's, in place of both. Raises ValueError for a name that timm does not have, Unavailable without
-    timm.
+    shapes: one image's, replacing both. Raises ValueError for a name that timm does not have, Unavailable without timm.
     """
     require("timm")
     config = _timm_config(spec)
@@ -229,7 +228,7 @@ def timm_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> 
 
 
 def _timm_config(spec: Spec) -> Any:
-    """Return what timm says of the model, its input size among it. Raises ValueError with the nearest name or tag."""
+    """Return timm's configuration of the model, with its input size. Raises ValueError with the nearest name or tag."""
     import timm
 
     name, _, tag = spec.target.partition(".")
@@ -250,9 +249,9 @@ def _sized(own: tuple[int, ...], hyper: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _timm_build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.nn.Module:
-    """Build in training mode, on the current default device. Raises ValueError for a size that it cannot be built for.
+    """Build in training mode, on the current default device. Raises ValueError for a size for which it cannot be built.
 
-    The architecture is given the input size where it depends on it and the size is not the one it is configured for.
+    The input size is passed to the architecture if that depends on it and the size is not the configured one.
     """
     import timm
 

@@ -237,7 +237,7 @@ FAMILIES = {
     "bert_large": Family(BERT, masked_batch, masked_loss),
     "gpt": Family(GPT),
 }
-"""Name → what its workload is made of."""
+"""Name → the parts of its workload."""
 
 
 def get(name: str, /, **hyper: int) -> Workload:

@@ -49,16 +49,16 @@ def create_state(optimizer: torch.optim.Optimizer, trained: Sequence[Any]) -> No
 
 
 def noop(phase: str) -> None:
-    """Ignore the phase: the mark of a step that nobody listens to."""
+    """Ignore the phase: the mark of a step without listeners."""
 
 
 class TrainingStep:
-    """A callable that trains one step on the next of its batches.
+    """Trains one step on the next of its batches when called.
 
     Calls `mark` with "forward", "loss", "backward", "optimizer" and "end" as each begins. zero_grad belongs to the
     optimizer's work but comes first, before "forward", as every training loop writes it; it sets gradients to None.
     autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model. accumulate: batches
-    whose gradients are summed before the optimizer's step; the last output lives until the next one is there.
+    whose gradients are summed before the optimizer's step; the last output lives until the next one exists.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TrainingStep:
         self.last_loss = loss.detach()
 
     def gradients(self, mark: Mark = noop) -> tuple[Any, torch.Tensor]:
-        """Run all but the optimizer's step: gradients to None, forward, loss, backward. Give output and loss."""
+        """Run all but the optimizer's step: gradients to None, forward, loss, backward. Returns output and loss."""
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
         output_and_loss = self._gradients_of(batch, mark)
@@ -104,7 +104,7 @@ class TrainingStep:
         return output_and_loss
 
     def _gradients_of(self, batch: Batch, mark: Mark) -> tuple[Any, torch.Tensor]:
-        """Run forward, loss, backward of one batch. Gives output and loss."""
+        """Run forward, loss, backward of one batch. Returns output and loss."""
         with _precision(self.device_type, self.autocast):
             mark("forward")
             output = self.model(*batch.inputs)
@@ -127,8 +127,8 @@ class TrainingStep:
 class ScheduledStep(TrainingStep):
     """A training step whose forward pass, loss and backward pass follow a schedule of several ranks.
 
-    Calls `mark` with "forward", "optimizer" and "end": passes of different samples take turns, and have no phases.
-    run: does them for a batch (inputs, target), gradients added, and gives the loss, or None where this rank has none;
+    Calls `mark` with "forward", "optimizer" and "end": passes of different samples take turns, and have no phases. run:
+    runs them for a batch (inputs, target), adds up gradients, and returns the loss, or None where this rank has none;
     then `last_loss` is None.
     """
 
@@ -152,10 +152,10 @@ class ScheduledStep(TrainingStep):
 
 
 class GradientStep:
-    """A callable that does one training step's forward, loss and backward, and no optimizer's step.
+    """Runs one training step's forward, loss and backward when called, without the optimizer's step.
 
-    Announces "forward", "loss", "backward" and "end". No weight changes; what a forward pass itself keeps (the running
-    means of batch normalisation) does.
+    Announces "forward", "loss", "backward" and "end". No weight changes; what a forward pass itself updates (the
+    running means of batch normalisation) does.
     """
 
     def __init__(self, training: TrainingStep) -> None:
@@ -167,7 +167,7 @@ class GradientStep:
 
 
 class InferenceStep:
-    """A callable that runs the model in evaluation mode on the next of its batches, without gradients and without loss.
+    """Runs the model in evaluation mode on the next of its batches when called, without gradients and without loss.
 
     Announces "forward" and "end". The model stays in evaluation mode.
     """

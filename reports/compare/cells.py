@@ -42,16 +42,16 @@ from results.store.reading import RunData
 from results.text_files import listed
 
 OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
-"""What must be equal of where two runs were measured; what neither says is equal."""
+"""Facts of the machine that must be equal in both runs; a fact that neither run has is equal."""
 
 ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
-"""What a caller may compare across."""
+"""Differences that a caller may allow."""
 
 NO_COUNTERPART = "no counterpart; here it is "
-"""What the reason of a cell in one run alone begins with; its status there follows."""
+"""Beginning of the reason of a cell that only one run has; its status there follows."""
 
 ONE_SESSION = "one session on a side: --repeat 2 --resume RUN, then --repeat 3 --resume RUN, add sessions"
-"""Why differences of a cell must be large."""
+"""Why a difference must be large to be shown for a cell."""
 
 Key = tuple[str, ...]
 
@@ -60,8 +60,8 @@ Key = tuple[str, ...]
 class RepeatGroup:
     """The repeats of one cell, and the block means of each that was measured.
 
-    A run with a block that took no finite time above 0 has none. relative: where a ceiling was timed beside every
-    repeat, of each session the logarithms of their step times relative to the kernels', which are named.
+    A run with a block without a finite time above 0 has none. relative: if a ceiling was timed with every repeat, for
+    each session the logarithms of step times ÷ the kernels', whose names are kept.
     """
 
     runs: tuple[Run, ...]
@@ -110,7 +110,7 @@ def compare_runs(
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, RepeatGroup]:
-    """Group a run's cells: what decides a step, but for what may differ → its repeats."""
+    """Group a run's cells: parameters that decide a step, without those that may differ → the cell's repeats."""
     repeats: dict[Key, list[Run]] = {}
     for run in data.runs:
         texts = dict(zip(OF_A_STEP, conditions(run), strict=True))
@@ -199,8 +199,8 @@ def _row(a: RepeatGroup, b: RepeatGroup, pooled: tuple[float, int], margin_ratio
 
 
 def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
-    """Return the rows with p-values over all of them, what they allow to be said, and the least difference that can
-    be."""
+    """Return the rows with p-values over all of them, the verdicts that follow, and the least difference that could be
+    shown."""
     different, same = holm([row.p_different for row in rows]), holm([row.p_same for row in rows])
     adjusted = []
     for row, p, q in zip(rows, different, same, strict=True):
@@ -241,7 +241,7 @@ def _listed(values: Collection[str]) -> str:
 
 
 SHOWN = 12
-"""Unmatched cells of each run that are named; csv and json have all."""
+"""Most unmatched cells of each run that are named; csv and json have all."""
 
 _COLUMNS = (
     TableColumn("model", right=False, wraps=True),
@@ -272,9 +272,9 @@ def comparison_text(
     width: int = WIDTH,
     colour: bool = False,
 ) -> str:
-    """Return the table, cells of one run alone, and what the columns mean, in lines of at most `width` letters.
+    """Return the table, cells that only one run has, and what the columns mean, in lines of at most `width` letters.
 
-    a, b: what the runs are called.
+    a, b: names of the runs.
     """
     matched = [row for row in rows if row.verdict not in ONLY_IN_ONE]
     parts: list[Part] = [f"A: {a}", f"B: {b}"]
@@ -307,18 +307,18 @@ def row_cells(row: Comparison) -> list[str]:
 
 
 def cell_name(row: Comparison | GateCheck) -> str:
-    """Return a cell in a few words, without its variant."""
+    """Name a cell in a few words, without its variant."""
     return f"{row.model} b{row.batch_size} {row.precision}"
 
 
 def cell_names(rows: Sequence[Comparison]) -> list[str]:
-    """Return cells in a few words, each with its variant unless all have the same."""
+    """Name cells in a few words, each with its variant unless all have the same."""
     several = len({row.variant for row in rows}) > 1
     return [cell_name(row) + (f" ({row.variant})" if several and row.variant else "") for row in rows]
 
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:
-    """Return the lines below the table: the verdicts of matched cells, and what the words mean."""
+    """Return the lines below the table: the verdicts of matched cells, and the meaning of the columns."""
     count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in (FASTER, SLOWER, SAME, UNKNOWN)}
     counts = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
     margins = sorted({row.margin_ratio for row in rows if row.margin_ratio is not None})

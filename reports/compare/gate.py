@@ -36,18 +36,18 @@ from results.text_files import listed
 TIMED = "slower"
 EXACT = ("flop", "bytes", "launches", "memory")
 TRAINS = "trains"
-"""A condition that is always there."""
+"""A condition that always applies."""
 
 MATCHED = "matched"
 """The condition of a cell that only one run has."""
 
 Quantities = Mapping[str, int | str]
-"""Condition of EXACT → how much of it a cell's step has; in words, why that is not known."""
+"""Condition of EXACT → its amount in a cell's step; or a text, why it is unknown."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What fails the gate: B has more than the limit of this. limit_ratio: 0.02 for 2 %."""
+    """One condition of the gate: B must not exceed A by more than the limit. limit_ratio: 0.02 for 2 %."""
 
     name: str
     limit_ratio: float
@@ -63,7 +63,7 @@ class Condition:
 def judge(
     a: RunData, b: RunData, rows: Sequence[Comparison], conditions: Sequence[Condition], across: Collection[str] = ()
 ) -> list[GateCheck]:
-    """Return a row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
+    """Return a row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same runs."""
     groups_a, groups_b = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
     alarm_ratio = ALARM_RATIO / max(1, sum(row.verdict not in ONLY_IN_ONE for row in rows))
     checks: list[GateCheck] = []
@@ -93,7 +93,7 @@ def _check(row: Comparison, condition: Condition, outcome: str, **more: object) 
 
 
 def _slower(row: Comparison, condition: Condition, a: RepeatGroup, b: RepeatGroup, alarm_ratio: float) -> GateCheck:
-    """Return whether B's step is slower by more than the limit."""
+    """Return the check whether B's step is slower by more than the limit."""
     if row.ratio is None:
         return _check(row, condition, NOT_COMPARED, reason=row.reason)
     sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
@@ -112,7 +112,7 @@ def _slower(row: Comparison, condition: Condition, a: RepeatGroup, b: RepeatGrou
 
 
 def _more(row: Comparison, condition: Condition, a: Quantities, b: Quantities) -> GateCheck:
-    """Return whether B has more of a quantity that is counted."""
+    """Return the check whether B exceeds A in a counted quantity."""
     values = a[condition.name], b[condition.name]
     if lacking := [f"{side}: {value}" for side, value in zip("AB", values, strict=True) if isinstance(value, str)]:
         return _check(row, condition, NOT_COMPARED, reason="; ".join(lacking))
@@ -123,8 +123,7 @@ def _more(row: Comparison, condition: Condition, a: Quantities, b: Quantities) -
 
 
 def _quantities(data: RunData, group: RepeatGroup) -> Quantities:
-    """Return the exact quantities of a cell's traced step; of its repeats the first that was traced, as all are
-    equal."""
+    """Return the exact quantities of a cell's traced step: of the first repeat that was traced, as all are equal."""
     loop = next((run for run in group.runs if run.data == LOOP), None)
     run = next((run for run in group.runs if run.trace_id), None)
     if run is not None:
@@ -142,10 +141,9 @@ def _quantities(data: RunData, group: RepeatGroup) -> Quantities:
 
 
 def counted_step(data: RunData, trace_id: str) -> Quantities:
-    """Return a traced step's amount for each condition, where all of its calls have it: one without a formula has no
+    """Return a traced step's amount for each condition, if all of its calls have it: a call without a formula has no
     FLOP, and one whose workspace has no known size no bytes. Raises ValueError or Inconsistent for a table that cannot
-    be read.
-    """
+    be read."""
     operations, storages = read_operations(data.path, trace_id)
     costs = [registry.cost(operation) for operation in operations]
     quantities: dict[str, int | str] = {
@@ -163,7 +161,7 @@ def counted_step(data: RunData, trace_id: str) -> Quantities:
 
 
 SHOWN = 3
-"""Cells that a reason names."""
+"""Most cells that a reason names."""
 
 _COLUMNS = (
     TableColumn("cell", right=False, wraps=True),
@@ -189,7 +187,7 @@ _BASES = {
 
 @dataclass(frozen=True)
 class GateAnswer:
-    """What a gate finds. undecided_fails: whether it fails where a condition is undecided, or nothing was compared."""
+    """The answer of a gate. undecided_fails: whether it fails if a condition is undecided, or nothing was compared."""
 
     checks: Sequence[GateCheck]
     conditions: Sequence[Condition]
@@ -197,7 +195,7 @@ class GateAnswer:
     undecided_fails: bool = False
 
     def cells(self, *outcomes: str) -> int:
-        """Return how many cells have a condition of these outcomes."""
+        """Return how many cells have a condition with one of these outcomes."""
         return len({_cell(check) for check in self.checks if check.outcome in outcomes})
 
     @property
@@ -206,7 +204,7 @@ class GateAnswer:
 
     @property
     def sentence(self) -> str:
-        """What the gate says, and why."""
+        """The verdict, with its reason."""
         cells = self.cells(*_OUTCOMES)
         of_all = f"of {cells} cell{'s' * (cells != 1)}"
         texts = {TRAINS: "not trained any more"} | {condition.name: condition.text for condition in self.conditions}
@@ -238,7 +236,7 @@ class GateAnswer:
 
     @property
     def closing(self) -> list[str]:
-        """Equal exact quantities, and what the times rest on."""
+        """A line on equal exact quantities, and on what the times rest."""
         equal = [check.condition for check in self.checks if _is_equal(check)]
         names = [_NAMES.get(name, name) for name in EXACT if name in equal]
         count = max(map(equal.count, equal), default=0)
@@ -281,12 +279,12 @@ def gate_markdown(answer: GateAnswer) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Return a text that is shown as it is: no markup, link or mention comes of it, whatever the names hold."""
+    """Escape a text so that no markup, link or mention comes of it, whatever names it contains."""
     return re.sub(r"([\\`*_\[\]|#~@])", r"\\\1", html.escape(" ".join(text.split()), quote=False)).removeprefix("\\")
 
 
 def document(answer: GateAnswer) -> dict[str, object]:
-    """Return the answer as JSON has it."""
+    """Return the answer as a JSON document."""
     verdict = "fails" if answer.fails else "passes"
     return {"gate": verdict, "sentence": answer.sentence, "checks": documents(answer.checks)}
 
@@ -315,7 +313,7 @@ def _value(condition: str, value: float | None) -> str:
 
 
 def _end(ratio: float) -> str:
-    """Return an end of an interval: of a few scattered pairs it may be millions, which nobody reads."""
+    """Write an end of an interval: with a few scattered pairs it may be millions, which is cut."""
     if 0.01 <= ratio <= 100:
         return _change(ratio)
     return "< −99 %" if ratio < 1 else "> +9900 %"

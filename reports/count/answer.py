@@ -21,13 +21,13 @@ from results.records.answers import Attribution, AttributionCause
 from results.records.counts import CallRecording, FlopCount
 
 NOT_LISTED = "no count of this model says it"
-"""Why there is no other convention of attention where no count has one."""
+"""Reason for missing conventions of attention where no count has them."""
 
 
 @dataclass(frozen=True)
 class StepPeak:
-    """The peak of a step's products. device: its name, as it was asked for. flop_by_dtype: of the forward and backward
-    pass's products. peak: None where a format has none on the device, or there is no product; reason: why."""
+    """The peak of a step's products. device: the requested name. flop_by_dtype: of the forward and backward pass's
+    products. peak: None where a format has none on the device, or there is no product; reason: why."""
 
     device: str
     flop_by_dtype: Mapping[str, int]
@@ -39,10 +39,10 @@ class StepPeak:
 class ModelCounts:
     """One model at one batch size: exact FLOP of a training step by pass, and what explains every counter.
 
-    exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
-    many there are, both by pass. other_flop: pass → arithmetic that is no product. not_understood: operator → calls
-    that the exact count has no rule for. notes: what must be said beside it. peak: of its products on
-    the device that was asked for; None: none was. recording: None where only the exact count was asked for.
+    exact: None where a call of the pass has no rule; at_least_flop is the sum of the others, and unknown_calls their
+    number, both by pass. other_flop: pass → arithmetic that is no product. not_understood: operator → calls for which
+    the exact count has no rule. notes: remarks on the count. peak: of its products on the requested device; None: none
+    was requested. recording: None where only the exact count was requested.
     """
 
     model: str
@@ -62,7 +62,7 @@ class ModelCounts:
 
     @property
     def counters(self) -> list[str]:
-        """Their names in order."""
+        """The counters' names in order."""
         return list(dict.fromkeys(attribution.counter for attribution in self.attributions))
 
     def attribution(self, counter: str, phase: str) -> Attribution | None:
@@ -76,7 +76,7 @@ class ModelCounts:
 
 
 def exact_counts(model: str, batch_size: int, rows: Sequence[FlopCount]) -> ModelCounts:
-    """Return the answer where the exact count alone was asked for. rows: its own at this batch, by phase."""
+    """Return the answer if only the exact count was requested. rows: its own at this batch, by phase."""
     exact = {row.phase: row.flop for row in rows} | {"optimizer": 0}
     return ModelCounts(
         model=model,
@@ -92,7 +92,7 @@ def exact_counts(model: str, batch_size: int, rows: Sequence[FlopCount]) -> Mode
 def counter_counts(
     model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount], device: str | None = None
 ) -> ModelCounts:
-    """Return the answer of counters. rows: theirs; device: whose peak is asked for."""
+    """Return the answer with counters. rows: theirs; device: whose peak is requested."""
     table = recording.training or recording.operations
     attributions, causes = reconcile(model, batch_size, recording, rows)
     phases = {**PHASES, "optimizer": ("optimizer",), "recompute": ("recompute",)}
@@ -143,8 +143,7 @@ def _peak(device: str, recording: CallRecording, is_whole: bool) -> StepPeak:
 
 
 def unexplained(attributions: Iterable[Attribution | None]) -> int | float | None:
-    """Return the FLOP that no cause explains in all the passes that a counter counted; None where one of them is not
-    known."""
+    """Return the FLOP that no cause explains in all the passes that a counter counted; None if one is unknown."""
     left = [
         attribution.unexplained_flop
         for attribution in attributions
@@ -155,14 +154,14 @@ def unexplained(attributions: Iterable[Attribution | None]) -> int | float | Non
 
 
 def has_count(attribution: Attribution) -> bool:
-    """Return whether a counter counted this pass, be it in part."""
+    """Return whether a counter counted this pass, at least in part."""
     return attribution.status == "ok" and (
         attribution.native_value is not None or attribution.at_least_flop is not None
     )
 
 
 def cause_sums(causes: Iterable[AttributionCause], counter: str, phases: Sequence[str]) -> dict[str, Fraction]:
-    """Return cause → what it adds to a counter's number of these passes, exactly."""
+    """Return cause → its exact contribution to a counter's number of these passes."""
     sums: dict[str, Fraction] = {}
     for cause in causes:
         if cause.counter == counter and cause.phase in phases:
@@ -209,7 +208,7 @@ def _peak_document(step: StepPeak) -> dict[str, Any]:
 
 
 def _attention(answer: ModelCounts) -> dict[str, Any]:
-    """Return convention → FLOP of both passes, None where a convention is not known; and why not."""
+    """Return convention → FLOP of both passes, None where unknown; and the reasons."""
     conventions: dict[str, Any] = {}
     for convention in CONVENTIONS:
         passes = {f"{phase}_flop": answer.attention_pass(convention, phase) for phase in PHASES}

@@ -37,7 +37,8 @@ NAMED = {
     "megatron": "72*B*T*L*(H*Q)**2 + 12*B*T**2*L*H*Q + 6*B*T*H*Q*V",
     "3x_forward": "3*F",
 }
-"""Kaplan et al. 2020, Chowdhery et al. 2022 (appendix B), Narayanan et al. 2021 without recomputation."""
+"""Name → formula: Kaplan et al. 2020, Chowdhery et al. 2022 (appendix B), Narayanan et al. 2021 without
+recomputation."""
 
 WEIGHTS, ATTENTION, EMBEDDED, OTHERS = (
     "products with weights",
@@ -49,7 +50,8 @@ WEIGHTS, ATTENTION, EMBEDDED, OTHERS = (
 
 @dataclass(frozen=True)
 class StepTerms:
-    """What formulas are set against: what letters stand for; by group a step's parameters, forward FLOP and FLOP."""
+    """The terms with which formulas are compared: values of the letters; by group a step's parameters, forward FLOP and
+    FLOP."""
 
     symbols: Mapping[str, int]
     parameters: Mapping[str, int]
@@ -58,8 +60,7 @@ class StepTerms:
 
 
 def formula_parts(name: str, step: StepTerms) -> dict[str, int]:
-    """Return group → FLOP that a formula of `NAMED` has for it. Raises ValueError for a letter that the model has
-    not."""
+    """Return group → FLOP that a formula of `NAMED` has for it. Raises ValueError for a letter that the model lacks."""
     if name == "3x_forward":
         return {group: 3 * flop for group, flop in step.forward.items()}
     if absent := sorted({*"HLQTV"} & {*NAMED[name]} - {*step.symbols}):
@@ -78,7 +79,7 @@ def formula_parts(name: str, step: StepTerms) -> dict[str, int]:
 
 
 def step_terms(recording: CallRecording, batch: int) -> StepTerms:
-    """Return sorts the parameters and products of a recorded step."""
+    """Sort the parameters and products of a recorded step into terms."""
     modules = {module.path: module for module in recording.modules}
     every = [(path, size) for path, module in modules.items() for size in module.parameters.values()]
     embedded = [(path, size) for path, size in every if modules[path].class_name.endswith("Embedding")]
@@ -111,10 +112,11 @@ PASTED = re.compile(
     re.IGNORECASE,
 )
 BETWEEN = re.compile(r"[,;](?!(?<=\d,)\d{3}(?!\d))")
-"""Between two numbers; not the comma of 314,193,216."""
+"""Separator of two numbers; not the comma of 314,193,216."""
 
 MOST_DIGITS = 60
-"""Before and after the point, of a pasted number: each more makes exact arithmetic slower, and no count has so many."""
+"""Most digits before and after the point of a pasted number: each makes exact arithmetic slower, and no count has so
+many."""
 
 EXAMPLE = "fvcore=314M,ptflops=320.2 MMac"
 
@@ -123,8 +125,8 @@ PARTIAL = "the exact count is partial, so that no {} is explained by it"
 
 @dataclass(frozen=True)
 class PastedNumber:
-    """A number to explain. text: as it was typed. counter: "" where none was named. value: in units of 1. unit: mac,
-    flop or "". step: what its last digit stands for. formula: of NAMED, in place of a value."""
+    """A number to explain. text: as it was typed. counter: "" if none was named. value: in units of 1. unit: mac, flop
+    or "". step: value of one in its last digit. formula: of NAMED, in place of a value."""
 
     text: str
     counter: str
@@ -136,8 +138,9 @@ class PastedNumber:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One pasted number. passes: of which it is. causes: (words, what it adds), the conversion first; exact_flop + all
-    causes + unexplained = the number as it was pasted. None: there is no number of this counter to explain it by."""
+    """The explanation of one pasted number. passes: which it counts. causes: (text, contribution), the conversion
+    first; exact_flop + all causes + unexplained = the number as it was pasted. None: this counter has no number to
+    compare with."""
 
     pasted: PastedNumber
     counter: str
@@ -151,7 +154,7 @@ class Explanation:
 
 
 def parse(text: str) -> list[PastedNumber]:
-    """Return the numbers of `--explain`. Raises ValueError, one line, for what is none."""
+    """Return the numbers of `--explain`. Raises ValueError, one line, for a text that is no number."""
     numbers = [_number(part.strip()) for part in BETWEEN.split(text) if part.strip()]
     if not numbers:
         raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")
@@ -179,7 +182,7 @@ def _number(text: str) -> PastedNumber:
 
 
 def explain(answer: ModelCounts, pasted: PastedNumber) -> Explanation:
-    """Return which number of its counter it is; of a number without a counter, the first counter's that it fits."""
+    """Return which number of its counter the pasted one is; without a counter, the first counter's that fits."""
     if not pasted.formula:
         names = [pasted.counter] if pasted.counter else answer.counters
         tried = [_of_counter(answer, name, pasted) for name in names]
@@ -224,7 +227,7 @@ def _of_counter(answer: ModelCounts, counter: str, pasted: PastedNumber) -> Expl
 
 
 def _candidates(known: Sequence[Attribution], batch_size: int) -> Iterator[tuple[list[Attribution], str, Fraction]]:
-    """Yield (attributions, how it is written, number) of all that a counter's number can be given as, the likeliest
+    """Yield (attributions, unit text, number) for each form in which a counter's number may be given, the likeliest
     first."""
     unit = known[0].native_unit
     factor, conversion = {
@@ -250,7 +253,7 @@ def _explained(
     written: str,
     number: Fraction | None,
 ) -> Explanation:
-    """Explain a number. number: what fits; None: nothing does, and what is between it and the counter's own number is
+    """Explain a number. number: the one that fits; None: none does, and the distance to the counter's own number is
     unexplained."""
     counter, phases = attributions[0].counter, tuple(attribution.phase for attribution in attributions)
     sums = cause_sums(answer.causes, counter, phases)
@@ -269,7 +272,7 @@ def _explained(
 
 
 def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
-    """Format one number for a person: what it is, and every step from it to the exact count."""
+    """Write the explanation of one number: what it is, and every step from it to the exact count."""
     pasted = explanation.pasted
     if explanation.exact_flop is None or explanation.unexplained is None:
         return [f"{pasted.text}: {explanation.reason}"]

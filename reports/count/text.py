@@ -17,13 +17,13 @@ from reports.shared.numbers import STATUS_TEXTS, digits, shortened_name, si
 from results.records.answers import Attribution, AttributionCause
 
 SHOWN_CAUSES = 12
-"""Lines of causes by kind for one pass of one counter."""
+"""Most lines of causes by kind for one pass of one counter."""
 
 KERNELS = "hardware (torch's kernels for CPUs)"
-"""What the convention of a count is of: it runs on fake tensors of a CPU."""
+"""Whose kernels a count's convention describes: it runs on fake tensors of a CPU."""
 
 SHOWN_IN_ROW = 2
-"""Causes beside the conversion that a row of the table names."""
+"""Most causes, beside the conversion, in a row of the table."""
 
 
 def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False) -> str:
@@ -52,8 +52,8 @@ def heading(answer: ModelCounts) -> list[str]:
 
 
 def attention_text(answer: ModelCounts) -> str:
-    """Return the step by the other conventions of attention; "" where there is none, or all count the same. What a
-    kernel computes by its tiles (`hardware`) is said where it is known."""
+    """Return the step by the other conventions of attention; "" without any, or if all count the same. A kernel's own
+    count by tiles (`hardware`) is included where known."""
     if answer.attention is None or not answer.attention.calls:
         return ""
     steps: dict[str, int | None] = {}
@@ -86,7 +86,8 @@ def _peak_line(step: StepPeak) -> str:
 
 
 def _totals(answer: ModelCounts) -> str:
-    """Return both passes in words: "at least" where a call of the pass has no rule, and nothing derived from it."""
+    """Return both passes in words: "at least" where a call of the pass has no rule, and then no number derived
+    from it."""
     forward, backward = flops = [answer.exact.get(phase, 0) for phase in PHASES]
     totals = ", ".join(
         f"{'at least ' * (flop is None)}{si(answer.at_least_flop.get(phase) or 0, 'FLOP')} {phase}"
@@ -103,14 +104,14 @@ def _totals(answer: ModelCounts) -> str:
 
 
 def native_number(value: Fraction | int | float, unit: str) -> str:
-    """Return a counter's number as it gives it: every digit, and its unit."""
+    """Return a counter's own number: every digit, and its unit."""
     number = Fraction(value)
     digits_of = f"{int(number):,}" if number.denominator == 1 else f"{float(number):,.1f}"
     return f"{digits_of} {unit.upper()}".rstrip()
 
 
 def _rows_of(answer: ModelCounts, counter: str) -> list[list[Cell]]:
-    """Return a row for each pass that a counter counted; of one that failed a row with the reason."""
+    """Return a row for each pass that a counter counted; for a failed pass a row with the reason."""
     passes = [attribution for phase in PHASES if (attribution := answer.attribution(counter, phase)) is not None]
     if passes[0].status != "ok":
         status = STATUS_TEXTS.get(passes[0].status, passes[0].status)
@@ -133,7 +134,7 @@ def _rows_of(answer: ModelCounts, counter: str) -> list[list[Cell]]:
 
 
 def _cause_text(answer: ModelCounts, attribution: Attribution) -> str:
-    """Return the conversion to FLOP first, then what else it adds or lacks, the largest first."""
+    """Return the conversion to FLOP first, then the other contributions, the largest first."""
     sums = cause_sums(answer.causes, attribution.counter, (attribution.phase,))
     texts = ["a multiply-add is 1: × 2"] if sums.pop(CONVENTION, 0) or attribution.native_unit == "mac" else []
     named = sorted((item for item in sums.items() if item[1]), key=lambda item: -abs(item[1]))
@@ -148,7 +149,7 @@ def _cause_text(answer: ModelCounts, attribution: Attribution) -> str:
 
 
 def closing(answer: ModelCounts) -> list[str]:
-    """Return the meaning of the table in a line or two."""
+    """Return a summary of the table in a line or two."""
     ok = [
         attribution
         for attribution in answer.attributions

@@ -33,17 +33,17 @@ REASON_STYLE: dict[str, Any] = {
     "textcoords": "offset points",
     "annotation_clip": False,
 }
-"""How a reason looks where a point would be."""
+"""Style of a reason in place of a point."""
 
 GREY = "0.35"
 LANE_IN = 0.086
-"""Height of one series of a row of dots, so that a word fits where a point is missing."""
+"""Height of one series in a row of dots, so that a text fits where a point is missing."""
 
 LINE_IN = 0.135
 """Height of one line of a label."""
 
 ROW_LETTERS = 28
-"""Letters of a row's name."""
+"""Most letters of a row's name."""
 
 MOST_PAGES = 8
 """Most pages of one kind of figure: a person looks at few, and each takes seconds to draw."""
@@ -53,16 +53,16 @@ _MOST_TICKS = 6
 _LETTERS_PER_IN = 14.5
 _MARK_LETTERS = 8
 _UNEVEN = 1.25
-"""Letters of a line of a legend, whose columns are as wide as their longest entry, ÷ those of its entries."""
+"""Factor on the letters of a legend's line, whose columns are as wide as their longest entry."""
 
 _FRAME_IN = 0.9
 _TITLE_LETTERS = (48, 36, 24, 20)
-"""That fit over a panel where one, two, three, four and more stand beside each other."""
+"""Letters that fit over a panel with one, two, three, four and more panels side by side."""
 
 _LABELS_ACROSS = 7
 _WIDE = 2
 _OPEN = 1e3
-"""How many times its value an interval without an end is long: beyond any panel."""
+"""Length of an interval without an end, as a multiple of its value: beyond any panel."""
 
 
 def grid(
@@ -74,7 +74,7 @@ def grid(
     share_y: bool = True,
     width_in: float | None = None,
 ) -> tuple[Figure, list[Axes], list[Axes]]:
-    """Return a figure, its panels in reading order, and those to spare; height_in: of one line of panels.
+    """Return a figure, its panels in reading order, and spare panels; height_in: of one line of panels.
 
     width_in: of the figure; None: a page for several columns, less for one.
     """
@@ -93,9 +93,9 @@ def grid(
 def batch_panels(
     labels: Sequence[str], sizes: Sequence[int], *, share_y: bool = False, less: int = 0
 ) -> tuple[Figure, list[Axes], list[Axes]]:
-    """Return a panel for each label, with batch sizes across it in powers of two: a figure as of `grid`.
+    """Return a figure like `grid` with a panel for each label, and batch sizes across it in powers of two.
 
-    sizes: in order; those have a number whose numbers do not cover one another. less: as of `title`.
+    sizes: in order; numbers that would cover one another are left out. less: as of `title`.
     """
     lines = max(label.count("\n") for label in labels)
     height_in = (2.0 if len(labels) <= 4 else 1.6) + LINE_IN * max(0, lines - 1)
@@ -120,7 +120,7 @@ def batch_panels(
 
 
 def pages(things: Sequence[T], most: int) -> list[list[T]]:
-    """Return things in order on as few pages as hold at most `most` each, about as many on each."""
+    """Distribute things in order over as few pages as hold at most `most` each, about equally."""
     count = max(1, math.ceil(len(things) / max(1, most)))
     share, more = divmod(len(things), count)
     ends = [i * share + min(i, more) for i in range(count + 1)]
@@ -128,10 +128,10 @@ def pages(things: Sequence[T], most: int) -> list[list[T]]:
 
 
 def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[str, Figure]:
-    """Return file name → figure: the first is `base`, each other `base` and what sets it apart, or its number.
+    """Return file name → figure: the first is `base`, each other `base` and its distinction, or its number.
 
-    pages: what sets each apart, and what draws it. The first `MOST_PAGES` are drawn; how many are not is said below
-    the first figure.
+    pages: distinction of each, and the function that draws it. The first `MOST_PAGES` are drawn; below the first figure
+    is how many are not.
     """
     figures: dict[str, Figure] = {}
     every = list(pages)
@@ -147,12 +147,12 @@ def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[
 
 
 def paged(base: str, things: Sequence[T], most: int, draw: Callable[[list[T]], Figure]) -> dict[str, Figure]:
-    """Return `named` figures of so many things each, none of nothing."""
+    """Return `named` figures of at most `most` things each; none without things."""
     return named(base, [("", functools.partial(draw, page)) for page in (pages(things, most) if things else [])])
 
 
 def hide_spines(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
-    """Remove the frame above and on the right, no empty panels."""
+    """Remove the frame above and on the right, and spare panels."""
     for axes in panels:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
@@ -161,7 +161,7 @@ def hide_spines(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
 
 
 def label_rows(axes: Axes, labels: Sequence[str], *, bars: bool = False, **look: Any) -> None:
-    """Label a row for each label, the first on top, and no grid through them; between rows of dots thin lines."""
+    """Label the rows, the first on top, without a grid; thin lines separate rows of dots."""
     count = len(labels)
     axes.set_yticks(range(count), labels, **look)
     axes.set_ylim(*((count - 0.4, -0.6) if bars else (count - 0.5, -0.5)))
@@ -178,7 +178,7 @@ def finish(
     spare: Sequence[Axes] = (),
     upwards: str = "",
 ) -> Figure:
-    """Finish a figure: no frame, a legend above, and what its axes are below and up its side."""
+    """Finish a figure: no frame, a legend above, and labels of its axes."""
     hide_spines(panels, spare)
     legend(figure, marks)
     if upwards:
@@ -189,17 +189,16 @@ def finish(
 
 
 def lanes(series: Iterable[str]) -> dict[str, float]:
-    """Return series → its place above or below the middle of a row, the first on top."""
+    """Return series → its position above or below the middle of a row, the first on top."""
     names = list(series)
     step = 0.8 / max(1, len(names))
     return {name: (index - (len(names) - 1) / 2) * step for index, name in enumerate(names)}
 
 
 def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
-    """Draw points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; none where they are
-    NaN.
+    """Draw points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; NaN is not drawn.
 
-    An interval of which one end is unknown, or beyond a logarithmic axis, goes on to the edge of the panel.
+    An interval of which one end is unknown, or beyond a logarithmic axis, continues to the edge of the panel.
     """
     if points.empty:
         return
@@ -213,7 +212,7 @@ def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
 
 
 def status_text(status: str, otherwise: str = "unknown") -> str:
-    """Return a status in the place of a point: why there is none."""
+    """Return the text in place of a missing point: its status."""
     return STATUS_TEXTS.get(status, otherwise if status in MEASURED else status)
 
 
@@ -224,8 +223,8 @@ def write_word(axes: Axes, text: str, x: float, y: float, colour: Any = GREY, **
 
 
 def write_reasons(axes: Axes, reasons: Sequence[tuple[float, str, Any]], series: int) -> None:
-    """Write (x, text, colour), hanging from the top of a panel at x, side by side where x is the same; words that all
-    of so many series have in one place once, in grey."""
+    """Write (x, text, colour), hanging from the top of a panel at x, side by side where x is the same; a text that all
+    series have at one x is written once, in grey."""
     colours_of: dict[float, dict[str, list[Any]]] = {}
     for x, text, colour in reasons:
         colours_of.setdefault(x, {}).setdefault(text, []).append(colour)
@@ -239,7 +238,7 @@ def write_reasons(axes: Axes, reasons: Sequence[tuple[float, str, Any]], series:
 
 
 def time_axis(axes: Axes, logarithmic: bool) -> None:
-    """Draw seconds upwards: from zero, or where times differ by far logarithmic with plain numbers."""
+    """Draw seconds upwards: from zero, or if times differ by far, logarithmic with plain numbers."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     if not axes.lines:  # nothing is known
@@ -261,7 +260,7 @@ def mark(label: str, **look: Any) -> Any:
 
 
 def marks_of(looks: figure_style.Looks, names: Mapping[str, str] | None = None) -> list[Any]:
-    """Return an entry for each series. names: what a series is called where that is not its own name."""
+    """Return an entry for each series. names: series → its label where that is not its own name."""
     called = {name: (names or {}).get(name, name) for name in looks}
     return [mark(called[name], color=colour, marker=marker) for name, (colour, marker) in looks.items()]
 
@@ -282,14 +281,14 @@ def legend(figure: Figure, marks: Sequence[Any]) -> None:
 
 
 def write_below(figure: Figure, *lines: str) -> None:
-    """Say what the horizontal axis and the marks are; lines that are too long are broken."""
+    """Write the meaning of the horizontal axis and of the marks; long lines are wrapped."""
     letters = int(figure.get_size_inches()[0] * _LETTERS_PER_IN)
     broken = [part for line in lines if line for part in textwrap.wrap(line, letters, break_long_words=False)]
     figure.supxlabel("\n".join(broken), fontsize=figure_style.LABEL_PT)
 
 
 def worst(statuses: pd.Series[str]) -> str:
-    """Return the status that a point of several cells is shown with: the first that is not a result, if any is."""
+    """Return the status of a point for several cells: the first that is not a result, if there is one."""
     failed = [status for status in statuses if status not in MEASURED]
     return str((failed or list(statuses))[0])
 
@@ -301,7 +300,7 @@ def in_order(names: Iterable[str], order: Iterable[str] = PRECISIONS) -> list[st
 
 
 def labels(points: pd.DataFrame) -> pd.Series[str]:
-    """Return model, and beneath it what sets the cell apart from others: a part that all cells have is not said."""
+    """Return the model, and below it what distinguishes the cell; a part that all cells have is left out."""
     parts = points["variant"].map(lambda text: [part for part in text.split(", ") if part])
     shared = set.intersection(*map(set, parts)) if len(points) else set()
     own = parts.map(lambda own: variant_lines(", ".join(part for part in own if part not in shared)))
@@ -309,9 +308,9 @@ def labels(points: pd.DataFrame) -> pd.Series[str]:
 
 
 def title(axes: Axes, label: str, panels: int, less: int = 0) -> None:
-    """Write a label over one of so many panels, each of its lines no wider than the panel.
+    """Write a label over a panel, its lines no wider than the panel.
 
-    less: letters that numbers on the left of each panel leave no room for.
+    less: letters that the numbers left of each panel take.
     """
     letters = _TITLE_LETTERS[min(panels, len(_TITLE_LETTERS)) - 1] - less
     axes.set_title("\n".join(shortened_name(line, letters) for line in label.split("\n")))
@@ -323,14 +322,14 @@ def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFra
 
 
 def one_source(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of one recorder, never of several: torch.profiler's own numbers where there are any."""
+    """Return the rows of only one recorder: torch.profiler's own numbers if there are any."""
     sources = list(dict.fromkeys(frame["source"]))
     chosen = PROFILER if PROFILER in sources else next(iter(sources), "")
     return frame[frame["source"] == chosen]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows as plain values, unknown being None."""
+    """Return rows as plain values; unknown is None."""
     import pandas as pd
 
     columns = [[None if pd.isna(value) else value for value in frame[name]] for name in frame]
@@ -338,18 +337,18 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def distinct(values: pd.Series[float]) -> list[float]:
-    """Return ratios that are marks of their own, the smallest first: those of seven equal digits are one."""
+    """Return ratios that get marks of their own, the smallest first; those of seven equal digits are one."""
     return sorted({float(f"{value:.7g}") for value in values.dropna()})
 
 
 def drawable(rows: Sequence[Record], record: type[Record]) -> pd.DataFrame:
-    """Return rows as a table in which names of models are drawn as they stand."""
+    """Return rows as a table in which names of models are drawn literally."""
     frame = table(record, rows)
     return frame.assign(model=frame["model"].map(figure_style.label)) if "model" in frame else frame
 
 
 def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """Return the frame with these columns as floats, unknown being NaN: for drawing only."""
+    """Return the frame with these columns as floats, only for drawing; unknown is NaN."""
     import pandas as pd
 
     return frame.assign(**{name: pd.to_numeric(frame[name], errors="coerce").astype("float64") for name in columns})

@@ -32,7 +32,7 @@ PAGE_IN = 7.2
 PNG_DPI = 200
 LABEL_PT = 8.5
 LABEL_LETTERS = 40
-"""Letters of a name at an axis; more would leave no room for what is drawn."""
+"""Most letters of a name at an axis: more would leave no room for the drawing."""
 
 _RC: dict[str, Any] = {
     "axes.edgecolor": "0.3",
@@ -78,7 +78,7 @@ _LOOKS: Mapping[str, tuple[Mapping[str, Look], Sequence[Look]]] = {
 
 @contextlib.contextmanager
 def theme() -> Iterator[None]:
-    """Draw everything inside in the project's style; leaves the caller's own settings as they were."""
+    """Draw all figures within the context in the project's style; the caller's own settings are restored."""
     import matplotlib as mpl
     import seaborn as sns
 
@@ -88,8 +88,7 @@ def theme() -> Iterator[None]:
 
 
 def looks(series: Iterable[str], kind: str = "precision") -> dict[str, tuple[Any, str]]:
-    """Return series → (colour, marker or hatch); those of the kind that have none of their own get its spare ones in
-    turn."""
+    """Return series → (colour, marker or hatch); series without their own get the spare ones of the kind in turn."""
     known, spare = _LOOKS[kind]
     own, others = {}, itertools.cycle(spare)
     for name in series:
@@ -99,10 +98,10 @@ def looks(series: Iterable[str], kind: str = "precision") -> dict[str, tuple[Any
 
 
 def label(name: str, letters: int = LABEL_LETTERS) -> str:
-    """Return a name as it can stand beside an axis: letter by letter, and a longer one shortened.
+    """Return a name for an axis: escaped, and shortened if it is long.
 
-    Two dollars would else enclose a formula, and maybe a bad one. Two long names stay two: a sum of all of it follows
-    what is shown of a name.
+    Two dollars would otherwise enclose a formula, maybe an invalid one. Two long names stay distinct: a checksum of the
+    whole name follows the shown part.
     """
     if len(name) > letters:
         name = f"{shortened_name(name, letters - 6)} #{zlib.crc32(name.encode('utf-8', 'replace')) & 0xFFFF:04x}"
@@ -124,7 +123,7 @@ def colour(of: int | str) -> Any:
 
 
 def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
-    """Return file name → content of all the pictures that this makes, in the project's style."""
+    """Return file name → content of all pictures of these figures, in the project's style."""
     with theme():
         return {
             f"{name}.{ending}": content

@@ -34,7 +34,7 @@ _AMOUNT = re.compile(r"<?([−+-]?)(\d+(?:\.\d+)?)(?: ([PTGMkmµ]?)(?:FLOP|B|s|H
 _SCALES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 1e-6}
 
 NAMELESS = "what it is"
-"""The heading of a column that has none in the terminal."""
+"""Heading of a column that has none in the terminal."""
 
 Cells = tuple[str, ...]
 
@@ -45,8 +45,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class TableCell:
-    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, a share, and what is
-    shown where a pointer rests on it."""
+    """A cell's text, the number by which it is sorted (None: unknown), the colour of a bound, a share, and the text
+    that a pointer shows."""
 
     text: str
     value: float | None = None
@@ -60,7 +60,7 @@ Row = tuple[str | TableCell, ...]
 
 @dataclass(frozen=True)
 class Branch:
-    """Where the row of a module stands in the tree of all of them."""
+    """The position of a module's row in the tree."""
 
     path: str
     depth: int
@@ -69,9 +69,9 @@ class Branch:
 
 @dataclass(frozen=True)
 class PageTable:
-    """One table of a page. The first column names its row; `text_columns` are of text, the others of numbers.
+    """One table of a page. The first column names its row; `text_columns` have text, the others numbers.
 
-    dim: indices of rows that stand back (cells that were not measured). anchor: its id, where it needs one of its own.
+    dim: indices of rows that are shown dim (cells that were not measured). anchor: its id, if it needs one of its own.
     branches: of each row, in a table that is a tree.
     """
 
@@ -86,8 +86,8 @@ class PageTable:
 
 
 def page_table(table: TextTable, caption: str, anchor: str = "") -> PageTable | None:
-    """Return a table of the terminal as one of the page, None without rows. A column in which nothing is known is left
-    out; one in which something is no number is of text, unless it is aligned right."""
+    """Convert a table of the terminal for a page; None without rows. A column in which all is unknown is left out; one
+    with something other than numbers is text, unless it is aligned right."""
     texts = ([str(row[index]) for row in table.rows] for index in range(len(table.columns)))
     named = ((column.name or NAMELESS, own) for column, own in zip(table.columns, texts, strict=True))
     known = [(name, own) for name, own in named if any(text != DASH for text in own)]
@@ -107,7 +107,7 @@ def page_table(table: TextTable, caption: str, anchor: str = "") -> PageTable | 
 
 
 class CellNames:
-    """What the cells of a run are called: model, batch and precision, and what else sets one apart."""
+    """Names of a run's cells: model, batch and precision, and their distinctions."""
 
     def __init__(self, views: Sequence[View]) -> None:
         self.shared = shared_variant(views)
@@ -116,11 +116,11 @@ class CellNames:
         self.order = {view.run.cell_id: index for index, view in enumerate(in_order(views))}
 
     def short(self, cell_id: str) -> str:
-        """Return a cell in a few words."""
+        """Name a cell in a few words."""
         return cell_name(self._views[cell_id], self.shared) if cell_id in self._views else cell_id
 
     def listed(self, cell_ids: Iterable[str]) -> str:
-        """Return cells in order, or all of them in a word."""
+        """List cells in order, or say that it is all of them."""
         cells = set(cell_ids)
         if len(cells) > 1 and cells == set(self._views):
             return f"all {len(cells)} cells"
@@ -147,8 +147,8 @@ def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def sort_value(cell: str | TableCell) -> str:
-    """Return the number by which rows are sorted, "" for none: that of the cell, or that a text begins with, its prefix
-    multiplied in. Of what is shown: two texts that are shown as equal are equal."""
+    """Return the number by which rows are sorted, "" for none: the cell's, or the one with which the text begins, with
+    its prefix. It follows the shown text: two equal texts are equal."""
     if isinstance(cell, TableCell):
         return "" if cell.value is None else str(cell.value)
     amount = _AMOUNT.match(cell)
@@ -171,12 +171,12 @@ def span(values: Iterable[float | None], write: Callable[[float], str]) -> str:
 _SIZE = re.compile(r'<svg[^>]*?\swidth="([\d.]+)pt"[^>]*?\sheight="([\d.]+)pt"')
 _PX_PER_PT = 4 / 3
 _AS_THEY_ARE = ' "/:;=,()!*@?$'
-"""Characters that may stand in a data URI inside an HTML attribute in single quotes."""
+"""Characters that are not escaped in a data URI inside an HTML attribute in single quotes."""
 
 
 @dataclass(frozen=True)
 class FigureCaption:
-    """What is said of a figure and of its other pages. caption: what to see. file: what it is drawn from. shows: marks,
+    """The texts of a figure and of its further pages. caption: what to see. file: from which it is drawn. shows: marks,
     axes and panels, for those who cannot see it."""
 
     caption: str
@@ -186,7 +186,8 @@ class FigureCaption:
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure. alt: what it shows; uri: all of it; width, height: its natural size in CSS pixels, None: not said."""
+    """One figure. alt: what it shows; uri: its content; width, height: its natural size in CSS pixels, None:
+    unknown."""
 
     name: str
     caption: str
@@ -222,12 +223,12 @@ TEMPLATE = "report.html.j2"
 TABLES_SCRIPT = "tables.js"
 
 MOST_ROWS = 1_000
-"""Most rows of one table on a page: more are searched for in a file, and a browser takes seconds for them."""
+"""Most rows of one table on a page: a browser takes seconds for more, and a file is better to search."""
 
 
 @dataclass(frozen=True)
 class PageBlock:
-    """A text that is shown as it is, and what it is."""
+    """A text that is shown literally, and its label."""
 
     label: str
     text: str
@@ -235,12 +236,12 @@ class PageBlock:
 
 
 Part = str | tuple[str, ...] | PageTable | Picture | PageBlock
-"""What a section shows: a sentence, the items of a list, or one of these; what is empty is left out."""
+"""Content of a section: a sentence, the items of a list, or one of these classes; empty ones are left out."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands under it. folded: only the heading shows until it is opened."""
+    """A heading with its content. folded: whether only the heading shows until it is opened."""
 
     anchor: str
     title: str
@@ -250,7 +251,7 @@ class Section:
 
 @dataclass(frozen=True)
 class PageVerdict:
-    """What stands first: a sentence, what its numbers stand on, and (name, lines) of what it rests on."""
+    """The head of a page: a sentence, the basis of its numbers, and (name, lines) of further facts."""
 
     sentence: str
     basis: str = ""
@@ -260,9 +261,9 @@ class PageVerdict:
 def document(
     title: str, verdict: PageVerdict, sections: Sequence[Section], *, dense: bool = False, more: Sequence[str] = ()
 ) -> str:
-    """Return a page; sections without anything are left out.
+    """Return a page; empty sections are left out.
 
-    dense: wide tables of numbers in small letters. more: scripts of ours after the one that sorts tables.
+    dense: whether wide tables of numbers have small letters. more: scripts of ours after the one that sorts tables.
     """
     import jinja2
     from markupsafe import Markup
@@ -289,7 +290,7 @@ def document(
 
 
 def _at_most(part: Part) -> Part:
-    """Return a table of `MOST_ROWS` rows; the caption of a longer one says how many are left out. A tree is whole."""
+    """Return a table of at most `MOST_ROWS` rows, with the number of the others in its caption. A tree is whole."""
     if not isinstance(part, PageTable) or part.branches or len(part.rows) <= MOST_ROWS:
         return part
     caption = f"{part.caption} (the first {MOST_ROWS:,} of {len(part.rows):,} rows)"
@@ -297,8 +298,8 @@ def _at_most(part: Part) -> Part:
 
 
 def visible_text(value: Any) -> Any:
-    """Return text with what cannot be seen, or turns what follows, as its number: "\\u202e"; anything else as it is. Of
-    a text that is longer than `LONGEST_TEXT` the middle is left out, which it says."""
+    """Return text with invisible characters, and those that reverse what follows, as their numbers: "\\u202e". The
+    middle of a text longer than `LONGEST_TEXT` is left out, with a note."""
     from markupsafe import Markup
 
     if isinstance(value, Markup) or not isinstance(value, str):

@@ -34,7 +34,7 @@ SHORT = {
 }
 
 MEASURED_PEAKS = ("ceiling", "paired_ceiling")
-"""Denominators that were timed on the device."""
+"""Denominators that were measured on the device."""
 
 STATUS_TEXTS = {
     "unavailable": "not available",
@@ -55,22 +55,22 @@ MARK_TEXTS = {
     "counter_too_high": "a counter is too high",
     "busy": "busy machine",
 }
-"""Code of a warning ("above_one: …") → its words in a verdict, the worst first."""
+"""Code of a warning ("above_one: …") → its text in a verdict, the worst first."""
 
 WIDE = 0.5
-"""Half of an interval ÷ the value from which the interval is shown by its ends."""
+"""Half of an interval ÷ its value from which the interval is shown by its ends."""
 
 NEAR_PEAK_RATIO = 0.8
-"""Share of a measured peak from which a cell is near it."""
+"""Share of a measured peak from which a cell is "near" it."""
 
 CAPPED_RATIO = 0.5
-"""Share of a window's polls from which the power cap is why a cell is not faster."""
+"""Share of a window's polls from which the power cap is named as the cell's limit."""
 
 DASH = "–"
-"""What a table shows of what is not known."""
+"""Text for unknown in a table."""
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-"""Powers of ten, the largest first, and what SI calls them."""
+"""Powers of ten, the largest first, with their SI prefixes."""
 
 _PAIRS = re.compile(r", timed beside the steps, \d+ pairs$")
 _FAULT_SHARE = re.compile(r"page_faults: \d+ a step, and (\d+)% of the processor time")
@@ -79,8 +79,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
 
 def scaled(value: float, count: int = 3) -> tuple[float, str]:
-    """Return the power of ten in which a value of `count` digits has some before its point, and its prefix: 1.53e11 →
-    (1e9, "G")."""
+    """Return the power of ten for a value shown with `count` digits, and its prefix: 1.53e11 → (1e9, "G")."""
     return next((pair for pair in PREFIXES if abs(value) >= pair[0] * (1 - 0.5 * 10.0**-count)), PREFIXES[-1])
 
 
@@ -112,7 +111,7 @@ def percent(ratio: float) -> str:
 
 
 def merged(texts: Sequence[str]) -> str:
-    """Merge texts that differ in their numbers alone as one, each number from its smallest to its largest.
+    """Merge texts that only differ in their numbers, each number becoming a range from its smallest to its largest.
 
     Raises ValueError for texts that differ in their words (`skeleton`).
     """
@@ -125,7 +124,7 @@ def merged(texts: Sequence[str]) -> str:
 
 
 def with_session(text: str) -> str:
-    """Return a stored warning or reason with "session" where the rows, which keep their words, have "sitting"."""
+    """Return a stored warning or reason with "session" in place of "sitting", the word of older versions."""
     return _SITTING.sub(r"session\1", text)
 
 
@@ -136,7 +135,7 @@ def skeleton(text: str) -> str:
 
 
 def shortened_name(name: str, letters: int) -> str:
-    """Return a name as it is, or its beginning and its end around an ellipsis: names differ in either."""
+    """Return a name, or if it is long its beginning and its end around an ellipsis, since names differ in either."""
     if len(name) <= letters:
         return name
     head = (letters - 1) // 3
@@ -151,8 +150,8 @@ def half_width(row: Utilization) -> float | None:
 
 
 def shown_interval(row: Utilization) -> tuple[float | None, float | None]:
-    """Return the 95 % interval of a utilization that is shown: where cells were repeated, that of any window of the
-    run, else that of its own window. An end that is not known is None."""
+    """Return the 95 % interval that is shown for a utilization: where cells were repeated, that of any window of the
+    run, else that of its own window. An unknown end is None."""
     if row.windows_low_ratio is not None:
         return row.windows_low_ratio, row.windows_high_ratio
     return row.utilization_low_ratio, row.utilization_high_ratio
@@ -161,8 +160,7 @@ def shown_interval(row: Utilization) -> tuple[float | None, float | None]:
 def used_half_width(view: View) -> float | None:
     """Return half of the 95 % interval of the shown utilization ÷ it; None without one.
 
-    Over a ceiling timed beside the steps, and where cells were repeated, it is the ratio's own, elsewhere that of the
-    step time.
+    Relative to a paired ceiling, and where cells were repeated, it is the ratio's own, elsewhere that of the step time.
     """
     row = view.headline
     if row is None or (row.denominator != "paired_ceiling" and row.windows_low_ratio is None):
@@ -210,12 +208,12 @@ def verdict(view: View) -> str:
 
 
 def source_name(source: str) -> str:
-    """Return a peak's source without how often it was timed beside the steps, which is each cell's own."""
+    """Return a peak's source without how often it was timed with the steps, which differs between cells."""
     return _PAIRS.sub("", source)
 
 
 def _cause(view: View) -> str:
-    """Return what limits a cell without problems: by its utilization, its batch, and FLOP per byte of its
+    """Return the limit of a cell without problems: by its utilization, its batch, and FLOP per byte of its
     operations."""
     headline, intensity = view.headline, view.counted.flop_per_byte if view.counted else None
     if headline is None or headline.peak_flop_per_s is None:
@@ -243,7 +241,7 @@ def si_time(seconds: float) -> str:
 
 
 _OF_IMAGES = ("layout=", "image_size=", "num_classes=")
-"""Parts that no cell of tokens has."""
+"""Parts of a variant that only cells of images have."""
 
 
 def shared_variant(views: Sequence[View]) -> str:
@@ -263,12 +261,12 @@ def own_lines(view: View, shared: str) -> list[str]:
 
 
 def run_name(run: Run) -> str:
-    """Return a cell in a few words, without its variant."""
+    """Name a cell in a few words, without its variant."""
     return f"{run.model} b{run.batch_size} {run.precision}{repeat_text(run)}"
 
 
 def cell_name(view: View, shared: str = "") -> str:
-    """Return a cell in a few words, without the parts of its variant that all cells share."""
+    """Name a cell in a few words, without the parts of its variant that all cells share."""
     return ", ".join(filter(None, (run_name(view.run), _own(view, shared))))
 
 
@@ -278,21 +276,21 @@ def _own(view: View, shared: str) -> str:
 
 @functools.lru_cache(1 << 10)
 def parts(variant: str) -> tuple[str, ...]:
-    """Split at commas, but for those in a value: a part begins with a name."""
+    """Split at commas, except those in a value: a part begins with a name."""
     return tuple(part for part in re.split(r", (?=\w+=)", variant) if part)
 
 
 def repeat_text(run: Run) -> str:
-    """Return which of several repeats it is."""
+    """Return the number of a repeat among several."""
     return f" #{run.repeat + 1}" if run.repeat else ""
 
 
 _NAMED = ("malloc",)
-"""Parts whose values alone do not say of what they are."""
+"""Parts whose values need their names to be understood."""
 
 
 def variant_lines(variant: str) -> list[str]:
-    """Return a variant without names where values say enough: layout=channels_last, compile=true → channels_last,
+    """Return a variant without names where values are clear: layout=channels_last, compile=true → channels_last,
     compile."""
     lines = []
     for part in parts(variant):
@@ -303,10 +301,10 @@ def variant_lines(variant: str) -> list[str]:
 
 
 def ceiling_name(denominator: str, peak_flop_per_s: float | None, source: str) -> str:
-    """Return which measured ceiling a ratio is divided by; "" for any other denominator, and for no peak.
+    """Return the measured ceiling by which a ratio is divided; "" for any other denominator, and without a peak.
 
-    A ceiling of one unit is known by its value. One of several units depends on how much of a cell runs on each: it is
-    known by its sources.
+    A ceiling of one unit is identified by its value. One of several units depends on how much of a cell runs on each,
+    so it is identified by its sources.
     """
     if denominator != "ceiling" or peak_flop_per_s is None or peak_flop_per_s != peak_flop_per_s:
         return ""

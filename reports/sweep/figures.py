@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 NO_HARDWARE = "on a stand-in device: no hardware was measured"
 
 CAPTIONS = utilization_figures.CAPTIONS | profile_figures.CAPTIONS
-"""Figure → what its page says of it."""
+"""Figure → its texts on the page."""
 
 
 def figures(built: Built) -> dict[str, Figure]:
-    """Return file name → figure, for whatever tables have rows. Draw and render inside `figure_style.theme()`."""
+    """Return file name → figure, for all tables that have rows. Draw and render inside `figure_style.theme()`."""
     drawn = utilization_figures.figures(built) | profile_figures.figures(built)
     drawn |= utilization_figures.epoch_times(built.work_times)
     if any(mark.startswith(f"{STAND_IN_MARK}:") for row in built.utilization for mark in row.warnings):

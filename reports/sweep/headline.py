@@ -42,14 +42,14 @@ from results.store.layout import key_of
 _WORTH_SAYING = 1.25
 _SHOWN = 4
 _NAME_LETTERS = 60
-"""Letters of a name in a sentence; tables have all of it."""
+"""Most letters of a name in a sentence; tables have all of it."""
 
 _OWN_COLUMNS = ("layout=", "compile=")
 
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """What a run comes to. sentence: about a run. cells: those that it is about, all repeats of them; none where
+    """The verdict on a run. sentence: about the run. cells: those in the sentence, with all their repeats; none where
     nothing was divided."""
 
     sentence: str
@@ -57,9 +57,9 @@ class RunVerdict:
 
 
 def closing(views: Sequence[View]) -> RunVerdict:
-    """Return the best and the worst model, else the cell with the highest utilization.
+    """Return the verdict on the best and the worst model, else on the cell with the highest utilization.
 
-    Only cells that converged are in it, and ratios are compared only where they are over the same ceiling.
+    Only cells that converged are in it, and ratios are compared only if they are relative to the same ceiling.
     """
     divided = [view for view in views if view.headline is not None]
     converged = [view for view in divided if view.run.status == "ok"]
@@ -77,10 +77,9 @@ def closing(views: Sequence[View]) -> RunVerdict:
 
 
 def basis(conclusion: RunVerdict, views: Sequence[View]) -> str:
-    """Return the 95 % interval of each number in the sentence, and the peaks it divides by with their sources; "": no
-    number.
+    """Return the 95 % interval of each number in the sentence, and the peaks with their sources; "": no number.
 
-    views: of the whole run, so that a cell is called as in its tables.
+    views: of the whole run, so that cells have the same names as in its tables.
     """
     peaks = dict.fromkeys(_peak(_row(view)) for view in conclusion.cells)
     interval = intervals(conclusion, views)
@@ -88,7 +87,7 @@ def basis(conclusion: RunVerdict, views: Sequence[View]) -> str:
 
 
 def intervals(conclusion: RunVerdict, views: Sequence[View]) -> str:
-    """Return the 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
+    """Return a sentence with the 95 % interval of each utilization in the sentence; "" without any."""
     shared, together = shared_variant(views), repeats_by_cell(conclusion.cells, views)
     texts = {}
     for view in conclusion.cells:
@@ -122,8 +121,8 @@ def _nothing(views: Sequence[View]) -> str:
 
 
 def _wide(divided: Sequence[View]) -> str:
-    """Say, where no cell is narrow enough to be shown first, how wide they are, whether others had the processors, and
-    what can be done."""
+    """Return, if no cell is narrow enough to be shown first, how wide the intervals are, whether others used the
+    processors, and what can be done."""
     shared, widths = shared_variant(divided), [used_half_width(view) for view in divided]
     names = [shortened_name(cell_name(view, shared), _NAME_LETTERS) for view in divided[:_SHOWN]]
     ends = ["unknown" if width is None else f"±{percent(width)}" for width in widths]
@@ -139,8 +138,7 @@ def _wide(divided: Sequence[View]) -> str:
 
 
 def _models(views: Sequence[View]) -> RunVerdict | None:
-    """Name the best and worst model at the same precision, batch size and denominator, and what their bytes say about
-    it."""
+    """Compare the best and worst model at the same precision, batch size and denominator, and their FLOP per byte."""
     groups: dict[tuple[str, int, str, str, str, str], dict[str, list[View]]] = {}
     for view in views:
         run = view.run
@@ -172,7 +170,7 @@ def _models(views: Sequence[View]) -> RunVerdict | None:
 
 def _because(best: View, worst: View, views: Sequence[View]) -> str:
     """Return a likely reason of the difference: a waiting GPU, or fewer FLOP per byte, unless another cell of the model
-    uses more with as few."""
+    has a higher utilization with as few."""
     name = _model(worst)
     if worst.run.host_bound and not best.run.host_bound:
         return f": with {name} the GPU waits for the host"
@@ -214,7 +212,7 @@ def _ratio(view: View) -> float:
 
 
 def _ratios(view: View) -> tuple[float, float]:
-    """Return the interval of the headline's ratio; everything from 0 up where there is none, which is never
+    """Return the interval of the headline's ratio; without one everything from 0 up, so that it is never
     distinguished."""
     row = _row(view)
     low, high = shown_interval(row)

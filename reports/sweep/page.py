@@ -99,7 +99,7 @@ def page(built: Built, figures: Mapping[str, str], manifest: Manifest | None = N
 
 
 def _verdict(built: Built) -> PageVerdict:
-    """Return one sentence, its intervals and peaks, and what it rests on; peaks of other cells beside them."""
+    """Return the page's head: the sentence, its intervals and peaks, and peaks of other cells."""
     measured = [view for view in built.views if view.measured]
     short = sum(view.run.status == "not_converged" for view in measured)
     failed = len(built.views) - len(measured)
@@ -145,13 +145,13 @@ def _figures(built: Built, figures: Mapping[str, str]) -> Sequence[Part]:
 NO_REASON = "no reason is given"
 
 CellReason = tuple[str, str, str]
-"""(what is said of, the words, cell id)."""
+"""(subject, text, cell id)."""
 
 _MOST_CALLS = 4
 
 
 def measured_cells(views: Sequence[View]) -> PageTable:
-    """Return the table of the end of a sweep with each cell's peak and FLOP per byte, `used` beside the model: a
+    """Return the table at the end of a sweep with each cell's peak and FLOP per byte; `used` follows the model, since a
     telephone shows two columns."""
     ordered = in_order(views)
     scale, unit = rate_unit(ordered)
@@ -173,7 +173,7 @@ def measured_cells(views: Sequence[View]) -> PageTable:
 
 
 def reasons(built: Built, names: CellNames) -> PageTable | None:
-    """Return why a number is not there, or why a counter's is not ours."""
+    """Return why a number is missing, or why a counter's differs from ours."""
     texts = [*failures(built.views), *_without_number(built), *_counters(built.agreement)]
     return merged_reasons("Numbers that are missing, and counters that differ", ("what", "reason"), texts, names)
 
@@ -193,7 +193,7 @@ def warnings(views: Sequence[View], names: CellNames) -> PageTable | None:
 
 
 def merged_reasons(caption: str, heads: Cells, texts: Iterable[CellReason], names: CellNames) -> PageTable | None:
-    """Return a row for each text with its cells at the end; texts that differ in their numbers alone are one."""
+    """Return a row for each text with its cells at the end; texts that only differ in their numbers are merged."""
     rows_of = grouped(dict.fromkeys(texts), lambda text: (text[0], skeleton(text[1])))
     rows = tuple(
         (what, with_session(merged([text for _, text, _ in same])), names.listed(cell for *_, cell in same))
@@ -235,8 +235,8 @@ def _without_number(built: Built) -> Iterator[CellReason]:
 
 
 def _counters(rows: Iterable[Agreement]) -> Iterator[CellReason]:
-    """Yield the reasons that a counter gives; where its products are not ours also what it has no rule for, if it names
-    any."""
+    """Yield the reasons that a counter gives; where its products differ from ours also its operators without a rule, if
+    it names any."""
     for row in rows:
         parts = [row.reason] if row.reason else []
         if row.difference_flop:

@@ -57,22 +57,22 @@ CAPTIONS = {
         "for the exact value, a dashed line at 2.",
     ),
 }
-"""Figure → what its page says of it."""
+"""Figure → its texts on the page."""
 
 PHASES = ("forward", "backward")
 PASSES = ("one", "batch", "last")
-"""Works with a profile of their own; an epoch is their sum."""
+"""Passes with a profile of their own; an epoch is their sum."""
 
 _MOST_PANELS = 16
 _MOST_BARS = 54
 _MOST_FIGURES = 3
 _BAR_IN = 0.145
 _AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersize": 6}
-"""A sum that leaves products out."""
+"""Mark of a sum that leaves products out."""
 
 
 def figures(built: Built) -> dict[str, Figure]:
-    """Return file name → figure, for whatever profiles there are."""
+    """Return file name → figure, for all profiles."""
     variants = {row.cell_id: row.variant for row in built.utilization}
     models = {row.cell_id: figure_style.label(row.model) for row in (*built.profile_counts, *built.utilization)}
     return (
@@ -133,7 +133,7 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
 
 
 def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
-    """Draw one model: a ring where the profiler found, a dot where cleaning ended, words where there is neither."""
+    """Draw one model: a ring for the profiler's number, a dot for the cleaned one, a text where there is neither."""
     gaps: list[tuple[float, str, Any]] = []
     highest = 0.0
     for phase, (colour, marker) in figure_style.looks(PHASES, "phase").items():
@@ -161,7 +161,7 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
 
 
 def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
-    """Draw the line a + c / b through the cleaned counts, or words where no line holds all of them."""
+    """Draw the line a + c / b through the cleaned counts, or a text if no line holds all of them."""
     known = rows.dropna(subset=["cleaned_flop"])
     counts = {(int(items), int(flop)) for items, flop in zip(known["items"], known["cleaned_flop"], strict=True)}
     sizes = sorted({items for items, _ in counts})
@@ -207,9 +207,9 @@ def profile_of(rows: pd.DataFrame) -> pd.DataFrame:
 def bars_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Return (name of the forward operation, phase) → FLOP by verdict, names in the order of execution.
 
-    Verdicts: what profiler and cleaning agree on (right), what cleaning added (under) and took out (over), and what the
-    profiler counted where shapes give no count (unknown); uncounted: products of the last kind, which may have 0 FLOP.
-    A backward operation is added to its forward operation; one without is a row of its own at the end.
+    Verdicts: numbers on which profiler and cleaning agree (right), that cleaning added (under) and removed (over), and
+    the profiler's where shapes give no count (unknown); uncounted: products of the last kind, which may have 0 FLOP. A
+    backward operation is added to its forward operation; one without is a row of its own at the end.
     """
     forward = rows[rows["phase"] == "forward"].sort_values("index")
     names = forward["module"].where(forward["module"] != "", forward["name"])
@@ -232,8 +232,8 @@ def bars_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def fitting_bars(bars: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
-    """Return the names that fit on a page, in their order: of more than that the largest; and the bars left for
-    words."""
+    """Return the names that fit on a page, in their order, the largest if there are more; and the bars left for
+    texts."""
     size = bars[[*VERDICTS]].sum(axis="columns").groupby("operation", sort=False).sum()
     most = _MOST_BARS - (len(size) > _MOST_BARS)
     largest = set(size.sort_values(ascending=False, kind="stable").index[:most])
@@ -273,11 +273,11 @@ VERDICTS = {
     "over": "over: taken out by cleaning",
     "unknown": "unknown: no count to hold it against",
 }
-"""Verdict → its words in the legend."""
+"""Verdict → its text in the legend."""
 
 
 def _bars(axes: Axes, bars: pd.DataFrame, scale: float) -> None:
-    """Draw the parts of the bars from left to right; words where there is nothing to compare the profiler's number
+    """Draw the parts of the bars from left to right; a text where the profiler's number has nothing to be compared
     with."""
     y, left = np.arange(len(bars)), np.zeros(len(bars))
     for verdict, look in figure_style.looks(VERDICTS, "verdict").items():
@@ -302,7 +302,7 @@ _FAR = 4.0
 
 _HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markersize": 5.5}
 _CLOSE = 0.5
-"""Ratios below this leave no room for words at 0."""
+"""Ratios below this leave no room for a text at 0."""
 
 
 def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
@@ -347,7 +347,7 @@ def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figu
 
 
 def _lane(axes: Axes, rows: pd.DataFrame, y: float, end: float, pass_name: str) -> None:
-    """Draw the ratios of one profile; why it has none as it was found."""
+    """Draw the ratios of one profile; or why it has none as found."""
     colour, marker = figure_style.looks([pass_name], "method")[pass_name]
     for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 2.8})):
         known = figure_panels.distinct(rows.loc[rows["state"] == state, "ratio"])
@@ -379,7 +379,7 @@ def _marked(axes: Axes, ratios: Sequence[float], y: float, end: float, **look: A
 
 
 def _ratio_marks(passes: Sequence[str], *, exact: bool) -> list[Any]:
-    """Return the passes, what hollow and filled mean, and the lines."""
+    """Return legend entries of the passes, of hollow and filled marks, and of the lines."""
     marks = figure_panels.marks_of(figure_style.looks(passes, "method"), {"exact": "our own count"})
     marks.append(figure_panels.mark("hollow: as found", color=figure_panels.GREY, marker="o", **_HOLLOW))
     marks.append(figure_panels.mark("filled: cleaned", color=figure_panels.GREY, marker="o"))

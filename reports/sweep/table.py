@@ -42,37 +42,37 @@ from results.text_files import listed
 
 _SHOWN = 4
 _NAME_LETTERS = 14
-"""Letters of a model's name on one line at least; what is longer may go on below."""
+"""Least letters of a model's name on one line; longer names may wrap."""
 
 _UNITS = ((1e12, "T"), (1e9, "G"))
-"""The units of a table's rates, the first of which the largest has one."""
+"""Units of a table's rates; the first one in which the largest rate is at least one is taken."""
 
 _NARROW = 7
-"""Characters of a rate, so that the verdict's words are not cut."""
+"""Most characters of a rate, so that the verdict is not cut."""
 
 _NOTE = "note: "
 MOST_NOTES = 4
 _OF_OPTIONS = ("quick", "paired_ceiling")
-"""Codes of warnings that follow from how the run was asked for: the last to be shown."""
+"""Codes of warnings that follow from the run's options, which are shown last."""
 
 _OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
-"""In the order of the columns."""
+"""Methods in the order of the columns."""
 
 
 CONVENTIONS = {
     "flop": "",
     "post2021": "convention post2021: a multiply-add counts as 1, over the fp32 peak whatever the precision",
 }
-"""Convention → what the heading says of it."""
+"""Convention → its text in the heading."""
 
 _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for those. docs/results.md says what differs."
 
 
 @collector_off()
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
-    """Write everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
+    """Return the text at the end of a run: one sentence, tables, the peaks of the columns, failures."""
     shown = built
     if convention != "flop":  # the run's cells with the fractions of the 2021 post's arithmetic
         rows = by_cell(built.post2021)
@@ -99,7 +99,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
 
 
 def heading(built: Built) -> str:
-    """Return the heading: each device name, driver and torch version once; and what all cells have in common."""
+    """Return the heading: each device name, driver and torch version once; and the parameters that all cells share."""
     sessions = built.sessions
     names = dict.fromkeys(session.device_name or session.device for session in sessions)
     torch = dict.fromkeys(f"torch {session.torch_version}" for session in sessions if session.torch_version)
@@ -109,7 +109,7 @@ def heading(built: Built) -> str:
 
 
 def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
-    """Return (scale, unit) in which a table tells all of its rates and peaks: that of the largest."""
+    """Return (scale, unit) in which a table shows all of its rates and peaks: that of the largest."""
     rows = [row for view in views if (row := view.headline or view.timed_row) is not None]
     top = max((rate or 0.0 for row in rows for rate in (row.achieved_flop_per_s, row.peak_flop_per_s)), default=0.0)
     scale, prefix = next((pair for pair in _UNITS if top >= pair[0] * 0.9995), _UNITS[-1] if top else _UNITS[0])
@@ -117,10 +117,10 @@ def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
 
 
 def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s") -> TextTable:
-    """Return one row a cell: model, batch, precision, utilization ± its interval, step time, FLOP/s, items/s, and in
-    words why the utilization is not higher (`verdict`).
+    """Return a row for each cell: model, batch, precision, utilization ± its interval, step time, FLOP/s, items/s, and
+    in words why the utilization is not higher (`verdict`).
 
-    scale: what a rate is divided by to be shown in `unit`.
+    scale: the number by which a rate is divided to be shown in `unit`.
     """
     columns = (
         *_start_columns(),
@@ -144,9 +144,10 @@ def methods_text(views: Iterable[View]) -> str:
 
 
 def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:
-    """Return one row a cell: its utilization by each method, over its peak; an epoch's time, profiled and real.
+    """Return a row for each cell: its utilization by each method, over its peak; an epoch's time, profiled and real.
 
-    Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
+    Of several counters, `theory` is that of the first that could count. Both "not measured" and "not requested" are
+    "–".
     """
     methods = [method for method in METHODS if any(method in view.run.methods for view in views)]
     epochs = {key_of(row): row for row in times if row.work == "epoch"}
@@ -202,7 +203,7 @@ def peak_lines(views: Sequence[View]) -> list[str]:
 
 
 def attention_lines(views: Sequence[View]) -> list[str]:
-    """Return a line on the other conventions of attention for each cell where they count less."""
+    """Return a line on the other conventions of attention for each cell in which they count less."""
     lines, shared = dict[str, None](), shared_variant(views)
     for view in views:
         row = view.headline or view.timed_row
@@ -220,7 +221,8 @@ def attention_lines(views: Sequence[View]) -> list[str]:
 
 
 def failed_lines(views: Sequence[View]) -> list[str]:
-    """Return each cell that was not measured, with its status and reason; each that was, but has no ratio, with why."""
+    """Return a line for each cell that was not measured, with its status and reason, and for each measured cell without
+    a ratio."""
     lines = []
     shared = shared_variant(views)
     for view in views:
@@ -237,11 +239,11 @@ def failed_lines(views: Sequence[View]) -> list[str]:
 
 
 def warning_lines(built: Built) -> list[str]:
-    """Return a line for each problem of the run's files, then one for each kind of warning and for works without a
+    """Return a line for each problem of the run's files, then one for each kind of warning and for passes without a
     time.
 
-    A line has the first warning of its kind, with the numbers of all that differ in their numbers only, and the cells
-    that have one. The worst come first, at most MOST_NOTES; the page has all.
+    A line has the first warning of its kind, with the numbers of all that differ in their numbers only, and their
+    cells. The worst come first, at most MOST_NOTES; the page has all.
     """
     texts: dict[str, list[str]] = {}
     names: dict[str, list[str]] = {}
@@ -298,19 +300,19 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | StyledT
 
 
 def _narrow(value: float) -> str:
-    """Write three digits; in exponents where they take more room than a column has."""
+    """Write three digits; with an exponent if they would take more room than a column has."""
     text = digits(value)
     return text if len(text) <= _NARROW else f"{value:.1e}"
 
 
 GATE_CELLS = 4
-"""Cells of a failing gate that the table names; csv and json have all."""
+"""Most cells of a failing gate that the table names; csv and json have all."""
 
 _MARKS = {PASS: "pass", FAIL: "FAIL", OPEN: "open"}
 
 
 def gates_text(gates: Sequence[Verdict], names: Mapping[str, str], width: int = WIDTH, colour: bool = False) -> str:
-    """Return a sentence, then a line a gate, below a failing one its cells. names: cell id → what a person calls it."""
+    """Return a sentence, then a line for each gate with its cells if it fails. names: cell id → name for a person."""
     count = {name: sum(gate.verdict == name for gate in gates) for name in _MARKS}
     failing = ", ".join(gate.gate for gate in gates if gate.verdict == FAIL)
     needed = ", ".join(gate.gate for gate in gates if gate.verdict == OPEN and gate.needed)

@@ -32,7 +32,7 @@ from reports.trace.text import (
 from reports.trace.timeline import Timeline, TraceView, kernel_label, sentence, timeline
 
 MOST = 40
-"""Rows of kernels and of modules; all of them are in the JSON document and in kernels.csv.gz."""
+"""Most rows of kernels and of modules; the JSON document and kernels.csv.gz have all."""
 
 NO_TIMES = "No times were recorded."
 CAPTIONS = {

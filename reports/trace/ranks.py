@@ -15,13 +15,13 @@ from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page, str
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 
 MOST_RANKS = 16
-"""In a table: those that compute and idle longest, which are waited for; the JSON document has all."""
+"""Most ranks in a table: those that compute or idle longest, which are waited for; the JSON document has all."""
 
 MOST_ROWS = 8
 
 
 def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) -> str:
-    """Write everything a person is shown."""
+    """Return the whole answer as text."""
     parts: list[Part] = [*(strong(line) for line in headings(report)), "", ranks_table(report.ranks), ""]
     if len(report.ranks) > MOST_RANKS:
         parts += [f"{len(report.ranks) - MOST_RANKS} ranks more are in --format json.", ""]
@@ -65,7 +65,7 @@ def ranks_document(report: RanksReport) -> dict[str, Any]:
 
 
 def headings(report: RanksReport) -> list[str]:
-    """Return how many ranks and steps, how long a step is, what it is spent on, and who is waited for."""
+    """Return lines: how many ranks and steps, the length of a step and what fills it, and which rank is waited for."""
     of = f" of {report.world_size}" if report.world_size and report.world_size != len(report.ranks) else ""
     steps = f"{len(report.steps)} steps" if report.steps else "no step that all have marked"
     window = sum(row.time.window_s for row in report.ranks)
@@ -93,7 +93,8 @@ def headings(report: RanksReport) -> list[str]:
 
 
 def ranks_table(rows: Sequence[RankSummary], most: int = MOST_RANKS) -> TextTable:
-    """Return a row a rank, of a step on average; of more than `most` those that compute and idle longest."""
+    """Return a row for each rank, for a mean step; if there are more than `most`, those that compute or idle
+    longest."""
     columns = [TableColumn(name, right=True) for name in ("rank", "step", "compute", "exposed", "overlapped")]
     columns += [TableColumn("copies", right=True, rank=3), TableColumn("idle", right=True)]
     columns += [
@@ -130,7 +131,7 @@ def waits_table(report: RanksReport, most: int | None = MOST_ROWS) -> TextTable:
 
 
 def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
-    """Return a row a kind and size of group."""
+    """Return a row for each kind and size of group."""
     groups: dict[tuple[str, int | None], list[CollectiveTotal]] = {}
     for total in totals:
         groups.setdefault((total.kind, total.group_size), []).append(total)
@@ -155,7 +156,7 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
 
 
 def notes(report: RanksReport) -> list[str]:
-    """Return notes on what is not known, and the recordings' problems."""
+    """Return notes on unknowns, and the recordings' problems."""
     lines = []
     if moved := [shift for shift in report.shifts if shift.shift_s]:
         most = max(moved, key=lambda shift: abs(shift.shift_s))

@@ -36,10 +36,10 @@ NO_STEP_TIME = ("duplicate_launch", "autotune")
 class TraceView:
     """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day.
 
-    pyprof_rule: show what PyProf's rule gives each kernel, too, where the recording has no FLOP of its own.
-    numbered: whether its recorder numbered the calls, so that one which is missing before the last leaves a gap.
-    after_last_s: from the end of the last call or kernel to the end of the recording; None: not recorded.
-    host: name, start_ns, time_ns of annotations (DataLoader, optimizer) and of calls in no other; None: not recorded.
+    pyprof_rule: whether PyProf's number for each kernel is shown where the recording has no FLOP of its own. numbered:
+    whether its recorder numbered the calls, so that a missing one before the last leaves a gap. after_last_s: from the
+    end of the last call or kernel to the end of the recording; None: not recorded. host: name, start_ns, time_ns of
+    annotations (DataLoader, optimizer) and of outermost calls; None: not recorded.
     """
 
     path: str
@@ -56,7 +56,7 @@ class TraceView:
 
 
 def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
-    """Return kernels (of a recording without a device: operator calls) that were read, and how many found their
+    """Return how many kernels (in a recording without a device: operator calls) were read, and how many found their
     operation."""
     rows = kernels[kernels["what"].isin(("kernel", "call"))]
     attributed = int(((rows["call"] >= 0) | (rows["instance"] >= 0)).sum())
@@ -64,14 +64,14 @@ def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
 
 
 def has_states(trace: TraceView) -> bool:
-    """Return whether there is something to compare the count with: FLOP that the recording itself gives its kernels, or
-    those of PyProf's rule where they are asked for."""
+    """Return whether there is a count to compare with: FLOP in the recording itself, or by PyProf's rule if
+    requested."""
     return trace.pyprof_rule or trace.source == "pyprof"
 
 
 def kernel_label(name: str, letters: int = 10_000) -> str:
-    """Return a kernel's name to be read: without its parameters and ATen's namespaces, and cut at its end, since names
-    begin with what differs.
+    """Return a readable name of a kernel: without its parameters and ATen's namespaces, and cut at its end, since names
+    differ at their beginning.
 
     "void at::native::vectorized_elementwise_kernel<4, AddFunctor<float> >(int, float*)" →
     "vectorized_elementwise_kernel<4, AddFunctor<float> >".
@@ -89,7 +89,7 @@ def kernel_label(name: str, letters: int = 10_000) -> str:
 
 LONGEST_GAPS = 10
 LEAST_GAP_RATIO = 1e-4
-"""Share of the window: shorter gaps are in no table; the time in which nothing ran has all of them."""
+"""Share of the window below which a gap is in no table; the total idle time includes all."""
 
 _NAME_LETTERS = 70
 _HOST_NAMES = 2
@@ -97,7 +97,7 @@ _HOST_NAMES = 2
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing ran. after, before: names of the kernels at its ends; host: what was recorded of the host
+    """A time in which nothing ran. after, before: names of the kernels at its ends; host: what was recorded on the host
     meanwhile, the longest first."""
 
     start_ns: int
@@ -179,15 +179,15 @@ def timeline(trace: TraceView) -> Timeline | None:
 
 
 def _covered(rows: pd.DataFrame, end: int) -> int:
-    """Time up to `end` in which at least one of the rows ran, ns."""
+    """Return the time up to `end` in which at least one of the rows ran, ns."""
     return length(clipped(spans(rows.assign(end_ns=rows["start_ns"] + rows["time_ns"])), 0, end))
 
 
 def _window(kernels: pd.DataFrame, steps: pd.Series[float], untimed: set[float]) -> tuple[int, int, int | None] | None:
-    """Return where the step nearest to the middle begins and ends, ns, and its number.
+    """Return begin and end, ns, of the step nearest to the middle, and its number.
 
-    untimed: steps with a kernel without a usable duration, which are not shown. Where there are some, a last step is
-    not either: it seems shorter than it is, since no later kernel ends it.
+    untimed: steps with a kernel without a usable duration, which are not shown. If there are any, a last step is not
+    shown either: it seems shorter than it is, since no later kernel ends it.
     """
     last = int((kernels["start_ns"] + kernels["time_ns"]).max())
     starts = kernels["start_ns"].groupby(steps).min().sort_values()
@@ -227,15 +227,14 @@ def _gaps(shown: pd.DataFrame, end: int, host: pd.DataFrame | None) -> tuple[Gap
 
 
 def _host_text(host: pd.DataFrame, begin: int, end: int) -> str:
-    """Return what was recorded of the host between two times: the two names that took most of it, with their time in
-    it."""
+    """Return the two names that took most of the host's time between two times, with their time in it."""
     within = (host["start_ns"] + host["time_ns"]).clip(upper=end) - host["start_ns"].clip(lower=begin)
     longest = host.assign(ns=within)[within > 0].groupby("name")["ns"].sum().nlargest(_HOST_NAMES)
     return ", ".join(f"{shortened_name(str(name), _NAME_LETTERS)} {si_time(ns / 1e9)}" for name, ns in longest.items())
 
 
 def sentence(timeline: Timeline) -> str:
-    """Say which window is shown, and in how much of it something ran."""
+    """Return a sentence on the window that is shown, and on how much of it something ran."""
     what = "operators" if timeline.calls else "kernels"
     where = "The whole recording" if timeline.step is None else f"Step {timeline.step}, one of {timeline.steps} marked"
     where += ", from its first kernel to the end of its last" if timeline.is_last and not timeline.calls else ""

@@ -34,8 +34,8 @@ class Workload:
     hyper: name → int, each usable as a symbol. build(**hyper) → module in training mode, on the current default device.
     batch(hyper, size, device, generator) → Batch of random data, never zeros. loss(output, target) → scalar.
     items(hyper, size) → how many `item`s a batch holds. source: where architecture and defaults are defined.
-    optimizer(parameters) → the one that it is trained with there; None: it brings none of its own.
-    Inference is the same module in evaluation mode, on the same inputs, without gradients.
+    optimizer(parameters) → the optimizer of its source; None: it has none of its own. Inference is the same module in
+    evaluation mode, on the same inputs, without gradients.
     """
 
     name: str
@@ -68,7 +68,7 @@ def mean_loss(output: Any, target: Any = None) -> torch.Tensor:
 
 
 IGNORED = -100
-"""A label that no loss is taken of."""
+"""A label that the loss ignores."""
 
 
 def draw(sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
@@ -106,7 +106,7 @@ def token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Family:
-    """What a workload is made of. model(**hyper) → module; the others are as in `Workload`."""
+    """The parts of a workload. model(**hyper) → module; the others are as in `Workload`."""
 
     model: Callable[..., torch.nn.Module]
     batch: Callable[[Mapping[str, int], int, torch.device, torch.Generator | None], Batch] = next_tokens

@@ -29,7 +29,7 @@ from workloads.fathom.image_nets import begin
 
 GRID = 12
 FRAMES = 4
-"""Frames of a state: the last ones, of which a network sees where things move."""
+"""Frames of a state: the last ones, from which a network sees movement."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def new_games(size: int, device: torch.device, generator: torch.Generator | None
 
 
 class QNetwork(nn.Sequential):
-    """States, batch × 4 × S × S → what each action is worth, batch × actions."""
+    """States, batch × 4 × S × S → value of each action, batch × actions."""
 
     def __init__(self, image_size: int, hidden: int, actions: int) -> None:
         side = (((image_size - 8) // 4 + 1) - 4) // 2 + 1 - 2
@@ -90,8 +90,8 @@ class QNetwork(nn.Sequential):
 
 
 class DeepQ(nn.Module):
-    """States, actions, rewards, states after, and 1 where the game ended → what the actions were worth, and what the
-    target says, batch each. In evaluation mode: what each action is worth, batch × actions."""
+    """States, actions, rewards, next states, and 1 where the game ended → values of the chosen actions, and the
+    target's, batch each. In evaluation mode: value of each action, batch × actions."""
 
     def __init__(self, image_size: int, hidden: int, actions: int) -> None:
         super().__init__()
@@ -124,12 +124,12 @@ class DeepQ(nn.Module):
         return self.of_action(worth, actions), rewards + 0.99 * (1 - ended) * best
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Return, as in the paper, the worth of the actions that were chosen."""
+        """Return, as in the paper, the values of the chosen actions."""
         return (worth * _chosen(actions, worth)).sum(dim=1)
 
 
 class DeepQAsCoded(DeepQ):
-    """The maximum where the sum is meant."""
+    """Takes the maximum where the sum is meant, as in the code."""
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return (worth * _chosen(actions, worth)).amax(dim=1)

@@ -114,18 +114,17 @@ class AlexNet2012(AlexNet):
 
 
 def _neighbours(channels: int = 9, alpha: float = 1e-3, bias: float = 1.0) -> nn.Module:
-    """Return values divided by a power of what their neighbouring channels hold. alpha: for all of these channels
-    together."""
+    """Divide values by a power of those in neighbouring channels. alpha: for all of these channels together."""
     return nn.LocalResponseNorm(channels, alpha=alpha, beta=0.75, k=bias)
 
 
 def _side(image_size: int) -> int:
-    """Return pixels a side after the last pool, of an image whose side is a multiple of 32: 224, 56, 27, 13, 6."""
+    """Return the pixels a side after the last pool, for an image whose side is a multiple of 32: 224, 56, 27, 13, 6."""
     return image_size // 32 - 1
 
 
 CHANNELS_OF_BLOCKS = (1, 2, 4, 8, 8)
-"""In widths."""
+"""Channels of each block, in widths."""
 
 
 class VGG(nn.Module):

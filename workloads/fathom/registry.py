@@ -85,7 +85,7 @@ FAMILIES = {
     ),
     "vit": _images(image_nets.vision_transformer, optimizer=partial(torch.optim.AdamW, lr=1e-3, weight_decay=0.1)),
 }
-"""Name → what its workload is made of, at either scale."""
+"""Name → the parts of its workload, at either scale."""
 
 
 def get(name: str, /, **hyper: int) -> Workload:
@@ -110,8 +110,8 @@ class GraphSession:
         self._step = step
 
     def run(self, fetches: Sequence[str], feed_dict: Mapping[str, Any]) -> list[Any]:
-        """Run one step on what is fed as "inputs" and "labels". Gives what each fetch names: loss or outputs; None for
-        train. Raises KeyError for another name."""
+        """Run one step on the "inputs" and "labels" that are fed. Returns what each fetch names: loss or outputs; None
+        for train. Raises KeyError for another name."""
         step = self._step
         step.batches = iter([Batch(feed_dict["inputs"], feed_dict["labels"])])
         step()
@@ -157,11 +157,11 @@ class FathomModel:
 
     @property
     def fetches(self) -> tuple[str, ...]:
-        """What a step is asked for."""
+        """The fetches of a step."""
         return ("outputs",) if self.forward_only else ("loss", "train")
 
     def setup(self, setup_options: Mapping[str, Any] | None = None) -> None:
-        """Get ready to run: threads as asked for, optimizer, batches. What it does not know it ignores."""
+        """Get ready to run: number of threads, optimizer, batches. Unknown options are ignored."""
         threads = dict(setup_options or {}).get("intra_op_parallelism_threads")
         if threads:
             self._threads = torch.get_num_threads()

@@ -26,8 +26,9 @@ Optimizer = torch.optim.Optimizer
 
 
 def clip_gradients(optimizer: Optimizer, norm: float, noise: float | None = None) -> Optimizer:
-    """Return the optimizer, whose gradients are first scaled down to `norm` together; with noise each by itself, and
-    normal noise of this deviation is added. A row without a gradient, as that of padding is, gets no noise either."""
+    """Return the optimizer, whose gradients are first scaled down to `norm` together; with noise each gradient is
+    scaled by itself, and normal noise of this deviation is added. A row without a gradient, such as padding's, gets no
+    noise either."""
 
     @torch.no_grad()
     def prepare(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -44,15 +45,16 @@ def clip_gradients(optimizer: Optimizer, norm: float, noise: float | None = None
 
 
 PAD, GO, END, WORDS = 0, 1, 2, 4
-"""Padding, what the writer begins with, the end of a sentence, and the first number of a word; 3 is the unknown one."""
+"""Padding, the first input of the writer, the end of a sentence, and the first number of a word; 3 is the
+unknown word."""
 
 
 Logits = tuple[torch.Tensor, torch.Tensor]
-"""batch × target × answers, and which of them is right, batch × target."""
+"""batch × target × answers, and the index of the right answer, batch × target."""
 
 
 class Stack(nn.Module):
-    """Layers of LSTM cells, one step: batch × hidden → that of the last layer, and the states of all."""
+    """One step of layers of LSTM cells: batch × hidden → output of the last layer, and the states of all."""
 
     def __init__(self, hidden: int, layers: int) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class BahdanauAttention(nn.Module):
         nn.init.normal_(self.scores, std=hidden**-0.5)
 
     def forward(self, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """Attend. keys, memory: batch × source × hidden. Gives batch × hidden."""
+        """Attend. keys, memory: batch × source × hidden. Returns batch × hidden."""
         query = self.query(torch.cat([part for state in states for part in state], dim=1))
         weights = (self.scores * (keys + query.unsqueeze(1)).tanh()).sum(dim=2).softmax(dim=1)
         seen: torch.Tensor = (weights.unsqueeze(2) * memory).sum(dim=1)
@@ -92,7 +94,8 @@ class BahdanauAttention(nn.Module):
 class Seq2Seq(nn.Module):
     """Source words, words fed to the writer, labels (batch × source or target), negatives (target × n) → Logits.
 
-    In training of the label and of the negatives; else of the whole vocabulary, after words that it found itself.
+    In training logits are of the label and of the negatives; else of the whole vocabulary, after words that the writer
+    chose itself.
     """
 
     def __init__(self, hidden: int, layers: int, vocab: int, **_sizes: int) -> None:
@@ -139,7 +142,7 @@ class Seq2Seq(nn.Module):
         return torch.stack(outputs, dim=1)
 
     def _greedy(self, fed: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """Return logits of a writer that is fed the first word, and then what it finds likeliest itself."""
+        """Return logits of a writer that gets the first word, and then its own likeliest word."""
         context, every, word = torch.zeros_like(memory[:, 0]), [], fed[:, 0]
         for _ in range(fed.shape[1]):
             output, context, states = self._step(self.target(word), context, states, keys, memory)
@@ -148,10 +151,11 @@ class Seq2Seq(nn.Module):
         return torch.stack(every, dim=1)
 
     def _sampled(self, outputs: torch.Tensor, labels: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-        """Return logits less the logarithm of how often each word is drawn; a negative that is the label itself is left
-        out.
+        """Return logits minus the logarithm of each word's expected number of draws; a negative that is the label
+        itself is left out.
 
-        The rows of the projection are looked up once a sequence: once a step would fill a dense gradient each time.
+        The rows of the projection are looked up once a sequence: looking them up at each step would fill a dense
+        gradient each time.
         """
         weight, bias, count = self.projection.weight, self.projection.bias.unsqueeze(1), negatives.shape[1]
         true = (outputs * functional.embedding(labels, weight)).sum(dim=2, keepdim=True)
@@ -163,7 +167,7 @@ class Seq2Seq(nn.Module):
 
 
 class FusedSeq2Seq(Seq2Seq):
-    """Fathom's network, whose reader is one operation; its parameters are as many."""
+    """Fathom's network with a reader that is one operation; it has the same number of parameters."""
 
     def __init__(self, hidden: int, layers: int, vocab: int, **sizes: int) -> None:
         super().__init__(hidden, layers, vocab, **sizes)
