@@ -87,9 +87,6 @@ parser = partial(parser_of, "footprint", DESCRIPTION, OPTIONS, EPILOG)
 
 TABLE = "timeline.csv"
 
-_STACK = "Exception raised from "
-"""Text that torch puts between an error's message and its C++ stack."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""

@@ -146,9 +146,13 @@ def _convolutions(recording: CallRecording) -> Iterator[Item]:
     for call in recording.calls:
         if call.what != FUNCTION or call.name not in CONV2D:
             continue
-        given, output = bound(call, "input weight bias stride padding"), first_tensor(call.output)
-        if len(given["input"].shape) == 4 and not isinstance(given.get("padding", 0), str) and output is not None:
-            yield product(call, 2 * output.numel * prod(given["weight"].shape[1:]), kind="convolution")
+        arguments, output = bound(call, "input weight bias stride padding"), first_tensor(call.output)
+        if (
+            len(arguments["input"].shape) == 4
+            and not isinstance(arguments.get("padding", 0), str)
+            and output is not None
+        ):
+            yield product(call, 2 * output.numel * prod(arguments["weight"].shape[1:]), kind="convolution")
 
 
 def _recomputed_items(recording: CallRecording) -> Iterator[Item]:

@@ -74,14 +74,16 @@ def multiplied(counted: Iterator[tuple[int, Item]], times: Mapping[int, int]) ->
 
 def taps(module: ModuleInfo) -> int:
     """Return a convolution's multiply-adds per position."""
-    given = module.settings
-    return int(prod(given["kernel_size"]) * given["in_channels"] * (given["out_channels"] // given["groups"]))
+    settings = module.settings
+    return int(
+        prod(settings["kernel_size"]) * settings["in_channels"] * (settings["out_channels"] // settings["groups"])
+    )
 
 
 def fault_of_convolution(module: ModuleInfo, call: Call, otherwise: str = "") -> str:
     """Explain why a convolution module's number is not its product's: its input has no batch, or else `otherwise`."""
-    given, kernel = first_tensor(call.arguments), module.settings.get("kernel_size")
-    bare = given is not None and isinstance(kernel, tuple) and len(given.shape) == len(kernel) + 1
+    inputs, kernel = first_tensor(call.arguments), module.settings.get("kernel_size")
+    bare = inputs is not None and isinstance(kernel, tuple) and len(inputs.shape) == len(kernel) + 1
     return "without_batch" if bare else otherwise
 
 
@@ -195,8 +197,8 @@ RESIZED = {"nearest": 1, "linear": 5, "bilinear": 11, "bicubic": 259}
 
 
 def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = in_and_out(call)
-    taps = given.shape[1] // int(module.settings["groups"]) * prod(module.parameters["weight"][2:])
+    inputs, output = in_and_out(call)
+    taps = inputs.shape[1] // int(module.settings["groups"]) * prod(module.parameters["weight"][2:])
     fault = fault_of_convolution(module, call, "transposed_at_output")
     yield product(call, output.numel * taps, fault, "convolution")
 
@@ -211,14 +213,14 @@ def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _softmax(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, _ = in_and_out(call)
-    width = given.shape[int(module.settings["dim"])]
-    yield other(call, "softmax_counted", given.numel // width * (3 * width - 1), "softmax")
+    inputs, _ = in_and_out(call)
+    width = inputs.shape[int(module.settings["dim"])]
+    yield other(call, "softmax_counted", inputs.numel // width * (3 * width - 1), "softmax")
 
 
 def _adaptive(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = in_and_out(call)
-    window = prod(wide / narrow for wide, narrow in zip(given.shape[2:], output.shape[2:], strict=True))
+    inputs, output = in_and_out(call)
+    window = prod(wide / narrow for wide, narrow in zip(inputs.shape[2:], output.shape[2:], strict=True))
     yield other(call, "pooling_counted", int((window + 1) * output.numel), "pooling")
 
 

@@ -148,10 +148,10 @@ def first_tensor(value: Any) -> Sized | None:
 
 def in_and_out(call: Call) -> tuple[Sized, Sized]:
     """Return a module's first input and first output tensor. Raises ValueError where there is none."""
-    given, output = first_tensor(call.arguments), first_tensor(call.output)
-    if given is None or output is None:
+    inputs, output = first_tensor(call.arguments), first_tensor(call.output)
+    if inputs is None or output is None:
         raise ValueError(f"{call.path}: expected a module with a tensor in and a tensor out")
-    return given, output
+    return inputs, output
 
 
 def missed_by(cause_of_kind: Mapping[str, str], default: str) -> Callable[[Operation], str]:

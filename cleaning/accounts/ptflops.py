@@ -51,17 +51,17 @@ def _bias(module: ModuleInfo, call: Call, native: int, kind: str) -> Iterator[It
 
 
 def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = in_and_out(call)
-    batch, positions = given.shape[0], (given if "ConvTranspose" in module.class_name else output).shape[2:]
+    inputs, output = in_and_out(call)
+    batch, positions = inputs.shape[0], (inputs if "ConvTranspose" in module.class_name else output).shape[2:]
     fault = hooked.fault_of_convolution(module, call)
     yield product(call, hooked.taps(module) * batch * prod(positions), fault, "convolution")
     yield from _bias(module, call, batch * prod(output.shape[1:]), "convolution")
 
 
 def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = in_and_out(call)
-    rows = prod(given.shape[:-1])
-    yield product(call, rows * given.shape[-1] * output.shape[-1])
+    inputs, output = in_and_out(call)
+    rows = prod(inputs.shape[:-1])
+    yield product(call, rows * inputs.shape[-1] * output.shape[-1])
     yield from _bias(module, call, rows * output.shape[-1], "matmul")
 
 
@@ -109,15 +109,15 @@ def _deformable(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _resizing(call: Call) -> Iterator[Item]:
-    given = bound(call, "input size scale_factor")
-    sizes, size, factor = given["input"].shape, given.get("size"), given.get("scale_factor")
+    arguments = bound(call, "input size scale_factor")
+    sizes, size, factor = arguments["input"].shape, arguments.get("size"), arguments.get("scale_factor")
     if size is not None:
         positions = prod(size) if isinstance(size, tuple) else int(size) ** (len(sizes) - 2)
         native = positions * prod(sizes[:2])
     elif isinstance(factor, tuple):
-        native = int(prod(factor)) * given["input"].numel
+        native = int(prod(factor)) * arguments["input"].numel
     else:
-        native = int(given["input"].numel * (factor or 1) ** (len(sizes) - 2))
+        native = int(arguments["input"].numel * (factor or 1) ** (len(sizes) - 2))
     yield other(call, "resizing_counted", native, "pooling")
 
 

@@ -81,14 +81,14 @@ def _halved(rule: wrapped.Rule) -> wrapped.Rule:
 
 
 def _convolution(call: Call) -> Iterator[Item]:
-    given, output = bound(call, "input weight bias stride padding"), first_tensor(call.output)
-    if output is not None and not isinstance(given.get("padding", 0), str):
-        yield product(call, output.numel * prod(given["weight"].shape[1:]), kind="convolution")
+    arguments, output = bound(call, "input weight bias stride padding"), first_tensor(call.output)
+    if output is not None and not isinstance(arguments.get("padding", 0), str):
+        yield product(call, output.numel * prod(arguments["weight"].shape[1:]), kind="convolution")
 
 
 def _transposed(call: Call) -> Iterator[Item]:
-    given = bound(call, "input weight")
-    yield product(call, given["input"].numel * prod(given["weight"].shape[1:]), kind="convolution")
+    arguments = bound(call, "input weight")
+    yield product(call, arguments["input"].numel * prod(arguments["weight"].shape[1:]), kind="convolution")
 
 
 def _einsum(call: Call) -> Iterator[Item]:
@@ -111,10 +111,10 @@ def _contraction(equation: str, operands: list[Sized]) -> int:
 
 
 def _resizing(call: Call) -> Iterator[Item]:
-    given = bound(call, "input size scale_factor mode align_corners recompute_scale_factor antialias")
-    per_element = {"nearest": 1, "bilinear": 4}.get(given.get("mode", "nearest"), 0)
+    arguments = bound(call, "input size scale_factor mode align_corners recompute_scale_factor antialias")
+    per_element = {"nearest": 1, "bilinear": 4}.get(arguments.get("mode", "nearest"), 0)
     output = first_tensor(call.output)
-    if output is not None and len(output.shape) == 4 and per_element and not given.get("antialias"):
+    if output is not None and len(output.shape) == 4 and per_element and not arguments.get("antialias"):
         yield other(call, "resizing_counted", per_element * output.numel, "pooling")
 
 
@@ -178,7 +178,7 @@ class DataFlow:
     def follows(self, call: Call, arguments: Any) -> bool:
         """Return whether any tensor among these arguments of a call is dependent."""
         self._reach(call.first)
-        return any(given.storage in self._known for given in tensors(arguments))
+        return any(tensor.storage in self._known for tensor in tensors(arguments))
 
     def _reach(self, index: int) -> None:
         while self._position < min(index, len(self._operations)):
@@ -224,8 +224,8 @@ def _convolution_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _linear_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = in_and_out(call)
-    yield product(call, given.numel * output.shape[-1])
+    inputs, output = in_and_out(call)
+    yield product(call, inputs.numel * output.shape[-1])
     if "bias" in module.parameters:
         yield other(call, "bias_counted", output.shape[-1], "matmul")
 
@@ -236,8 +236,8 @@ def _twice(cause: str, kind: str) -> hooked.Rule:
 
 
 def _pool_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = in_and_out(call)
-    window, kernel = given.shape[-2] * given.shape[-1], module.settings.get("kernel_size")
+    inputs, output = in_and_out(call)
+    window, kernel = inputs.shape[-2] * inputs.shape[-1], module.settings.get("kernel_size")
     if kernel is not None:
         window = int(kernel) ** (len(output.shape) - 2) if isinstance(kernel, int) else prod(kernel)
         window -= f"{NN}pooling._MaxPoolNd" in module.bases

@@ -45,35 +45,35 @@ def of_input(cause: str, kind: str, per_element: int = 1) -> Rule:
     """Make a rule that counts `per_element` for each element of the first argument."""
 
     def rule(call: Call) -> Iterator[Item]:
-        if (given := first_tensor((call.arguments, call.keywords))) is not None:
-            yield other(call, cause, per_element * given.numel, kind)
+        if (inputs := first_tensor((call.arguments, call.keywords))) is not None:
+            yield other(call, cause, per_element * inputs.numel, kind)
 
     return rule
 
 
 def linear(call: Call) -> Iterator[Item]:
     """Count 2 a multiply-add, without bias."""
-    given = bound(call, "input weight bias")
-    yield product(call, 2 * given["input"].numel * given["weight"].shape[0])
+    arguments = bound(call, "input weight bias")
+    yield product(call, 2 * arguments["input"].numel * arguments["weight"].shape[0])
 
 
 def convolution(call: Call) -> Iterator[Item]:
     """Count 2 a multiply-add at the positions of `conv_sizes`, and 1 for each where there is a bias."""
-    given = bound(call, "input weight bias stride padding dilation groups")
-    weight, batch = given["weight"].shape, given["input"].shape[0]
-    sizes = conv_sizes(given, given["input"].shape[2:], weight[2:])
+    arguments = bound(call, "input weight bias stride padding dilation groups")
+    weight, batch = arguments["weight"].shape, arguments["input"].shape[0]
+    sizes = conv_sizes(arguments, arguments["input"].shape[2:], weight[2:])
     macs = prod(weight) * batch * prod(sizes)
     yield product(call, 2 * macs, "even_kernel", "convolution")
-    if given.get("bias") is not None:
+    if arguments.get("bias") is not None:
         yield other(call, "bias_counted", weight[0] * batch * prod(sizes), "convolution")
 
 
-def conv_sizes(given: dict[str, Any], sizes: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
+def conv_sizes(arguments: dict[str, Any], sizes: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
     """Return a convolution's positions by stride, padding and dilation, as DeepSpeed computes them: the padding "same"
     is taken for half on each side."""
     length = len(sizes)
-    stride, dilation = (_per_dimension(given.get(name, 1), length) for name in ("stride", "dilation"))
-    padding = given.get("padding", 0)
+    stride, dilation = (_per_dimension(arguments.get(name, 1), length) for name in ("stride", "dilation"))
+    padding = arguments.get("padding", 0)
     if padding == "same":
         paddings = tuple(d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True))
     else:
@@ -93,9 +93,9 @@ def norm(names: str, in_training: bool = True) -> Rule:
     positional arguments. in_training: the mode where no argument says."""
 
     def rule(call: Call) -> Iterator[Item]:
-        given = bound(call, names)
-        per_element = (5 if given.get("training", in_training) else 2) - (given.get("weight") is None)
-        yield other(call, "normalization_counted", per_element * given["input"].numel, "normalization")
+        arguments = bound(call, names)
+        per_element = (5 if arguments.get("training", in_training) else 2) - (arguments.get("weight") is None)
+        yield other(call, "normalization_counted", per_element * arguments["input"].numel, "normalization")
 
     return rule
 
@@ -159,22 +159,22 @@ def printed_flop(equation: str, operands: Sequence[Sized]) -> float:
 
 
 def _transposed(call: Call) -> Iterator[Item]:
-    given = bound(call, "input weight bias stride padding output_padding groups dilation")
-    weight, sizes = given["weight"].shape, given["input"].shape
+    arguments = bound(call, "input weight bias stride padding output_padding groups dilation")
+    weight, sizes = arguments["weight"].shape, arguments["input"].shape
     yield product(call, 2 * prod(weight) * sizes[0] * prod(sizes[2:]), kind="convolution")
-    if given.get("bias") is not None and call.output is not None:
+    if arguments.get("bias") is not None and call.output is not None:
         yield other(call, "bias_counted", call.output.numel, "convolution")
 
 
 def _resizing(call: Call) -> Iterator[Item]:
     """Count, with a size, only its own product; with a factor, the elements of the output."""
-    given = bound(call, "input size scale_factor")
-    size, factor = given.get("size"), given.get("scale_factor")
+    arguments = bound(call, "input size scale_factor")
+    size, factor = arguments.get("size"), arguments.get("scale_factor")
     if size is not None:
         native = prod(size) if isinstance(size, tuple) else int(size)
     else:
-        times = prod(factor) if isinstance(factor, tuple) else (factor or 1) ** (len(given["input"].shape) - 2)
-        native = int(given["input"].numel * times)
+        times = prod(factor) if isinstance(factor, tuple) else (factor or 1) ** (len(arguments["input"].shape) - 2)
+        native = int(arguments["input"].numel * times)
     yield other(call, "resizing_counted", native, "pooling")
 
 
@@ -207,19 +207,19 @@ DEEPSPEED: dict[str, Rule] = {
 
 
 def _calflops_transposed(call: Call) -> Iterator[Item]:
-    given = bound(call, "input weight bias stride padding output_padding groups dilation")
-    weight, sizes, groups = given["weight"].shape, given["input"].shape, given.get("groups", 1)
+    arguments = bound(call, "input weight bias stride padding output_padding groups dilation")
+    weight, sizes, groups = arguments["weight"].shape, arguments["input"].shape, arguments.get("groups", 1)
     macs = prod(weight[2:]) * sizes[1] * (weight[1] // groups) * sizes[0] * prod(sizes[2:])
     yield product(call, 2 * macs, "transposed_divided_by_groups", "convolution")
-    if given.get("bias") is not None:
-        positions = conv_sizes(given, sizes[2:], weight[2:])
+    if arguments.get("bias") is not None:
+        positions = conv_sizes(arguments, sizes[2:], weight[2:])
         yield other(call, "bias_counted", weight[1] * sizes[0] * prod(positions), "convolution")
 
 
 def _calflops_resizing(call: Call) -> Iterator[Item]:
-    given = bound(call, "input size scale_factor")
-    size = given.get("size")
-    native = given["input"].numel if size is None else prod(size) if isinstance(size, tuple) else int(size)
+    arguments = bound(call, "input size scale_factor")
+    size = arguments.get("size")
+    native = arguments["input"].numel if size is None else prod(size) if isinstance(size, tuple) else int(size)
     yield other(call, "resizing_counted", native, "pooling")
 
 
