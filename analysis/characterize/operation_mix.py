@@ -9,14 +9,6 @@ et al., IISWC 2016, section V-C).
 Not claimed: that a height may not lie below an earlier one; centroids can invert, and the report says where. scipy's
 "centroid" linkage is for Euclidean distances and wrong for cosine ones, so that only its dendrogram is used, with our
 `matrix`.
-
-A step's time is that of its operations and the time between them (group H). The first and last profiled step are left
-out (Fathom's protocol); a type's share is its *median* over the others ÷ the sum of the medians, so that one step in
-which somebody else had the processor moves nothing. Workloads are vectors of shares, distances 1 - cos, clusters means
-of their members' vectors *as they are*, joined by centroid linkage (Adolf et al., IISWC 2016, section V-C).
-
-Not claimed: that a height may not lie below an earlier one; centroids can invert, and the report says where. scipy's
-"centroid" is of Euclidean distances, and wrong for cosine ones: its dendrogram alone is used, which takes `matrix`.
 """
 
 import itertools
