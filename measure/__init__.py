@@ -1,4 +1,4 @@
-"""The hardware's edge: tracer, timing, telemetry, ceilings, counters. Knows no model; free of torch here.
+"""Everything that touches a device or a model: tracer, timing, telemetry, ceilings, counters, recorded profiles.
 
-Everything that touches a device or a model. The package itself is free of torch.
+Importing the package itself imports no torch. It knows no model by name.
 """

@@ -9,8 +9,8 @@ without classes.
 transformers: the class is the first of the configuration's `architectures`, else the bare model of its type. Weights
 are float32, the attention is transformers' default, keys and values are not kept (`use_cache` off), as in training; the
 loss is the mean of the outputs. A row of SHAPES reads the shape of each kind of input from the configuration: texts are
-uniform token ids, without padding; images, sound and features normal noise. A kind of input without a row is refused,
-with what to type.
+uniform token ids, without padding; images, sound and features normal noise. A model with a kind of input that has no
+row is refused; the message says what to type instead.
 """
 
 import inspect

@@ -5,8 +5,8 @@ added. A layer over a whole sequence keeps PyTorch's operator, and gives it zero
 loop, is one product of input and state together, then the gates.
 
 `wordlm` has LSTM layers over words, `charlm` a recurrent highway network over letters. With hidden h, vocabulary v and
-L layers, wordlm has 8Lh² + 2hv + 4Lh + v parameters; charlm of depth D has (2D + 2)h² + 2hv + 2Dh + v. Every output is
-predicted from; there is no dropout. Sources: Jozefowicz et al. 2016, arXiv:1602.02410; Zilly et al. 2016,
+L layers, wordlm has 8Lh² + 2hv + 4Lh + v parameters; charlm of depth D has (2D + 2)h² + 2hv + 2Dh + v. A word or letter
+is predicted at every step; there is no dropout. Sources: Jozefowicz et al. 2016, arXiv:1602.02410; Zilly et al. 2016,
 arXiv:1607.03474.
 
 `nmt` translates by an LSTM in both directions, and one that attends to it (Luong et al. 2015). It has 33h² + 3hv + 12h
@@ -19,8 +19,8 @@ sound by stored means and deviations (buffers, no parameters), and halves the ti
 the largest of two steps, the last of an odd number dropped. The decoder writes one letter for each of the encoder's
 steps that are left. At each it adds fresh noise to its cells' weights and reads, instead of the letter before, one in
 ten times a letter drawn from its own prediction; both in training only. Attention scores see what is attended to, the
-attention cell's state, and a convolution over the last step's weights, and are sums of elementwise products.
-Source: Battenberg et al. 2017, arXiv:1707.07413, sizes as in Hestness et al. 2019.
+attention cell's state, and a convolution over the last step's weights, and are sums of elementwise products. Source:
+Battenberg et al. 2017, arXiv:1707.07413, sizes as in Hestness et al. 2019.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,4 @@
-"""Builds models of text and speech as workloads: BERT, word2vec and a GPT-2; has the table of all, Catamount's
-included.
+"""Builds models of text and speech as workloads (BERT, word2vec, a GPT-2), and lists them with Catamount's.
 
 They start from random weights and get random tokens, uniform below the vocabulary, or normal noise for sound. The batch
 is dimension 0 of each input unless the family says otherwise. Not claimed: that anything is learned beyond the batch

@@ -4,7 +4,7 @@ The function is called without arguments, except for its parameters with a whole
 of the workload. `docs/models.md` says what it may return, and which names may stand beside it. It is the user's own
 code: it runs with all rights, and its output is shown.
 
-Of a LightningModule `training_step` is trained, on batches as its data loader gives them: calling the module from
+A LightningModule is trained by its `training_step`, on batches as its data loader gives them: calling the module from
 outside runs `training_step(batch, 0)` and returns the loss, so that the paths of the modules stay. Lightning is not
 imported and its Trainer is not run: hooks, callbacks and optimizers stepped by hand are not part of what is measured.
 """

@@ -1,11 +1,11 @@
-"""FLOP, bytes and footprint of the nodes of a TensorFlow graph, by Catamount's counting rules.
+"""Counts FLOP, bytes and footprint of the nodes of a TensorFlow graph, by Catamount's counting rules.
 
-`GraphNode`s, operations by Catamount's names ("Add" is TensorFlow's Add, BiasAdd and AssignAdd) with the sizes of their
-tensors, go into `flop`, `traffic`, `footprint_of` and `parameters`. An operation without a rule here (Reshape, Concat,
-Cast, …) computes nothing and reads and writes each tensor once. Integers and booleans count as floats do. Source:
-github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`, with the faults that its numbers contain:
-an L2 loss is 3 FLOP whatever its length, a mean has no division, convolutions have no padding. One deviation: a
-convolution's gradients are counted by the incoming gradient, which is equal where the stride divides the input.
+`flop`, `traffic`, `footprint_of` and `parameters` take `GraphNode`s: operations by Catamount's names ("Add" is
+TensorFlow's Add, BiasAdd and AssignAdd) with the sizes of their tensors. An operation without a rule here (Reshape,
+Concat, Cast, …) computes nothing and reads and writes each tensor once. Integers and booleans count as floats do.
+Source: github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`, with the faults that its numbers
+contain: an L2 loss is 3 FLOP whatever its length, a mean has no division, convolutions have no padding. One deviation:
+a convolution's gradients are counted by the incoming gradient, which is equal where the stride divides the input.
 """
 
 from collections.abc import Callable, Iterable

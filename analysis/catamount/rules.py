@@ -1,4 +1,4 @@
-"""Catamount's counting rules for ATen operations: `RULES`, a table for `analysis.operators.registry.cost`.
+"""Counts ATen operations by Catamount's rules: `RULES` is a table for `analysis.operators.registry.cost`.
 
 Each ATen operation is translated to the nodes of an equivalent TensorFlow 1 graph, whose costs are in `graph_nodes.py`.
 Model and other FLOP together are Catamount's "algorithmic FLOPs", bytes read and written its "algorithmic bytes",

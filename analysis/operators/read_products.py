@@ -1,8 +1,9 @@
-"""Readers of convolutions, matrix products, attention and recurrent layers: take an Operation, return its `Cost`.
+"""Reads convolutions, matrix products, attention and recurrent layers: each reader takes an Operation, returns its
+`Cost`.
 
-Each knows the argument names and layouts of one family of ATen operations, and passes the sizes to a shape function of
-`analysis/operators/products.py`. Bytes are counted in `analysis/operators/traffic.py`; which name has which reader is
-in `analysis/operators/registry.py`.
+A reader knows the argument names and layouts of one family of ATen operations, and passes the sizes to a shape function
+of `analysis/operators/products.py`. Bytes are counted in `analysis/operators/traffic.py`; which name has which reader
+is in `analysis/operators/registry.py`.
 """
 
 from analysis.operators import products

@@ -1,10 +1,10 @@
 """Computes the ledger of a parallel step: takes a `RankRecording`, returns each rank's load and a check of the total.
 
-The sum over ranks is the single device's FLOP, plus what is replicated, plus what is recomputed. Replicated is what no
-axis divides: a product that each of `tp` ranks runs whole, or each replica and micro-batch, because its size does not
-follow the batch. Both are detected by module: the sum over the tensor axis is once or exactly `tp` times the undivided
-micro-batch, and all micro-batches are once or a whole number of times the global batch. The rest is `unexplained_flop`:
-a bug here, or a plan that does not compute the model.
+The sum over ranks is the single device's FLOP, plus what is replicated, plus what is recomputed. A product is
+replicated if no axis divides it, because its size does not follow the batch: each of the `tp` ranks runs all of it, or
+each replica and micro-batch does. Both cases are detected by module. The sum over the tensor axis is either the
+undivided micro-batch's FLOP or exactly `tp` times that; the sum over micro-batches is a whole multiple of the global
+batch's. The rest is `unexplained_flop`: a bug here, or a plan that does not compute the model.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Defines `Item`, what a rule says that a counter counted for one call or operation, and the vocabulary of causes.
+"""Defines `Item`, which rules return for each call or operation: what a counter counted, and why it differs from ours.
 
-Native numbers are in the counter's own unit. All counters share the causes; none of them means "other". Nothing is
-added up here.
+Native numbers are in the counter's own unit. The causes (`CAUSES`) are shared by all counters; none of them means
+"other". Nothing is added up here.
 """
 
 from collections.abc import Callable, Iterator, Mapping

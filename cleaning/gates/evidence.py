@@ -1,5 +1,5 @@
-"""Defines what gates take and return: a run's `Evidence` with facts of its operation tables and self-test, and
-`Finding`.
+"""Defines what every gate takes, the `Evidence` of a run, and what it yields, a `Finding`; reads the facts that they
+need.
 
 `Evidence` holds raw rows by cell and what was derived from them. `facts_of` reads each operation table once, so that
 only one is in memory; what the backward pass must cost follows from the forward pass and the storages that need a

@@ -1,8 +1,8 @@
 """Computes FLOP of the backward pass ÷ FLOP of the forward pass, by model, kind, module and operation.
 
-The rule of thumb is 2: exact for every product but the network's first, whose input needs no gradient, so that a model
-has 2 - (share of its first product), the exact value in each model's row. Sources: a profile, as found and as cleaned,
-for one sample, one batch and an epoch; our own trace, products by model FLOP and the rest by other FLOP; the totals of
+The rule of thumb is 2. It is exact for every product but the network's first, whose input needs no gradient; a model's
+exact value, in its row, is therefore 2 - (share of its first product). Sources: a profile, as found and as cleaned, for
+one sample, one batch and an epoch; our own trace, products by model FLOP and the rest by other FLOP; the totals of
 counters that have a backward pass. `cell_ratios` returns the rows of a run.
 """
 

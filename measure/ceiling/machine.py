@@ -2,8 +2,8 @@
 
 A copy, b = a, and a triad, a = b + s · c, move 2 and 3 times an operand; a line that a processor fetches before it
 writes it is not counted. Within a cache many calls in a row are timed as one. `launch` is the time of an operation on
-one element as the device sees it, or the host's time where the host is slower; `call` is how long torch takes to hand
-one over, or on a CPU to do it. `measure_machine` takes a short list, within seconds, for the process that measures;
+one element as the device sees it, or the host's time where the host is slower; `call` is how long torch takes to submit
+one, or on a CPU to run it. `measure_machine` takes a short list, within seconds, for the process that measures;
 `runners.ceiling` searches longer (`plan`, `copies_and_views`, `timed`). Not claimed: the rate of the memory's own
 interface; the cost of a kernel inside a CUDA graph; nor the higher cost of an operation under autograd or modules.
 """

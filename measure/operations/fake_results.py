@@ -3,10 +3,10 @@
 PyTorch caches the results of its fake kernels, too, but its key costs more than ten times what the call itself needs.
 The signature here has the sizes, strides and dtype of each tensor, and all other arguments with their types: the result
 of an operator that changes nothing, on tensors without values, follows from these. Covered are operators of `aten`
-whose schema says that they write nothing and return new tensors (`Plan.again`), or return their first argument, written
-(`Plan.returns_self`). Not cached: results that depend on values, share memory with an argument or another output, or
-lie on another device. Only plain fake CPU tensors of one mode have a signature: not those with a known value, sparse
-and real ones and subclasses.
+whose schema says that they write nothing and return new tensors (`Plan.again`), or write to their first argument and
+return it (`Plan.returns_self`). Not cached: results that depend on values, share memory with an argument or another
+output, or lie on another device. Only plain fake CPU tensors of one mode have a signature: not those with a known
+value, sparse and real ones and subclasses.
 
 `built_on_meta` builds a model whose tensors have sizes and dtypes and take no memory. A model whose construction reads
 values of its tensors is built with them.

@@ -3,14 +3,14 @@
 
 A plan is patterns of modules → styles, put on the model by torch's own parallelize_module. Names are those of
 transformers' `tp_plan`, so that a model's own plan and one from a file read alike. A pattern has as many parts as a
-module's path, `*` standing for any of one part. Parameters become DTensors without communication: they have no values
-here. Not claimed: packed weights, quantized ones; a style that is not in STYLES is refused.
+module's path, `*` matching any one part. Parameters become DTensors without communication: they have no values here.
+Not claimed: packed weights, quantized ones; a style that is not in STYLES is refused.
 
 With expert parallelism each rank has some of the experts. transformers sorts the tokens by expert, tells each rank how
-many come, and exchanges them by all-to-all (`AllToAllEP`). How many go where is data, and fake tensors have none: there
-they are taken to be spread evenly over the experts. Spread otherwise, the sum over ranks is the same and their shares
-are not. Not claimed: experts that are no parameters of three dimensions in a module with `num_experts`, or that are
-divided over the tensor axis, too.
+many come, and exchanges them by all-to-all (`AllToAllEP`). These numbers depend on values, which fake tensors lack:
+there tokens are taken to be spread evenly over the experts. If they are not, the sum over ranks is the same, but the
+ranks' shares differ. Not claimed: experts that are no parameters of three dimensions in a module with `num_experts`, or
+that are divided over the tensor axis, too.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Run-queue wait is time in which a thread of this process was ready and no proces
 (`/proc/stat`, of the whole machine). Both are read before and after a block, outside of its time; a value that a system
 does not offer is None, and `absent` says why. Others' use of the processors is Linux's total minus this process's
 (`Neighbours`). A process that was stopped (Ctrl-Z, `kill -STOP`) gets the signal SIGCONT when it continues; while a
-machine sleeps, only CLOCK_BOOTTIME continues (`SuspensionWatch`). Memory that was given back to the system costs a step
-on a CPU page faults (`page_fault_warning`). `round_trip` is how far two processors were apart.
+machine sleeps, only CLOCK_BOOTTIME continues (`SuspensionWatch`). On a CPU a step has page faults for memory that was
+given back to the system (`page_fault_warning`). `round_trip` is how far two processors were apart.
 
 Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat) leave no trace
 here, nor does a thread that waits for another one that was set aside, a quota of a control group, a frozen container,

@@ -5,7 +5,7 @@ A format is found by content, not by the file's name; each reader checks that it
 
 Kineto writes the rank into the file. For Nsight Systems it is read from the target's environment (RANK, WORLD_SIZE, as
 torchrun sets them), else from the file's name (rank3.sqlite). An export of all ranks of a host has a process for each
-rank and no rank numbers. Its times count from the session's begin, so that each export has a clock of its own.
+rank and no rank numbers. Its times count from the session's start, so that each export has a clock of its own.
 
 Without a device, computing is the operator calls that calculate; frames of the autograd engine, within which a rank may
 wait, are left out. A device's step is what was launched within the host's "ProfilerStep#N", and lasts from its first

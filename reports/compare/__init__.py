@@ -1,4 +1,4 @@
-"""Do two runs differ?
+"""Do two runs differ, cell by cell, and may one replace the other?
 
-Says whether two runs differ, and not why.
+It says whether two runs differ, and not why.
 """

@@ -1,4 +1,4 @@
 """What do all commands share on the command line?
 
-Shared by all commands. It knows no command.
+Parsing, options of models, exit codes and output. It knows no command.
 """

@@ -8,7 +8,7 @@ A step gets a batch of transitions of a game, and compares the value of the acti
 the target's value of the next state. As coded the action's value is the maximum over all of Q times 1 or 0, which is 0
 without a gradient where Q is negative; as in the paper it is the sum. In evaluation mode only states are used.
 
-The game is one of catch on a grid, made with tensors on any device: a ball falls, a paddle below moves left or right.
+The game is catch on a grid, made with tensors on any device: a ball falls, a paddle below moves left or right.
 It replaces Atari's Breakout, whose program may not be distributed: the same four actions (nothing, fire, right, left,
 of which the second has no effect here, either), frames of one channel, and rewards of -1, 0 and 1. A game ends when the
 ball reaches the lowest row: it is caught if the paddle, three wide, is there. It has no score and no walls. Source:

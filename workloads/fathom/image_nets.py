@@ -9,9 +9,9 @@ al. 2012, ImageNet classification with deep convolutional neural networks) it ha
 fifth convolutions in two groups, and half of the values dropped. TensorFlow pads the odd pixel after the image; here it
 stands on both sides, which changes no size.
 
-`fathom-vgg` as coded is VGG-16 with a ReLU on its logits, as in the paper VGG-19 (Simonyan and Zisserman 2015,
-arXiv:1409.1556): thirteen or sixteen convolutions of 3 × 3, a pool of 2 after each of five blocks, three products. As
-coded a fifth of the values is dropped between these, in the paper of VGG a half.
+`fathom-vgg` as coded is VGG-16 with a ReLU on its logits; as described in the paper it is VGG-19 (Simonyan and
+Zisserman 2015, arXiv:1409.1556): thirteen or sixteen convolutions of 3 × 3, a pool of 2 after each of five blocks,
+three products. Between these the code drops a fifth of the values, VGG's paper a half.
 
 `residual` as coded is a bottleneck network that never gets smaller: a stem to a quarter of the image's side, then four
 stages of three blocks, all of that side and without batch normalisation; a block has three ReLUs, and none after the
