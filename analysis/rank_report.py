@@ -19,8 +19,6 @@ import pandas as pd
 
 from analysis.rank_timelines import Breakdown, RankTimeline, breakdown_of, length, spans
 
-POINT_TO_POINT = ("send", "recv", "send_recv")
-
 TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Kinds that no member leaves before all have entered."""
 
@@ -54,7 +52,7 @@ def match_collectives(timelines: Mapping[int, RankTimeline]) -> tuple[pd.DataFra
         # what was recorded before the first step need not be on all ranks
         parts.append(calls[calls["step"] >= 0] if len(timeline.steps) else calls)
     rows = pd.concat(parts, ignore_index=True)
-    rows = rows[~rows["kind"].isin(POINT_TO_POINT)]
+    rows = rows[~rows["kind"].isin(("send", "recv", "send_recv"))]
     rows = rows.assign(position=rows.groupby(["rank", "group", "ranks", "step"]).cumcount())
     problems: list[str] = []
     groups = rows.groupby(["group", "ranks", "step"], sort=True)

@@ -9,12 +9,12 @@ judged.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from analysis.counters import COUNTERS, kind_of_operator
 from analysis.operators.registry import PRODUCTS
-from analysis.stats.summary import affine
-from results.records.counts import CleaningLog, FlopCount
-from results.records.rows import WHOLE, to_text
+from results.records.counts import WHOLE, CleaningLog, FlopCount
+from results.records.rows import to_text
 from results.store.layout import FLOP_COUNTS
 
 
@@ -65,6 +65,33 @@ def whole_sum(values: Iterable[int | None]) -> int | None:
     """Sum the values; None if one of them is unknown."""
     every = list(values)
     return None if None in every else known_sum(every) or 0
+
+
+Point = tuple[int, int | float]
+"""(batch size, count); a float is taken at its exact value."""
+
+
+def line(points: Iterable[Point]) -> tuple[Fraction, Fraction] | None:
+    """Return a and c of the line through all points; None if there is none, or for fewer than two batch sizes."""
+    exact = {(x, Fraction(y)) for x, y in points}
+    if not exact:
+        return None
+    (x0, y0), (x1, y1) = min(exact), max(exact)
+    if x0 == x1:
+        return None
+    slope = (y1 - y0) / (x1 - x0)
+    constant = y0 - slope * x0
+    return (slope, constant) if all(slope * x + constant == y for x, y in exact) else None
+
+
+def affine(points: Iterable[Point], batch_size: int) -> int | None:
+    """Return the value at `batch_size` of the line through all points; None if there is none, or it is not an integer
+    there."""
+    law = line(points)
+    if law is None:
+        return None
+    value = law[0] * batch_size + law[1]
+    return int(value) if value.denominator == 1 else None
 
 
 COUNTED_BATCHES = (1, 2, 16)

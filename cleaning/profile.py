@@ -20,9 +20,9 @@ from analysis.utilization.numerators import PROFILER
 from analysis.utilization.work_times import epoch_parts, images_of
 from cleaning.counts import known_sum, whole_sum
 from results.errors import Inconsistent, Unavailable
-from results.records.cell import Run, identity
+from results.records.cell import PASSES, Run, identity
 from results.records.counts import CleanedOperation, CleaningLog, ProfileCount, ProfiledOperation
-from results.records.rows import PASSES, to_text
+from results.records.rows import to_text
 from results.store.layout import profile_file
 
 FORWARD = ("forward", "loss")

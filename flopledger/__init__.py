@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.devices.peaks import MixedPeak, Peak, mixed_peak, peak, peak_refusal
+    from analysis.devices.format_peaks import MixedPeak, Peak, mixed_peak, peak, peak_refusal
     from measure.device.malloc import retain_freed_memory
     from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
     from measure.profile.step_profile import profile_step
@@ -59,8 +59,8 @@ _LOCATIONS = {
     "Inconsistent": "results.errors:Inconsistent",
     "MeterOptions": "measure.meter.meter:MeterOptions",
     "MeterSummary": "measure.meter.meter:MeterSummary",
-    "MixedPeak": "analysis.devices.peaks:MixedPeak",
-    "Peak": "analysis.devices.peaks:Peak",
+    "MixedPeak": "analysis.devices.format_peaks:MixedPeak",
+    "Peak": "analysis.devices.format_peaks:Peak",
     "StepCount": "measure.step:StepCount",
     "StepFormulas": "runners.formula:StepFormulas",
     "Unavailable": "results.errors:Unavailable",
@@ -70,9 +70,9 @@ _LOCATIONS = {
     "footprint": "measure.step:footprint",
     "formula": "runners.formula:formula",
     "load_run": "results.store.reading:read_run",
-    "mixed_peak": "analysis.devices.peaks:mixed_peak",
-    "peak": "analysis.devices.peaks:peak",
-    "peak_refusal": "analysis.devices.peaks:peak_refusal",
+    "mixed_peak": "analysis.devices.format_peaks:mixed_peak",
+    "peak": "analysis.devices.format_peaks:peak",
+    "peak_refusal": "analysis.devices.format_peaks:peak_refusal",
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.read:read",
     "register": "measure.step:register",

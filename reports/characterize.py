@@ -157,7 +157,26 @@ def tables(seen: CharacterizeAnswer) -> dict[str, str]:
             ]
         ),
         "training_inference.csv": csv_of(seen.against),
-        "parallelism.csv": csv_of(_parallel_rows(seen)),
+        "parallelism.csv": csv_of(
+            [
+                {
+                    "workload": scaling.workload,
+                    "type": scaling.name,
+                    "group": scaling.group,
+                    "threads": threads,
+                    "time_s": time_s,
+                    "fitted_s": law and law.time_s(threads),
+                    "serial_ratio": law and law.serial_ratio,
+                    "serial_low_ratio": law and law.serial_low,
+                    "serial_high_ratio": law and law.serial_high,
+                    "karp_flatt_ratio": law and law.karp_flatt.get(threads),
+                    "lack_of_fit": law and law.lack_of_fit,
+                }
+                for scaling in seen.parallelism
+                for law in (scaling.law,)
+                for threads, time_s in scaling.times_s.items()
+            ]
+        ),
         "group_costs.csv": csv_of(seen.costs),
         "tails.csv": csv_of(
             [
@@ -197,27 +216,6 @@ def groups_csv(seen: CharacterizeAnswer) -> str:
 def _identity(mix: Mix) -> Row:
     names = ("recording", "workload", "variant", "mode", "device", "threads", "batch_size")
     return {name: getattr(mix.recording, name) for name in names}
-
-
-def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
-    return [
-        {
-            "workload": scaling.workload,
-            "type": scaling.name,
-            "group": scaling.group,
-            "threads": threads,
-            "time_s": time_s,
-            "fitted_s": law and law.time_s(threads),
-            "serial_ratio": law and law.serial_ratio,
-            "serial_low_ratio": law and law.serial_low,
-            "serial_high_ratio": law and law.serial_high,
-            "karp_flatt_ratio": law and law.karp_flatt.get(threads),
-            "lack_of_fit": law and law.lack_of_fit,
-        }
-        for scaling in seen.parallelism
-        for law in (scaling.law,)
-        for threads, time_s in scaling.times_s.items()
-    ]
 
 
 LEAST_RATIO = 0.01

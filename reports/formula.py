@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.catamount.graph_terms import Term
 from analysis.formula.derive import OF_ATTENTION, PART, QUANTITIES
-from analysis.formula.expressions import plain, pretty, shortest, value
+from analysis.formula.expressions import Point, plain, pretty, shortest, value
 from analysis.formula.interpolate import point_text
 from analysis.formula.requests import amount
 from analysis.formula.sampling import Axis
@@ -22,7 +22,6 @@ MOST_LINES = 4
 """Lines of one formula in the table."""
 
 Expr = Any
-Point = Mapping[str, int]
 
 
 @dataclass(frozen=True)

@@ -66,30 +66,6 @@ def document(profile: StepProfile) -> dict[str, Any]:
     }
 
 
-def module_row(node: ModuleNode) -> dict[str, Any]:
-    """Describe one module with all below it: every figure has a key."""
-    return {
-        "module": node.module,
-        "type": node.type,
-        "depth": node.depth,
-        "settings": node.settings,
-        "parameters": node.parameters,
-        **_flop(node),
-        "other_flop": node.other_flop if node.knows_all else None,
-        "moved_bytes": node.moved_bytes,
-        "operations": node.operations,
-        "kernels": node.kernels,
-        **_times(node),
-        "waited_s": node.waited_s,
-        "flop_per_s": node.flop_per_s,
-        "utilization_ratio": node.utilization_ratio,
-        "bound": node.bound or None,
-        **_partial_totals(node),
-        "at_least_time_s": node.time_s,
-        "untimed_operations": sum(node.untimed_calls.values()),
-    }
-
-
 def _flop(node: ModuleNode) -> dict[str, int | None]:
     """Return model FLOP by pass; None where an operation of the pass has no rule."""
     return {
@@ -116,8 +92,30 @@ def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
 
 
 def module_rows(profile: StepProfile) -> list[dict[str, Any]]:
-    """Return a dict for each module, in the order of the model."""
-    return [module_row(node) for node in tree(profile).values()]
+    """Return one dict a module with all below it, in the order of the model: every figure has a key."""
+    return [
+        {
+            "module": node.module,
+            "type": node.type,
+            "depth": node.depth,
+            "settings": node.settings,
+            "parameters": node.parameters,
+            **_flop(node),
+            "other_flop": node.other_flop if node.knows_all else None,
+            "moved_bytes": node.moved_bytes,
+            "operations": node.operations,
+            "kernels": node.kernels,
+            **_times(node),
+            "waited_s": node.waited_s,
+            "flop_per_s": node.flop_per_s,
+            "utilization_ratio": node.utilization_ratio,
+            "bound": node.bound or None,
+            **_partial_totals(node),
+            "at_least_time_s": node.time_s,
+            "untimed_operations": sum(node.untimed_calls.values()),
+        }
+        for node in tree(profile).values()
+    ]
 
 
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:

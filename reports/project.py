@@ -7,9 +7,8 @@ from typing import Any
 
 from analysis.project.accelerator import Accelerator, SubBatches
 from analysis.project.domain import Domain
-from analysis.project.frontier import DAY_S, FirstOrderFit
+from analysis.project.frontier import DAY_S, FirstOrderFit, amount
 from analysis.stats.intervals import Estimate, Uncertain
-from analysis.stats.summary import amount
 from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, csv_text, page, strong, table_of
 from reports.shared.numbers import digits, si
 

@@ -16,8 +16,8 @@ from analysis.project import domain as domains
 from analysis.project import frontier, ppopp2019, ppopp2019_case_study
 from analysis.project.accelerator import Accelerator, SubBatches
 from analysis.project.domain import Domain, Formulas, shipped_formulas
+from analysis.project.frontier import amount
 from analysis.project.ppopp2019 import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
-from analysis.stats.summary import amount
 from reports.shared import figure_panels, figure_style
 from reports.shared.layout import WIDTH, HangingIndent, Part, TableColumn, TextTable, csv_text, page, strong
 

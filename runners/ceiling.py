@@ -219,7 +219,6 @@ SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
 """Bytes of a buffer: 4 KiB, 16 KiB, … 64 MiB."""
 
 FILE = "collective_rates.csv"
-PREFIX = "flopledger/ceiling"
 COLLECTIVES_S, COLLECTIVE_S = 600.0, 120.0
 
 
@@ -248,7 +247,7 @@ def run_collectives(options: argparse.Namespace) -> int:
             process.world,
             process.device(kind),
             process.address,
-            PREFIX,
+            "flopledger/ceiling",
             COLLECTIVE_S,
             process.is_single_host,
         )

@@ -34,9 +34,11 @@ from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake,
 from runners.cli.model_options import Options, parser_of
 from runners.cli.output import json_text, reserve, say, show_answer, show_transient, write_file
 from runners.workers import devices
-from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES, entry, reason_not_trainable
+from runners.workers.pool import CALLER_MISTAKES, WorkerFault
+from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, entry, reason_not_trainable
 from workloads.catalogue.entries import AS_CODED, AS_PAPER, SMALL
 from workloads.catalogue.model_names import check
+from workloads.catalogue.suites import SUITES
 
 if TYPE_CHECKING:
     from reports.characterize import CharacterizeAnswer
@@ -341,8 +343,6 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
 
     Raises Mistake for an impossible recording of the only workload.
     """
-    from runners.workers.pool import CALLER_MISTAKES, WorkerFault
-
     start_s = time.monotonic()
     singly = options.alone and request.why == "mix"
     answer: Characterization | WorkerFault = worker.call(
@@ -382,8 +382,6 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
 
 
 def _code(data: Characterization) -> int:
-    from runners.workers.pool import CALLER_MISTAKES
-
     statuses = {recording.status for recording in data.recordings} - {"ok"}
     return 0 if not statuses else MISTAKE if statuses & set(CALLER_MISTAKES) else FAILED
 

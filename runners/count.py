@@ -143,7 +143,7 @@ def _checked(options: Namespace) -> tuple[str, ...]:
             raise Mistake("--device: goes without --explain")
         if options.format == "csv":
             raise Mistake("--device: goes with --format table or json")
-        from analysis.devices.peaks import peak_refusal
+        from analysis.devices.format_peaks import peak_refusal
 
         with as_mistake(ValueError, about="--device: "):
             peak_refusal(options.device)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from results.errors import Unavailable
-from results.printable import plain_message
+from results.errors import Unavailable, plain_message
 from results.text_files import nearest
 from runners.cli.arguments import MARGIN_RATIO, SHOWN, number
 from runners.cli.exits import FAILED, Mistake, exit_code, guarded

@@ -14,8 +14,7 @@ from typing import Any
 
 from analysis.formula.interpolate import Point, point_text
 from analysis.formula.sampling import Axis, SizeSample
-from results.errors import Unavailable
-from results.printable import depends_on_data, plain_message
+from results.errors import Unavailable, depends_on_data, plain_message
 from runners.workers.pool import user_location
 from workloads.catalogue.catalogue import ENTRIES
 

@@ -28,11 +28,11 @@ from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, parser_of
 from runners.cli.output import json_text, reserve, say, show_page, show_transient, with_install_hint, write_file
 from runners.workers import devices
+from runners.workers.pool import CALLER_MISTAKES, WorkerFault
 
 if TYPE_CHECKING:
     from results.records.answers import Machine, StepProfile
     from results.records.cell import Ceiling
-    from runners.workers.devices import ProbeResult
 
 SECTION = "flops_profiler"
 
@@ -328,11 +328,10 @@ def _read_ceilings(options: Namespace) -> list[Ceiling] | None:
         return read_ceilings(options.ceilings)
 
 
-def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
+def _machine(worker: Any, options: Namespace, probed: devices.ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """Return the limits with which the step is compared. A missing ceiling gets a line, and costs only its own
     figures."""
     from analysis.roofline import machine_of
-    from runners.workers.pool import WorkerFault
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:
@@ -352,11 +351,9 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
     )
 
 
-def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
+def _profile(worker: Any, options: Namespace, probed: devices.ProbeResult, machine: Machine) -> StepProfile:
     """Profile the model in the worker. Raises Mistake where the model cannot be built or fails, Unprofiled where the
     worker does."""
-    from runners.workers.pool import CALLER_MISTAKES, WorkerFault
-
     show_transient(f"{options.model}: profiling")
     answer: StepProfile | WorkerFault = worker.call(
         "runners.workers.step_tasks:profile", options, probed.device, timeout_s=options.timeout

@@ -28,7 +28,6 @@ EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --utilization 0.2..0.4
   python -m runners.project --compute --flop 1e21 --device "NVIDIA H200" --utilization 0.35"""
 
-TERA = 1e12
 
 VERDICTS = "What the verdicts mean and what cannot be reproduced: docs/projections.md."
 
@@ -108,7 +107,7 @@ def _utilization(options: Namespace) -> ReachedUtilization:
     except ValueError as fault:
         raise Mistake(f"--device: {fault}; or give its --peak-tflops") from fault
     if options.peak_tflops is not None or device is None:
-        peak, source = options.peak_tflops * TERA, "given"
+        peak, source = options.peak_tflops * 1e12, "given"
     elif unit not in device.peaks:
         fitting = [name for name, precision in PRECISIONS.items() if precision.matmul_unit in device.peaks]
         raise Mistake(

@@ -20,6 +20,8 @@ from typing import Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
+from analysis.operators.registry import model_flop
+from analysis.stats.summary import summarise
 from analysis.trace.operations import is_product, product_flop
 from cleaning.gates.evidence import FAILED, OK, UNAVAILABLE, CheckResult
 from measure.ceiling.trials import LAYOUTS, Trial, shapes, titled
@@ -28,6 +30,7 @@ from measure.timing.clocks import clock_for
 from results.errors import Unavailable, one_line
 from results.records.cell import Ceiling
 from results.records.counts import ProfiledOperation
+from results.store.manifest import harness_version
 from runners.workers import traced_step as training
 
 REPORTED = "reported"
@@ -88,7 +91,6 @@ MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
 
 def count(tested: DeviceUnderTest) -> CheckResult:
     """Return the exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
-    from analysis.operators.registry import model_flop
     from measure.profile.recording import profile_step
 
     step = training.StepOptions(MODEL, "fp32", "sgd", tested.kind, hyper={"image_size": IMAGE_SIZE})
@@ -142,9 +144,7 @@ def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
     from measure.device import apply_precision
 
     wrong = []
-    for precision in PRECISIONS.values():
-        if not tested.is_cuda and precision.tf32:
-            continue  # a CPU has no such unit, and flags for it mean nothing there
+    for precision in (p for p in PRECISIONS.values() if tested.is_cuda or not p.tf32):  # of tf32, which no CPU has
         with apply_precision.session(precision, tested.device) as flags:
             disagreements = apply_precision.check(flags, precision, tested.device)
             wrong += [f"{precision.name}: {disagreement}" for disagreement in disagreements]
@@ -288,8 +288,6 @@ def intervals(tested: DeviceUnderTest) -> CheckResult:
 
     A card that lowers its clock in the middle is honest. A clock that moves is only known to a step of it.
     """
-    from analysis.stats.summary import summarise
-
     product, times = long_product(tested)
     blocks_s, clocks_hz = list[float](), list[float]()
     with contextlib.ExitStack() as stack:
@@ -338,7 +336,6 @@ CHECKS: Mapping[str, Check] = {
 }
 """Name of a check → what makes it, in the order in which they run."""
 
-
 GROUPS = ("rate", "convolution", "memory")
 """Names for all checks that begin with them."""
 
@@ -358,7 +355,6 @@ def self_test(
     after so many seconds. keep: called with the document after each check but the last.
     """
     from measure.device.environment import device_facts, environment
-    from results.store.manifest import harness_version
 
     facts, here = device_facts(device), environment()
     tested = DeviceUnderTest(device, str(facts["name"] or ""), facts["multiprocessors"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from analysis.devices import peaks
 from results.errors import Inconsistent
-from results.records.counts import OperationInstance
+from results.records.counts import CleaningLog, OperationInstance
 from results.text_files import nearest
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of, read_recording
@@ -25,7 +25,6 @@ from runners.cli.output import json_text, reserve, say, show_answer, show_page, 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from analysis.devices.peaks import Device
     from analysis.rank_report import RanksReport, StepFlop
     from analysis.rank_timelines import RankTimeline
     from measure.trace.recording import Recording
@@ -58,12 +57,10 @@ def cleaned(recording: Recording) -> TraceView:
     )
 
 
-DOCUMENT = "ranks.json"
-RANKS_PAGE = "ranks.html"
 PASSES = ("forward", "backward")
 
 
-def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
+def report_ranks(folder: Path, device: peaks.Device | None, counting: bool) -> RanksReport:
     """Report on the recordings in a folder together. counting: whether to count the FLOP of each, which takes most of
     the time.
 
@@ -79,7 +76,7 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
         return report_of(timelines, flop)
 
 
-def _flop(timeline: RankTimeline, device: Device | None) -> StepFlop:
+def _flop(timeline: RankTimeline, device: peaks.Device | None) -> StepFlop:
     """Return a rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are
     unknown."""
     from analysis.rank_report import StepFlop
@@ -118,16 +115,13 @@ def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | No
     show_page(lambda width, colour: ranks_text(report, width, colour) if form == "table" else document)
     files = {} if page is None else {page: ranks_html(report)}
     if out is not None:
-        files |= {out / DOCUMENT: document, out / RANKS_PAGE: ranks_html(report)}
+        files |= {out / "ranks.json": document, out / "ranks.html": ranks_html(report)}
     for path, content in files.items():
         write_file(path, content)
     if files:
         say(f"written: {', '.join(map(str, files))}")
 
 
-KERNELS = "kernels.csv.gz"
-INSTANCES = "operation_instances.csv.gz"
-LOG = "cleaning_log.csv"
 PAGE = "trace.html"
 
 DESCRIPTION = "What does this recorded profile say, once double counts and gaps are cleaned? Needs no GPU and no torch."
@@ -209,10 +203,11 @@ def _run(options: Namespace) -> int:
     return FAILED if above_peak else 0
 
 
-def show(trace: TraceView, form: str, device: Device | None = None) -> None:
+def show(trace: TraceView, form: str, device: peaks.Device | None = None) -> None:
     """Print data on stdout, and all other lines on stderr."""
     from reports.shared.layout import to_csv
-    from reports.trace.text import document, to_text
+    from reports.trace.document import document
+    from reports.trace.text import to_text
 
     show_answer(
         form,
@@ -224,26 +219,25 @@ def show(trace: TraceView, form: str, device: Device | None = None) -> None:
         say(f"note: {line}")
 
 
-def write(trace: TraceView, out: Path, device: Device | None = None) -> None:
+def write(trace: TraceView, out: Path, device: peaks.Device | None = None) -> None:
     """Write tables and the page into `out`, each file whole. Raises StoreFault."""
     from reports.shared.layout import to_csv
+    from reports.trace.document import kernels_csv
     from reports.trace.page import to_html
-    from reports.trace.text import kernels_csv
-    from results.records.counts import CleaningLog
     from results.store.layout import QUICK, compress
 
     files: dict[str, str | bytes] = {
         PAGE: to_html(trace, device),
-        KERNELS: compress(kernels_csv(trace).encode(), QUICK),
-        INSTANCES: compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK),
-        LOG: to_csv(trace.cleaned.log, CleaningLog),
+        "kernels.csv.gz": compress(kernels_csv(trace).encode(), QUICK),
+        "operation_instances.csv.gz": compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK),
+        "cleaning_log.csv": to_csv(trace.cleaned.log, CleaningLog),
     }
     for name, content in files.items():
         write_file(out / name, content)
     say(f"written: {', '.join(str(out / name) for name in files)}")
 
 
-def _device(name: str | None, peak_tflops: float | None) -> Device | None:
+def _device(name: str | None, peak_tflops: float | None) -> peaks.Device | None:
     """Return the peaks of the device with this name, which must be known, or one given peak for all units."""
     from analysis.devices.precisions import UNITS
 

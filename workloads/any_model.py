@@ -26,8 +26,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
-from results.errors import Unavailable
-from results.printable import plain_message
+from results.errors import Unavailable, plain_message
 from results.process import free_bytes
 from workloads.catalogue.base import Batch, Workload, mean_loss, tensors
 from workloads.catalogue.catalogue import entry, factory

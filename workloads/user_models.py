@@ -29,12 +29,6 @@ from workloads.catalogue.base import Batch, Workload, mean_loss
 from workloads.catalogue.model_names import Shape, Spec, check, nearest
 
 
-def has_training_step(model: torch.nn.Module) -> bool:
-    """Return whether it is a LightningModule with a training step of its own."""
-    base = next((parent for parent in type(model).__mro__ if parent.__name__ == "LightningModule"), None)
-    return base is not None and getattr(type(model), "training_step", None) is not getattr(base, "training_step", None)
-
-
 def stepping(model: torch.nn.Module, text: str) -> torch.nn.Module:
     """Return the module, which from now on runs its training step where it is called from outside. text: its name.
 
@@ -125,7 +119,9 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
         raise ValueError(f"{spec.text}: expected {returns}; got {_type_text(result)}")
     feed, parameters = _feed(spec, module, inputs, shapes, maker), forward_parameters(model)
     own_loss = getattr(module, f"{spec.function}_loss", None)
-    steps_itself = own_loss is None and has_training_step(model)
+    base = next((parent for parent in type(model).__mro__ if parent.__name__ == "LightningModule"), None)
+    has_own = base and getattr(type(model), "training_step", None) is not getattr(base, "training_step", None)
+    steps_itself = own_loss is None and bool(has_own)  # by a LightningModule's training step
     built, unused = [stepping(model, spec.text) if steps_itself else model], [model]
 
     def build(**sizes: int) -> torch.nn.Module:

@@ -1,11 +1,11 @@
-"""Datasheet peaks of devices, looked up by exactly the name that the driver prints.
+"""Looks up the datasheet peaks of a device by exactly the name that its driver prints (`lookup`).
 
-`lookup`, `peak` and `mixed_peak` read `peaks.csv`, one device a row: dense figures, tensor units with fp32
-accumulation, one source, and how it was verified: `retrieved` (read in the source, or in a named copy), `memory`
-(nobody looked it up) or `derived` (multiprocessors × rate × clock, where the sheet prints none); `memory_units` and
-`derived_units` mark single figures. `sparse` has figures with 2:4 sparsity, `refused` why a figure is missing. A name
-that the table lacks has no peak; nothing is guessed. Not claimed: that a device reaches its peak, or runs at
-`clock_hz`, the clock that a figure implies. `derived_upper_bound` gives no datasheet peak.
+`lookup` reads `peaks.csv`, one device a row: dense figures, tensor units with fp32 accumulation, one source, and how it
+was verified: `retrieved` (read in the source, or in a named copy), `memory` (nobody looked it up) or `derived`
+(multiprocessors × rate × clock, where the sheet prints none); `memory_units` and `derived_units` mark single figures.
+`sparse` has figures with 2:4 sparsity, `refused` why a figure is missing. A name that the table lacks has no peak;
+nothing is guessed. Not claimed: that a device reaches its peak, or runs at `clock_hz`, the clock that a figure implies.
+`derived_upper_bound` gives no datasheet peak. One format's peak: `format_peaks.py`.
 """
 
 import csv
@@ -22,6 +22,7 @@ from results import text_files
 from results.records.rows import digest
 
 TABLE = Path(__file__).with_name("peaks.csv")
+REFUSALS = Path(__file__).with_name("peak_refusals.csv")
 
 SMALL_UNITS = ("mxfp8", "fp6", "fp4")
 """Formats with block scales (MXFP8, MXFP6; fp4: NVFP4 and MXFP4, whose rates are one figure on every sheet so far)."""
@@ -302,126 +303,6 @@ def manifest_row(name: str, multiprocessors: int | None) -> dict[str, Any] | Non
         return None
     fields = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
     return {**{field_name: getattr(device, field_name) for field_name in fields}, "peaks": dict(device.peaks)}
-
-
-REFUSALS = Path(__file__).with_name("peak_refusals.csv")
-
-FORMATS = (*UNITS, *SMALL_UNITS)
-"""Formats that `peak` can be asked for."""
-
-_UNIT_OF = {
-    "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "tfloat32": "tf32",
-    "float4_e2m1fn_x2": "fp4", "nvfp4": "fp4", "mxfp4": "fp4", "mxfp6": "fp6",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Peak:
-    """A datasheet peak. flop_per_s: FLOP/s (int8: operations/s); tensor units with fp32 accumulation.
-
-    verification: "retrieved" (read in the source), "derived" (units × rate × clock) or "memory" (nobody looked it up).
-    """
-
-    device_name: str
-    unit: str
-    flop_per_s: float
-    sparsity: bool
-    source: str
-    verification: str
-
-
-@dataclass(frozen=True)
-class MixedPeak:
-    """The peak of a step whose products run in several formats: flop_per_s = Σ FLOP ÷ Σ (FLOP ÷ peak of the format).
-
-    single: the peak of the format with most FLOP, which a table with one format divides by. by_unit: every format's
-    own. Utilization 1 means that each part ran at its own peak.
-    """
-
-    device_name: str
-    flop_per_s: float
-    single: Peak
-    by_unit: Mapping[str, Peak]
-
-
-def peak(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> Peak | None:
-    """Return the dense peak of a device by the name that its driver prints; None where no maker's figure is known.
-
-    dtype: a format (fp64, fp32, tf32, fp16, bf16, fp8, int8, mxfp8, fp6, fp4, nvfp4, mxfp4), or torch's name or dtype
-    ("torch.bfloat16"). sparsity: the figure with 2:4 structured sparsity, where the maker states one; training does not
-    use it. Why there is none, `peak_refusal` says. Raises ValueError for a dtype without a format and for a device that
-    is not in the table, with the nearest names.
-
-    >>> import flopledger
-    >>> flopledger.peak("NVIDIA A100-SXM4-80GB", "bf16").flop_per_s / 1e12
-    312.0
-    """
-    unit = _unit(dtype)
-    device = _named(device_name)
-    if device is None or _reason(device, unit, str(dtype), sparsity):
-        return None
-    figure = device.sparse[unit] if sparsity else device.peaks[unit]
-    return Peak(device.name, unit, figure, sparsity, device.source, device.verified.get(unit, device.verification))
-
-
-def peak_refusal(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> str | None:
-    """Return why `peak` of the same arguments is None, in one sentence; None where it has a figure. Raises as `peak`
-    does.
-
-    >>> import flopledger
-    >>> flopledger.peak_refusal("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16")
-    'a laptop GPU: its maker leaves clock and power to the laptop, so that one name has many peaks'
-    """
-    unit = _unit(dtype)
-    device = _named(device_name)
-    return name_refusal(device_name) if device is None else _reason(device, unit, str(dtype), sparsity)
-
-
-def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPeak | None:
-    """Return the peak of work in several formats; None where one of them has none, as nothing may be left out.
-
-    flop_by_dtype: dtype as `peak` takes it → FLOP of the step's products in it. Raises as `peak` does, and ValueError
-    for work that is no positive number.
-
-    >>> import flopledger
-    >>> mixed = flopledger.mixed_peak("NVIDIA H100 80GB HBM3", {"fp8": 3e15, "bf16": 1e15})
-    >>> round(mixed.flop_per_s / 1e12), round(mixed.single.flop_per_s / 1e12)
-    (1583, 1979)
-    """
-    flop_of = {dtype: float(flop) for dtype, flop in flop_by_dtype.items() if flop}
-    if not flop_of or not all(0 < flop < float("inf") for flop in flop_of.values()):
-        raise ValueError(f"expected FLOP above 0 by dtype, got {dict(flop_by_dtype)!r}")
-    figures = {dtype: peak(device_name, dtype) for dtype in flop_of}
-    known = {dtype: figure for dtype, figure in figures.items() if figure is not None}
-    if len(known) < len(figures):
-        return None
-    seconds = sum(flop / known[dtype].flop_per_s for dtype, flop in flop_of.items())
-    most = known[max(flop_of, key=lambda dtype: flop_of[dtype])]
-    by_unit = {figure.unit: figure for figure in known.values()}
-    return MixedPeak(most.device_name, sum(flop_of.values()) / seconds, most, by_unit)
-
-
-def _unit(dtype: str) -> str:
-    name = str(dtype).removeprefix("torch.")
-    unit = _UNIT_OF.get(name, "fp8" if name.startswith("float8") else name)
-    if unit not in FORMATS:
-        raise ValueError(f"expected one of {', '.join(FORMATS)} or torch's name of one as dtype, got {dtype!r}")
-    return unit
-
-
-def _named(name: str) -> Device | None:
-    """Return the row of a name; None for one that is known to have no peak. Raises ValueError for an unknown one."""
-    return lookup(name) if name_refusal(name) is not None else device_called(name)
-
-
-def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None:
-    if dtype == "nvfp4" and device.name.startswith(OTHER_MAKERS):
-        return "nvfp4 is a format of NVIDIA's"
-    if unit not in (device.sparse if sparsity else device.peaks) and unit not in device.peaks:
-        return device.refused.get(unit) or f"the source states no {unit} figure: {device.source}"
-    if sparsity and unit not in device.sparse:
-        return f"the source states no {unit} figure with sparsity: {device.source}"
-    return None
 
 
 def name_refusal(device_name: str) -> str | None:

@@ -15,7 +15,7 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy
-from sympy import QQ
+import sympy
 from sympy.polys.matrices import DomainMatrix
 
 Point = Mapping[str, int]
@@ -41,8 +41,6 @@ class Atom(NamedTuple):
 
     def expression(self) -> Any:
         """Return the atom as a sympy expression; (s + m - 1) // m is a ceiling."""
-        import sympy
-
         symbol = sympy.Symbol(self.symbol, integer=True, positive=True)
         if self.by == 1:
             return symbol
@@ -255,10 +253,10 @@ def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) 
 def solve(rows: Sequence[Sequence[int | Fraction]], right: Sequence[int | Fraction]) -> list[Fraction] | None:
     """Return the unique exact solution of an overdetermined system; None if there is none, or more than one."""
     table = [
-        [QQ(entry.numerator, entry.denominator) for entry in (*row, value)]
+        [sympy.QQ(entry.numerator, entry.denominator) for entry in (*row, value)]
         for row, value in zip(rows, right, strict=True)
     ]
-    reduced, pivots = DomainMatrix(table, (len(table), len(table[0])), QQ).rref()
+    reduced, pivots = DomainMatrix(table, (len(table), len(table[0])), sympy.QQ).rref()
     if pivots != tuple(range(len(rows[0]))):
         return None
     last = [row[-1] for row in reduced.to_list()[: len(pivots)]]

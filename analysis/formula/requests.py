@@ -96,7 +96,10 @@ def request(
     sides = [match["left"].strip(), match["right"].strip()]
     known = measures or {}
     for side, other in (sides, sides[::-1]):
-        _check_units(side, other, known)
+        for _, unit in _NUMBER.findall(other) if side in known else ():  # a quantity has units that measure it
+            if unit in UNITS and UNITS[unit][0] not in ("", known[side]):
+                fitting = ", ".join(name for name, (measure, _) in UNITS.items() if measure == known[side])
+                raise ValueError(f"expected {side} in {fitting or 'plain numbers'}, got {unit!r}")
     unknown = _FOR.fullmatch(match["for"].strip())
     if unknown is None:
         raise ValueError(f"expected a symbol after for, got {match['for'].strip()!r}")
@@ -160,16 +163,6 @@ def _in_base_units(text: str) -> str:
         return f"({number}*{factor.numerator}/{factor.denominator})"
 
     return _NUMBER.sub(product, text)
-
-
-def _check_units(side: str, other: str, measures: Mapping[str, str]) -> None:
-    """Raise ValueError where one side is a quantity and the other has units that do not measure it."""
-    if side not in measures:
-        return
-    for _, unit in _NUMBER.findall(other):
-        if unit in UNITS and UNITS[unit][0] not in ("", measures[side]):
-            fitting = ", ".join(known for known, (measure, _) in UNITS.items() if measure == measures[side])
-            raise ValueError(f"expected {side} in {fitting or 'plain numbers'}, got {unit!r}")
 
 
 # --- points and sweeps -----------------------------------------------------------------------------------------------

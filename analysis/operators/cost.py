@@ -160,3 +160,12 @@ def computes(operation: Operation) -> bool:
     """
     known = (*operation.input_dtypes, *operation.output_dtypes)
     return not known or any(dtype.startswith(("float", "bfloat", "complex")) for dtype in known)
+
+
+_FLOATS = ("float", "bfloat", "half", "double")
+
+
+def input_dtype(operation: Operation) -> str:
+    """Return the dtype an operation computes in: that of its first floating input, or of its first input if none is."""
+    floating = [dtype for dtype in operation.input_dtypes if dtype.startswith(_FLOATS)]
+    return (floating or list(operation.input_dtypes) or ["none"])[0]

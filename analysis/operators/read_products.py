@@ -201,14 +201,11 @@ def distances(operation: Operation) -> Cost:
     pair by pair; aten._euclidean_dist is always a product."""
     left, right = shape(operation, "x1"), shape(operation, "x2")
     batch = products.exact_ratio(numel(output(operation)), left[-2] * right[-2])
-    if "p" not in operation.attributes or _by_product(operation, left[-2], right[-2]):
+    mode, is_large = attribute(operation, "compute_mode", 0), left[-2] > 25 or right[-2] > 25
+    is_product = attribute(operation, "p") == 2 and (mode == 1 or (mode == 0 and is_large))
+    if is_product or "p" not in operation.attributes:
         return products.euclidean_distance(left[-2], right[-2], left[-1], batch)
     return products.scalars(numel(output(operation)) * (3 * left[-1] + 1))  # as `_pdist_forward`
-
-
-def _by_product(operation: Operation, rows: Size, columns: Size) -> bool:
-    mode = attribute(operation, "compute_mode", 0)
-    return bool(attribute(operation, "p") == 2 and (mode == 1 or (mode == 0 and (rows > 25 or columns > 25))))
 
 
 def _factors(operation: Operation) -> tuple[object, object]:

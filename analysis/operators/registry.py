@@ -12,17 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from analysis.operators import names, nonproducts, read_products, windows
-from analysis.operators.cost import NEEDS, ZERO, Cost, Size, shape
+from analysis.operators.cost import NEEDS, ZERO, Cost, Size
 from analysis.operators.names import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
 from results.records.counts import Operation
 
-__all__ = ["BUCKETS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "shape", "total", "unsupported"]
-
 PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
 """Kinds whose multiply-adds are model FLOP."""
 
-BUCKETS = ("counted", "ignored", "not_understood")
 
 Reader = Callable[[Operation], Cost]
 Traffic = Callable[[Operation], tuple[Size, Size]]

@@ -1,4 +1,4 @@
-"""Builds and edits tables of operations by hand: what a tracer records of a step, without a model or a device.
+"""Makes tables of operations by hand, anew or from others: what a tracer records of a step, without model or device.
 
     table = Table()
     x, w = table.input((b, h)), table.weight((h, 4 * h))
@@ -18,8 +18,7 @@ from typing import Any
 from analysis.operators.cost import Size
 from analysis.operators.registry import kind_of
 from analysis.operators.traffic import itemsize
-from results.records.counts import Operation, Storage
-from results.records.rows import PHASES
+from results.records.counts import PHASES, Operation, Storage
 
 Shape = Sequence[Size]
 

@@ -7,23 +7,15 @@ undivided micro-batch's FLOP or exactly `tp` times that; the sum over micro-batc
 batch's. The rest is `unexplained_flop`: a bug here, or a plan that does not compute the model.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.operators.registry import model_flop
+from analysis.operators.traffic import itemsize
 from analysis.parallel.rank_grid import Coordinates, RankGrid
-from analysis.parallel.rank_trace import (
-    COLLECTIVES,
-    EXPERT_COUNTS,
-    FORWARD,
-    WAITS,
-    LocalParameter,
-    RankTrace,
-    Stages,
-    message_bytes,
-    split,
-)
+from analysis.parallel.rank_trace import FORWARD, LocalParameter, RankTrace, Stages, split
 from results.records.counts import Operation
 
 FlopByKey = Mapping[tuple[str, str, str], int]
@@ -40,6 +32,27 @@ TIED = ("all_reduce", "pp")
 
 STATE_COPIES = 4
 """Copies of a trained parameter: weight, gradient, and Adam's two moments, each in its own dtype."""
+
+EXPERT_COUNTS = "c10d.alltoall_base_"
+"""The collective by which ranks that share experts exchange the numbers of tokens."""
+
+COLLECTIVES: Mapping[str, str] = {
+    "_c10d_functional.all_reduce": "all_reduce",
+    "_c10d_functional.all_reduce_": "all_reduce",
+    "_c10d_functional.all_gather_into_tensor": "all_gather",
+    "_c10d_functional.all_gather_into_tensor_out": "all_gather",
+    "_c10d_functional.reduce_scatter_tensor": "reduce_scatter",
+    "_c10d_functional.all_to_all_single": "all_to_all",
+    "_c10d_functional.broadcast": "broadcast",
+    "_c10d_functional.broadcast_": "broadcast",
+    EXPERT_COUNTS: "all_to_all",
+    "c10d._allgather_base_": "all_gather",
+    "c10d._reduce_scatter_base_": "reduce_scatter",
+}
+"""Operator → name of the collective. Each has one input tensor and one output tensor."""
+
+WAITS = ("_c10d_functional.wait_tensor", "c10d.barrier")
+"""Communication operators that move nothing."""
 
 
 @dataclass(frozen=True)
@@ -326,3 +339,12 @@ def _replicas(recording: RankRecording, grid: RankGrid) -> tuple[Replica, ...]:
         if shares > 1 and micro[key] == whole[key]:
             replicas.append(Replica(*key, "dp", shares, (shares - 1) * whole[key]))
     return tuple(replicas)
+
+
+def message_bytes(operation: Operation) -> int:
+    """Return the bytes of the larger of a collective's input and output on one rank, the size that benchmarks state
+    (nccl-tests). Raises ValueError for a dtype of unknown size."""
+    shapes = (*operation.input_shapes, *operation.output_shapes)
+    dtypes = (*operation.input_dtypes, *operation.output_dtypes)
+    sizes: list[int] = [math.prod(shape) * itemsize(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    return max(sizes)

@@ -1,10 +1,10 @@
-"""Defines the record that `measure.parallel` makes of one rank's micro-batch, and splits a model into pipeline stages.
+"""Describes what one rank runs in a micro-batch: all of it (`RankTrace`), or by stages of a pipeline (`split`).
 
-Sizes in a `RankTrace` are local: what the rank computes with, keeps and sends; it has no values and no times. `split`
-takes a trace and returns its `Stages`. Layers are the numbered children of the module with most of the FLOP; stages
-differ by one layer at most, the first ones having more. What runs before the first layer belongs to the first stage,
-after the last layer to the last, and in between to the stage whose layer ran last; a backward pass belongs to its
-forward's stage. What a stage reads of another is sent once per micro-batch.
+Sizes are local: what the rank computes with, keeps and sends; there are no values and no times (`measure.parallel`
+records them). Layers are the numbered children of the module with most of the FLOP; stages differ by one layer at most,
+the first ones having more. What runs before the first layer belongs to the first stage, after the last layer to the
+last, and in between to the stage whose layer ran last; a backward pass belongs to its forward's stage. What a stage
+reads of another is sent once per micro-batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.operators.registry import model_flop
-from analysis.operators.traffic import itemsize
 from results.records.counts import Operation, Storage
 
 
@@ -86,37 +85,6 @@ def _sizes(operation: Operation) -> tuple[Any, ...]:
 
 def _memory(storage: Storage) -> tuple[Any, ...]:
     return storage.nbytes, storage.role, storage.born_index, storage.died_index
-
-
-EXPERT_COUNTS = "c10d.alltoall_base_"
-"""The collective by which ranks that share experts exchange the numbers of tokens."""
-
-COLLECTIVES: Mapping[str, str] = {
-    "_c10d_functional.all_reduce": "all_reduce",
-    "_c10d_functional.all_reduce_": "all_reduce",
-    "_c10d_functional.all_gather_into_tensor": "all_gather",
-    "_c10d_functional.all_gather_into_tensor_out": "all_gather",
-    "_c10d_functional.reduce_scatter_tensor": "reduce_scatter",
-    "_c10d_functional.all_to_all_single": "all_to_all",
-    "_c10d_functional.broadcast": "broadcast",
-    "_c10d_functional.broadcast_": "broadcast",
-    EXPERT_COUNTS: "all_to_all",
-    "c10d._allgather_base_": "all_gather",
-    "c10d._reduce_scatter_base_": "reduce_scatter",
-}
-"""Operator → name of the collective. Each has one input tensor and one output tensor."""
-
-WAITS = ("_c10d_functional.wait_tensor", "c10d.barrier")
-"""Communication operators that move nothing."""
-
-
-def message_bytes(operation: Operation) -> int:
-    """Return the bytes of the larger of a collective's input and output on one rank, the size that benchmarks state
-    (nccl-tests). Raises ValueError for a dtype of unknown size."""
-    shapes = (*operation.input_shapes, *operation.output_shapes)
-    dtypes = (*operation.input_dtypes, *operation.output_dtypes)
-    sizes: list[int] = [math.prod(shape) * itemsize(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    return max(sizes)
 
 
 FORWARD = ("forward", "loss")

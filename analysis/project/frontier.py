@@ -334,3 +334,18 @@ def asymptote(domain: Domain, formulas: Formulas, element_bytes: int = 4) -> dic
         "mu": share * float(limit("bytes_accessed", batch + 1) - moved) / math.sqrt(size),
         "delta": share * float(limit("kept_bytes")) / size + element_bytes,
     }
+
+
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """Format four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP".
+
+    "-" for an unknown value.
+    """
+    if value is None:
+        return "-"
+    scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), (1.0, ""))
+    digits = max(4, len(str(int(abs(value / scale)))))
+    return f"{float(f'{value / scale:.{digits}g}'):,}".removesuffix(".0") + f" {prefix}{unit}".rstrip()

@@ -7,16 +7,17 @@ result does not follow). Printed results never feed `ours`. `cells` returns a `P
 """
 
 import csv
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 from analysis.project.accelerator import Accelerator, epoch_s
 from analysis.project.domain import Domain, Formulas, data_scale, error_after
-from analysis.project.frontier import DAY_S, asymptote, batches, cost_of, grown_for
-from analysis.stats.summary import Printed, amount, box
+from analysis.project.frontier import DAY_S, amount, asymptote, batches, cost_of, grown_for
 
 PAPER = "ppopp2019"
 
@@ -36,6 +37,37 @@ BETWEEN = "; "
 
 Key = tuple[str, str, str]
 """table, row, column."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number as printed. text: with its digits, as in "9.4e-4"."""
+
+    text: str
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self.text)
+
+    @property
+    def half_unit(self) -> float:
+        """Half a unit of its last digit: the largest rounding error."""
+        exponent = Decimal(self.text).as_tuple().exponent
+        assert isinstance(exponent, int)  # no infinity is printed
+        return float(Decimal(5).scaleb(exponent - 1))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The range of values that round to this one."""
+        return self.value - self.half_unit, self.value + self.half_unit
+
+
+def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float]:
+    """Return the least and the most of a function, monotone in each argument, over the ranges that round to these
+    numbers."""
+    values = [function(*corner) for corner in itertools.product(*(number.ends for number in printed))]
+    return min(values), max(values)
 
 
 @dataclass(frozen=True)

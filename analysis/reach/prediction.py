@@ -1,4 +1,4 @@
-"""Computes a step's least time, predicted time with interval, and the nearest published measurements, for a device.
+"""Answers what a step takes on a device: at least, probably (with an interval), and by the nearest published steps.
 
 The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak, bytes
 ÷ bandwidth); products by a faster algorithm (Winograd) and cached tensors may beat it. A prediction is refused where

@@ -1,4 +1,4 @@
-"""Models a step's time as a sum over classes of operations, each with a fitted rate; reads the fit from factors.json.
+"""Models a step's time as a sum over classes of operations, whose fitted rates are those of factors.json.
 
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
@@ -113,13 +113,9 @@ def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
             yield classes[row], float(own.model_flop or 0), float(own.read_bytes + own.written_bytes)
             left += own.written_bytes - own.read_bytes
         if rest:
-            yield f"{FUSED} {_heaviest(rest, classes)}", 0.0, max(left, 0.0)
-
-
-def _heaviest(rows: Sequence[int], classes: Sequence[str]) -> str:
-    """Return the class of a fused pass: that of an operation costlier than a pass over memory, if it has one."""
-    names = {classes[row] for row in rows}
-    return min(names & COSTLY, default=OPTIMIZER if OPTIMIZER in names else "pass")
+            names = {classes[row] for row in rest}  # a fused pass has the class of what is costlier than moving memory
+            heaviest = min(names & COSTLY, default=OPTIMIZER if OPTIMIZER in names else "pass")
+            yield f"{FUSED} {heaviest}", 0.0, max(left, 0.0)
 
 
 def _lines(low: Sequence[Part], low_batch: int, high: Sequence[Part], high_batch: int) -> dict[str, Amounts]:

@@ -5,16 +5,12 @@ of blocks by a rule of INTERVAL_RULES (`_effective_size`, `_by_batches`), on a l
 Simulated coverage (`tests/analysis/stats/test_statistics.py`) is 0.96 for independent blocks, 0.94 to 0.95 for r = 0.4
 from 50 blocks on, 0.92 with 10. Assumed: normal block means, and levels that last no longer than a third of the window.
 Not corrected: differences between processes, and drift, which is reported. Outliers are counted, never dropped.
-`Printed` holds a number as printed; `line` is the exact line through counts at several batches, if there is one.
 """
 
-import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,76 +264,3 @@ def _shares(x: Array, weights: Sequence[float] | Array | None) -> tuple[Array, A
         raise ValueError(f"expected {count} positive weights, one a block, got {np.asarray(weights).tolist()}")
     shares = w / w.sum()
     return shares, shares / shares.sum()
-
-
-PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A number as printed. text: with its digits, as in "9.4e-4"."""
-
-    text: str
-
-    @property
-    def value(self) -> float:
-        """The number."""
-        return float(self.text)
-
-    @property
-    def half_unit(self) -> float:
-        """Half a unit of its last digit: the largest rounding error."""
-        exponent = Decimal(self.text).as_tuple().exponent
-        assert isinstance(exponent, int)  # no infinity is printed
-        return float(Decimal(5).scaleb(exponent - 1))
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The range of values that round to this one."""
-        return self.value - self.half_unit, self.value + self.half_unit
-
-
-def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float]:
-    """Return the least and the most of a function, monotone in each argument, over the ranges that round to these
-    numbers."""
-    values = [function(*corner) for corner in itertools.product(*(number.ends for number in printed))]
-    return min(values), max(values)
-
-
-def amount(value: float | None, unit: str = "") -> str:
-    """Format four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP".
-
-    "-" for an unknown value.
-    """
-    if value is None:
-        return "-"
-    scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), (1.0, ""))
-    digits = max(4, len(str(int(abs(value / scale)))))
-    return f"{float(f'{value / scale:.{digits}g}'):,}".removesuffix(".0") + f" {prefix}{unit}".rstrip()
-
-
-Point = tuple[int, int | float]
-"""(batch size, count); a float is taken at its exact value."""
-
-
-def line(points: Iterable[Point]) -> tuple[Fraction, Fraction] | None:
-    """Return a and c of the line through all points; None if there is none, or for fewer than two batch sizes."""
-    exact = {(x, Fraction(y)) for x, y in points}
-    if not exact:
-        return None
-    (x0, y0), (x1, y1) = min(exact), max(exact)
-    if x0 == x1:
-        return None
-    slope = (y1 - y0) / (x1 - x0)
-    constant = y0 - slope * x0
-    return (slope, constant) if all(slope * x + constant == y for x, y in exact) else None
-
-
-def affine(points: Iterable[Point], batch_size: int) -> int | None:
-    """Return the value at `batch_size` of the line through all points; None if there is none, or it is not an integer
-    there."""
-    law = line(points)
-    if law is None:
-        return None
-    value = law[0] * batch_size + law[1]
-    return int(value) if value.denominator == 1 else None

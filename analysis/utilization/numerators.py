@@ -14,13 +14,13 @@ from analysis.counters import COUNTERS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import CONVENTIONS, kept_pairs, may_have_mask
-from analysis.operators.cost import Cost
+from analysis.operators.cost import Cost, input_dtype
 from analysis.operators.traffic import lacks_sizes
 from analysis.utilization.work_times import epoch_parts
 from results.errors import Inconsistent, Unavailable
 from results.records.cell import Run
-from results.records.counts import CleanedOperation, FlopCount, Operation, ProfileCount
-from results.records.rows import WHOLE, to_text
+from results.records.counts import WHOLE, CleanedOperation, FlopCount, Operation, ProfileCount
+from results.records.rows import to_text
 
 OWN = "flopledger"
 
@@ -29,17 +29,11 @@ METER = "flopledger.UtilizationMeter"
 DENSE = "dense"
 """How all of our counts treat attention (`analysis/operators/attention_conventions.py`)."""
 
-FLOAT32_UNITS = ("fp32", "tf32")
-
 PROFILER = "torch_profiler"
 """Source of a missing profile; an existing one names its own."""
 
 PROFILED_METHODS = ("one", "batch", "epoch")
 """Methods whose numerator is a profile of the pass of the same name."""
-
-_PROFILED_PHASES = ("forward", "loss", "backward")
-
-_FLOATS = ("float", "bfloat", "half", "double")
 
 
 @dataclass(frozen=True)
@@ -143,12 +137,6 @@ def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]
     return {name: dict(less) for name, less in less_by_name.items() if is_there or name != "hardware"}
 
 
-def input_dtype(operation: Operation) -> str:
-    """Return the dtype an operation computes in: that of its first floating input, or of its first input if none is."""
-    floating = [dtype for dtype in operation.input_dtypes if dtype.startswith(_FLOATS)]
-    return (floating or list(operation.input_dtypes) or ["none"])[0]
-
-
 def exact(counted: TableCount, run: Run) -> Numerator:
     """Return our own count of this step, each product on the unit of its dtype and the precision policy.
 
@@ -196,7 +184,7 @@ def of_loop(run: Run) -> Numerator:
 
     def unit(kind: str, dtype: str) -> str:
         own = unit_of(dtype, PRECISIONS[run.precision], run.device)
-        return unit_of_kind(kind, run) if dtype == "float32" and own in FLOAT32_UNITS else own
+        return unit_of_kind(kind, run) if dtype == "float32" and own in ("fp32", "tf32") else own
 
     try:
         units = _added((unit(*name.split("/", 1)), flop) for name, flop in run.executed.items())
@@ -332,7 +320,7 @@ def _of_profile(
         if lost := sum(op.work in passes and not op.phase for op in products):
             raise Unavailable(f"{lost} products are in no phase: forward and backward are not all of the {method}")
         for op in products:
-            if op.work in passes and op.phase in _PROFILED_PHASES and op.cleaned_flop:
+            if op.work in passes and op.phase in ("forward", "loss", "backward") and op.cleaned_flop:
                 policy = PRECISIONS[run.precision]  # where no dtype was recorded
                 unit = unit_of(op.dtype, policy, run.device) if op.dtype else unit_of_kind(op.kind, run)
                 units[unit] += passes[op.work] * op.cleaned_flop

@@ -17,7 +17,8 @@ from analysis.stats.summary import LAG1, Summary, summarise
 from results.errors import Unavailable
 from results.records.answers import StepTime
 from results.records.cell import Run, Sample, identity
-from results.records.rows import PHASES, replace_fields
+from results.records.counts import PHASES
+from results.records.rows import replace_fields
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block counts as disturbed."""

@@ -22,8 +22,8 @@ from analysis.utilization.step_times import PairedCeiling, block_means_s, block_
 from analysis.utilization.work_times import PASSES_OF_METHODS, variant, work_times
 from results.errors import Unavailable
 from results.records.answers import Utilization, WorkTime
-from results.records.cell import Run, Sample, Telemetry, identity
-from results.records.rows import MEASURED, PASSES, replace_fields
+from results.records.cell import MEASURED, PASSES, Run, Sample, Telemetry, identity
+from results.records.rows import replace_fields
 
 EXACT = "exact"
 """The method that counts this very step."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from analysis.stats.summary import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
 from results.records.answers import WorkTime
-from results.records.cell import Cell, Parameters, Run, Sample, identity
-from results.records.rows import MEASURED, PASSES, columns_of, non_default, to_text
+from results.records.cell import MEASURED, PASSES, Cell, Parameters, Run, Sample, identity, non_default
+from results.records.rows import columns_of, to_text
 
 PASSES_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the passes whose time it needs."""

@@ -42,7 +42,7 @@ def ceilings(path: Path) -> None:
 
 def self_test(path: Path) -> None:
     from cleaning.gates.evidence import SELF_TEST_FILE, self_test_faults
-    from runners.report import self_test_of
+    from runners.rebuild import self_test_of
 
     found = self_test_of(placed(path, SELF_TEST_FILE).parent)
     if found is not None and not isinstance(found, str):

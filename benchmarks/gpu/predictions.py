@@ -24,11 +24,11 @@ from results.records.cell import Cell
 from results.store.manifest import ROOT, commit_of
 from runners.footprint import StepTraces
 from runners.reach import NO_BOUND, operations_of, prediction_of
-from runners.sweep import options as sweep_options
+from runners.sweep import options, request
 from runners.workers.any_model import hyper_of_cell
 from runners.workers.devices import ProbeResult
 from runners.workers.traced_step import StepOptions
-from workloads.catalogue.catalogue import SUITES
+from workloads.catalogue.suites import SUITES
 
 SUITE, DEVICE = "gpu", "NVIDIA H200"
 
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def suite_cells() -> list[Cell]:
     """The cells of the suite, model by model in its order."""
-    asked = sweep_options.parser().parse_args(["--suite", SUITE])
-    first, *others = sweep_options.grids_of(asked, {}, ProbeResult(device="cuda"))
+    asked = options.parser().parse_args(["--suite", SUITE])
+    first, *others = request.grids_of(asked, {}, ProbeResult(device="cuda"))
     order = SUITES[SUITE].models
     return sorted(
-        sweep_options.union(first, others),
+        request.union(first, others),
         key=lambda cell: (order.index(cell.model), cell.precision, cell.layout, cell.compile, cell.batch_size),
     )
 

@@ -28,7 +28,8 @@ from cleaning.accounts.items import (
     product,
     real_flop,
 )
-from results.records.counts import FUNCTION, CallRecording, Operation
+from results.records.calls import FUNCTION, CallRecording
+from results.records.counts import Operation
 
 
 def flopledger(recording: CallRecording, phase: str) -> Counted:

@@ -17,7 +17,8 @@ from analysis.counters import COUNTERS, FLOP_PER_NATIVE
 from analysis.operators.registry import bucket_of, model_flop
 from cleaning.accounts.items import CONVENTION, PRODUCT, Counted, Item, Native, is_complex, real_flop
 from results.records.answers import Attribution, AttributionCause
-from results.records.counts import CallRecording, FlopCount, Operation
+from results.records.calls import CallRecording
+from results.records.counts import FlopCount, Operation
 
 WEIGHT = "weight_calculation_not_seen"
 """The cause for products that a layer's call runs before the layer's own."""
@@ -119,10 +120,10 @@ PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backwa
 
 OWN = "flopledger"
 
-Attributions = tuple[list[Attribution], list[AttributionCause]]
 
-
-def reconcile(model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount]) -> Attributions:
+def reconcile(
+    model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount]
+) -> tuple[list[Attribution], list[AttributionCause]]:
     """Attribute every total among the rows. Counters that failed have a row with the reason and no causes."""
     attributions: list[Attribution] = []
     causes: list[AttributionCause] = []

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from math import prod
 
 from cleaning.accounts.items import Counted, Item, first_tensor, in_and_out, other, product
-from results.records.counts import MODULE, Call, CallRecording, ModuleInfo, Operation, tensors
+from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
+from results.records.counts import Operation
 
 CONVOLUTIONS = "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d"
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.operators.registry import kind_of, model_flop
-from results.records.counts import Call, CallRecording, Operation, Sized, tensors
+from results.records.calls import Call, CallRecording, Sized, tensors
+from results.records.counts import Operation
 
 PRODUCT = ""
 """No cause: the counter counts a convolution, matrix product, attention or recurrent layer, as we do."""

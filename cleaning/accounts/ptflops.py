@@ -14,7 +14,7 @@ from math import prod
 from cleaning.accounts import hooked, wrapped
 from cleaning.accounts.hooked import nn
 from cleaning.accounts.items import Counted, Item, bound, in_and_out, other, product
-from results.records.counts import MODULE, Call, CallRecording, ModuleInfo, tensors
+from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
 
 TWICE = ("activation_counted", "pooling_counted", "resizing_counted")
 """Causes of functions that may be called by a module or function with its own rule."""

@@ -16,7 +16,8 @@ from typing import Any
 from cleaning.accounts import hooked, wrapped
 from cleaning.accounts.hooked import NN
 from cleaning.accounts.items import Counted, Item, bound, first_tensor, in_and_out, missed_by, other, product
-from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Operation, Sized, tensors
+from results.records.calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized, tensors
+from results.records.counts import Operation
 
 
 def fvcore(recording: CallRecording, phase: str) -> Counted:

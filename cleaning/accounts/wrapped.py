@@ -17,7 +17,7 @@ import numpy as np
 
 from cleaning.accounts import hooked
 from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, bound, first_tensor, missed_by, other, product
-from results.records.counts import FUNCTION, Call, CallRecording, Sized, tensors
+from results.records.calls import FUNCTION, Call, CallRecording, Sized, tensors
 
 Rule = Callable[[Call], Iterator[Item]]
 

@@ -7,12 +7,12 @@ Each gate takes the run's `Evidence` and yields findings by cell. Counts are exa
 from collections.abc import Iterator
 
 from analysis.devices.precisions import PRECISIONS, disagreements, unit_of
-from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN, differing_kinds
+from cleaning.counts import line
 from cleaning.gates.evidence import Evidence, Finding, Gate, TraceFacts, faultless, finding
 from cleaning.reconcile.agreement import ENOUGH
-from results.records.cell import Run
-from results.records.rows import MEASURED, to_text
+from results.records.cell import MEASURED, Run
+from results.records.rows import to_text
 from results.store.layout import Key, key_of
 
 FACTOR = 2.0

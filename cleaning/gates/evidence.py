@@ -16,13 +16,13 @@ from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
-from analysis.utilization.numerators import input_dtype
+from analysis.operators.cost import input_dtype
 from cleaning.profile import FORWARD
 from results.errors import Inconsistent
 from results.records.answers import Utilization
-from results.records.cell import Run, SessionRow
+from results.records.cell import MEASURED, Run, SessionRow
 from results.records.counts import Agreement, BatchLaw, Operation, ProfileCount, Storage
-from results.records.rows import MEASURED, R
+from results.records.rows import R
 from results.store.layout import Key, by_cell, key_of
 from results.store.reading import RunData
 

@@ -16,8 +16,7 @@ from analysis.utilization.step_times import whole_steps
 from cleaning.gates.counts import COUNTED
 from cleaning.gates.device import units_of
 from cleaning.gates.evidence import RUN, Evidence, Finding, Gate, finding
-from results.records.cell import Ceiling, Run, Sample
-from results.records.rows import LOOP
+from results.records.cell import LOOP, Ceiling, Run, Sample
 from results.store.layout import key_of
 
 CLOCKS_APART = 0.02

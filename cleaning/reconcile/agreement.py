@@ -12,12 +12,11 @@ from typing import Any
 
 from analysis.counters import COUNTERS, kind_of_operator
 from analysis.operators.registry import PRODUCTS
-from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN
-from cleaning.counts import whole_sum
+from cleaning.counts import line, whole_sum
 from results.records.cell import Run, identity
-from results.records.counts import Agreement, BatchLaw, FlopCount
-from results.records.rows import PHASES, WHOLE, to_text
+from results.records.counts import PHASES, WHOLE, Agreement, BatchLaw, FlopCount
+from results.records.rows import to_text
 from results.text_files import listed
 
 Traced = Callable[[str], int | None]

@@ -18,8 +18,8 @@ from analysis.utilization.work_times import epoch_parts
 from cleaning.counts import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
 from results.records.cell import Run, identity
-from results.records.counts import CleanedOperation, FlopCount, Operation, Ratio
-from results.records.rows import WHOLE, replace_fields
+from results.records.counts import WHOLE, CleanedOperation, FlopCount, Operation, Ratio
+from results.records.rows import replace_fields
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")

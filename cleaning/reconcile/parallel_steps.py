@@ -17,8 +17,7 @@ from analysis.rank_report import late_from
 from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import variant
 from results.records.answers import ParallelStep, StepTime
-from results.records.cell import Cell, RankCollective, RankRow, Run, Sample, identity
-from results.records.rows import MEASURED
+from results.records.cell import MEASURED, Cell, RankCollective, RankRow, Run, Sample, identity
 from results.store.layout import Key, key_of
 
 LATE_RATIO = 0.05

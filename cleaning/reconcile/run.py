@@ -9,11 +9,12 @@ the run.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import pandas as pd
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
@@ -52,12 +53,12 @@ from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, batch_laws
 from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
 from cleaning.reconcile.parallel_steps import parallel_steps
-from cleaning.reconcile.variants import Built, View, split_by_device, variants
+from cleaning.reconcile.variants import Built, View, split_by_device, variants, with_small_batches
+from cleaning.trace.clean import clean_recording
 from results.errors import Inconsistent, Unavailable
 from results.printable import shortened
 from results.process import collector_off
-from results.records.answers import Utilization
-from results.records.cell import RankCollective, RankRow, Run, Sample, Telemetry
+from results.records.cell import LOOP, PASSES, RankCollective, RankRow, Run, Sample, Telemetry
 from results.records.counts import (
     CleanedOperation,
     CleaningLog,
@@ -67,17 +68,13 @@ from results.records.counts import (
     ProfiledOperation,
     Ratio,
 )
-from results.records.rows import LOOP, PASSES
 from results.store.layout import Key, by_cell, key_of, profile_file, recording_file
 from results.store.reading import RunData
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 T = TypeVar("T")
 ReadOperations = Callable[[str], Sequence[Operation]]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
-ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
+ReadRecording = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
 """Path of a recording within the run → its calls and kernels, attributed, of its last step."""
 
 TABLES = (
@@ -215,7 +212,7 @@ def _join_cells(
     )
     return Built(
         utilization=utilization,
-        views=_with_small_batches(views),
+        views=with_small_batches(views),
         sessions=tuple(data.sessions),
         problems=(*data.problems, *raw.problems),
         flop_counts=tuple(counts),
@@ -225,23 +222,6 @@ def _join_cells(
         variants=variants(data.runs, samples, data.sessions, data.manifest.options),
         **tables,
     )
-
-
-def _with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
-    """Set for each cell whether a larger batch of its model has a higher utilization (`View.small_batch`)."""
-    alike: dict[tuple[str, ...], list[tuple[View, Utilization]]] = {}
-    for view in views:
-        if (row := view.headline) is not None:
-            key = (view.run.model, view.run.device, view.run.precision, view.variant, row.denominator)
-            alike.setdefault(key, []).append((view, row))
-    small = {
-        key_of(view.run)
-        for group in alike.values()
-        for (view, row), (other, larger) in itertools.permutations(group, 2)
-        if other.run.batch_size > view.run.batch_size
-        and (larger.utilization_low_ratio or 0.0) > (row.utilization_high_ratio or math.inf)
-    }
-    return tuple(replace(view, small_batch=key_of(view.run) in small) for view in views)
 
 
 @dataclass(frozen=True)
@@ -347,8 +327,6 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     """Clean the recordings of a cell's passes; for a damaged or absent one, its counts have the reason."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
-    from cleaning.trace.clean import clean_recording  # with pandas, which other runs do without
-
     passes = [
         pass_name
         for pass_name in PASSES

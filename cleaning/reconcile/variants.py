@@ -7,6 +7,7 @@ device's and not the hour's.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
 from analysis.utilization.numerators import TableCount
 from analysis.utilization.step_times import block_means_s, whole_steps
 from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
-from results.records.cell import Run, Sample, SessionRow
+from results.records.cell import MEASURED, Run, Sample, SessionRow
 from results.records.counts import (
     Agreement,
     BatchLaw,
@@ -26,13 +27,11 @@ from results.records.counts import (
     ProfileCount,
     Ratio,
 )
-from results.records.rows import MEASURED, to_text
+from results.records.rows import to_text
 from results.store.layout import Key, key_of
 
 OPTIONS = {"precision": "precisions", "layout": "layout", "compile": "compile", "optimizer": "optimizer"}
 """Parameter of a variant → the option that lists its values, the reference first."""
-
-Times = list[tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def variants(
 ) -> tuple[Variant, ...]:
     """Compare the variants of each step that one device ran in two variants or more. options: of the run's manifest."""
     devices = {session.session: (session.host, session.device_uuid) for session in sessions}
-    groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Times]] = {}
+    groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[tuple[float, ...]]]] = {}
     steps: dict[tuple[Any, ...], Run] = {}
     for run in runs:
         if run.status not in MEASURED or not (blocks := whole_steps(samples.get(key_of(run), ()))):
@@ -231,6 +230,23 @@ class View:
             if (row.method, row.denominator) == (method, denominator) and row.utilization_ratio is not None:
                 return row
         return None
+
+
+def with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
+    """Set for each cell whether a larger batch of its model has a higher utilization (`View.small_batch`)."""
+    alike: dict[tuple[str, ...], list[tuple[View, Utilization]]] = {}
+    for view in views:
+        if (row := view.headline) is not None:
+            key = (view.run.model, view.run.device, view.run.precision, view.variant, row.denominator)
+            alike.setdefault(key, []).append((view, row))
+    small = {
+        key_of(view.run)
+        for group in alike.values()
+        for (view, row), (other, larger) in itertools.permutations(group, 2)
+        if other.run.batch_size > view.run.batch_size
+        and (larger.utilization_low_ratio or 0.0) > (row.utilization_high_ratio or math.inf)
+    }
+    return tuple(replace(view, small_batch=key_of(view.run) in small) for view in views)
 
 
 @dataclass(frozen=True)

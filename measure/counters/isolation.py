@@ -40,7 +40,8 @@ from measure.device.processes import (
 )
 from results.errors import Inconsistent, Unavailable
 from results.process import free_bytes
-from results.records.counts import CallRecording, FlopCount, PlainCall
+from results.records.calls import CallRecording, PlainCall
+from results.records.counts import FlopCount
 
 __all__ = ["count_isolated", "prepare", "record_isolated"]
 

@@ -31,9 +31,8 @@ from measure.model.module_paths import ModuleRanges
 from measure.model.state_snapshot import evaluating, sum_of_outputs, tensors
 from measure.operations.fake_mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations.tracer import Recorder
-from results.errors import Unavailable, one_line
-from results.printable import plain_message
-from results.records.counts import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized
+from results.errors import Unavailable, one_line, plain_message
+from results.records.calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from results.errors import Unavailable
 from results.process import free_bytes
+from results.records.cell import RETAIN
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """Parameters of mallopt, as malloc.h has them."""
@@ -53,6 +54,16 @@ def retain_freed_memory() -> None:
     ratio = faults_of_a_second_block(c) * resource.getpagesize() / _PROBE_BYTES
     if ratio > _MOST_ANEW:
         raise Unavailable(f"{ratio:.0%} of a freed block was given back to the system all the same")
+
+
+def set_malloc(setting: str) -> None:
+    """Set the C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
+    if setting != RETAIN:
+        return
+    try:
+        retain_freed_memory()
+    except Unavailable as fault:
+        raise Unavailable(f"freed memory is not retained: {fault}; FLOPLEDGER_MALLOC=default does without") from fault
 
 
 def extend_heap(ratio: float) -> int:

@@ -27,10 +27,9 @@ from torch.utils._python_dispatch import (
 
 from analysis.operators import registry
 from measure.meter.calls import Hook, ModelCall
-from measure.model.module_paths import in_checkpoint
+from measure.model.module_paths import in_checkpoint, next_number
 from measure.operations.schemas import Gradients, Plan, dtype_name, tensors_in
 
-_next_number = torch._C._autograd._get_sequence_nr
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
 _modes = torch._C._len_torch_dispatch_stack
 
@@ -164,13 +163,13 @@ class StepObserver(TorchDispatchMode):
         elif node is None:
             self._outside_flop += flop
             if torch.is_grad_enabled():
-                self._outside_nodes.add(_next_number() - 1)
+                self._outside_nodes.add(next_number() - 1)
         else:
             again = in_checkpoint()
             number = node._sequence_nr()
             if again and node.name() == "CheckpointFunctionBackward":
                 # what it computes again has nodes of its own, which the engine runs inside of this one
-                self._recompute_owners[_next_number() - 1] = self._owner(number)
+                self._recompute_owners[next_number() - 1] = self._owner(number)
             self._backward.append((number, again, what, flop))
 
     def _owner(self, number: int) -> ObservedCall | None:
@@ -187,7 +186,7 @@ class StepObserver(TorchDispatchMode):
                 return
             self._depth += 1
             if self._depth == 1:
-                self._began, self._running = _next_number(), Counter()
+                self._began, self._running = next_number(), Counter()
                 self._calls_before = len(self._calls())
         except Exception as fault:  # noqa: BLE001  as above
             self._fails(fault)
@@ -207,7 +206,7 @@ class StepObserver(TorchDispatchMode):
             ran = {phase: self._running, "backward": Counter[Any](), "recompute": Counter[Any]()}
             observed = ObservedCall(calls[-1], ran)
             self._observed.append(observed)
-            self._ranges.append((self._began, _next_number(), observed))
+            self._ranges.append((self._began, next_number(), observed))
         except Exception as fault:  # noqa: BLE001  as above
             self._fails(fault)
 

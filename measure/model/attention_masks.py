@@ -12,7 +12,7 @@ differ from their modules' attributes.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,11 +41,6 @@ def mask_rules(model: torch.nn.Module) -> dict[str, str]:
     """Return the path of a module → "all", "causal" or "window:N", for modules with a rule."""
     rules = {path: _rule(module) for path, module in model.named_modules(remove_duplicate=False)}
     return {path: rule for path, rule in rules.items() if rule}
-
-
-def makes_masks(modules: Iterable[torch.nn.Module]) -> bool:
-    """Return whether any of these modules has an attribute about its masks."""
-    return any("is_causal" in module.__dict__ or hasattr(type(module), "is_causal") for module in modules)
 
 
 def _rule(module: torch.nn.Module) -> str:
@@ -112,7 +107,8 @@ class Masks:
     own, if the caller has looked at inputs with values."""
 
     def __init__(self, model: torch.nn.Module, inputs: Any = (), batch: bool | None = None) -> None:
-        self._rules = mask_rules(model) if makes_masks(model.modules()) else {}
+        says = any("is_causal" in m.__dict__ or hasattr(type(m), "is_causal") for m in model.modules())
+        self._rules = mask_rules(model) if says else {}
         if self._rules and batch is None:
             batch = has_masks(model, *_arguments(inputs))
         self._more: dict[str, Any] = {MASK_PAIRS: None} if batch else {}

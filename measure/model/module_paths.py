@@ -30,7 +30,7 @@ from measure.timing.profiler_ranges import DOMAIN
 NO_NUMBER = 2**64 - 1
 """The sequence number of nodes that no forward operation made (AccumulateGrad)."""
 
-_next_number = torch._C._autograd._get_sequence_nr
+next_number = torch._C._autograd._get_sequence_nr
 
 
 class ModulePaths:
@@ -69,14 +69,11 @@ class ModulePaths:
         self._stack.append(self.current)
         paths = self._paths.get(id(module))
         if paths is not None:
-            self.current = paths[0] if len(paths) == 1 else self._called_as(paths)
+            caller = f"{self.current}." if self.current else ""
+            self.current = next((path for path in paths if path.startswith(caller)), paths[0])
 
     def _leave_module(self, _module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
         self.current = self._stack.pop()
-
-    def _called_as(self, paths: list[str]) -> str:
-        caller = f"{self.current}." if self.current else ""
-        return next((path for path in paths if path.startswith(caller)), paths[0])
 
 
 class Links:
@@ -88,7 +85,7 @@ class Links:
 
     def __init__(self) -> None:
         self._home = get_ident()
-        self._threads = {self._home: _Numbers(_next_number())}
+        self._threads = {self._home: _Numbers(next_number())}
         self._outer_task: int | None = None
 
     def node_number(self, index: int, requires_grad: bool) -> int | None:
@@ -100,16 +97,16 @@ class Links:
         """
         numbers = self._threads.get(get_ident())
         if numbers is None:  # a thread's first operation: its node, if it has one, is the newest
-            numbers = self._threads[get_ident()] = _Numbers(_next_number() - requires_grad)
+            numbers = self._threads[get_ident()] = _Numbers(next_number() - requires_grad)
         if requires_grad:
-            return numbers.take(_next_number(), index)
-        numbers.noticed.setdefault(_next_number() - 1, index)
+            return numbers.take(next_number(), index)
+        numbers.noticed.setdefault(next_number() - 1, index)
         return None
 
     def pending(self) -> bool:
         """Return whether nodes were made that belong to no operation yet."""
         numbers = self._threads.get(get_ident())
-        return numbers is None or numbers.seen != _next_number()
+        return numbers is None or numbers.seen != next_number()
 
     def follow(self, node: Any) -> tuple[int | None, int | None]:
         """Return (sequence number, index of the forward operation) of the node that the engine runs now."""

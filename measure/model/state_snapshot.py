@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from results.records.counts import instances
+from results.records.calls import instances
 
 
 @contextlib.contextmanager

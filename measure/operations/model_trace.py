@@ -20,8 +20,7 @@ from measure.model.state_snapshot import check_outputs, preserved_random, sum_of
 from measure.operations.control_flow import MODULE as FLEX
 from measure.operations.fake_mode import fake_copy, fake_mode, quiet_logs, tensors_of
 from measure.operations.tracer import Trace, trace_step
-from results.errors import Unavailable, one_line
-from results.printable import plain_message
+from results.errors import Unavailable, one_line, plain_message
 from results.process import free_bytes
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]

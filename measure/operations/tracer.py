@@ -44,8 +44,7 @@ from measure.operations.schemas import (
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable, one_line
 from results.process import collector_off
-from results.records.counts import Operation, Storage
-from results.records.rows import PHASES
+from results.records.counts import PHASES, Operation, Storage
 
 __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mode", "to_fake", "trace", "trace_step"]
 

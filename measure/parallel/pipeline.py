@@ -19,10 +19,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
 
 from analysis.parallel.rank_grid import RankGrid, nearest_divisor
 from measure.parallel.real_group import copies_of_experts, expert_mesh
@@ -37,11 +38,6 @@ from measure.parallel.styles import (
     shard_weights,
 )
 from results.errors import one_line
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-
-    from analysis.parallel.rank_grid import RankGrid
 
 
 def split_model(
@@ -225,7 +221,10 @@ def pipeline_stage(
             raise ValueError(f"pp={grid.pp}: torch.distributed.pipelining cannot split the model: {reason}") from fault
     if mesh is not None:
         if grid.tp > 1:
-            _restore(stage.submod, model)
+            whole = dict(model.named_modules())  # whose layers stand in place of what the export made of them
+            for path, _ in list(stage.submod.named_modules()):
+                if isinstance(whole.get(path), (torch.nn.Linear, torch.nn.Embedding)):
+                    stage.submod.set_submodule(path, whole[path])
         graph = stage.submod.graph
         stage.submod = split_model(stage.submod, grid, mesh, plan, strict=False)
         if not hasattr(stage.submod, "graph"):  # DistributedDataParallel's: torch reads there what the stage receives
@@ -261,11 +260,3 @@ def _narrow(layer: torch.nn.Linear, path: str, dim: int, ranks: int) -> None:
     layer.weight = torch.nn.Parameter(layer.weight.detach().chunk(ranks, dim)[0])
     if layer.bias is not None and dim == 0:
         layer.bias = torch.nn.Parameter(layer.bias.detach().chunk(ranks)[0])
-
-
-def _restore(stage: torch.nn.Module, model: torch.nn.Module) -> None:
-    """Put the model's own linear layers and embeddings in place of those that the export made."""
-    whole = dict(model.named_modules())
-    for path, _ in list(stage.named_modules()):
-        if isinstance(whole.get(path), (torch.nn.Linear, torch.nn.Embedding)):
-            stage.set_submodule(path, whole[path])

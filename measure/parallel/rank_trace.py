@@ -1,4 +1,4 @@
-"""Records one rank's training step: its operations, storages, parameters, and the order in which gradients come.
+"""Records one rank's training step: its operations, its storages, and its parameters in the order of their gradients.
 
 The step is forward, the sum of all outputs as its loss, and backward, as in `measure.operations.model_trace`. A plan is
 applied to the model first (`styles.py`); a rank without a mesh is a single device. Recorded sizes are local: those that
@@ -10,9 +10,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from analysis.parallel.rank_trace import LocalParameter, RankTrace
@@ -22,10 +23,6 @@ from measure.operations.tracer import trace_step
 from measure.parallel.real_group import expert_mesh, fake_mesh, group_axes, no_global_shapes
 from measure.parallel.styles import apply_experts, apply_plan, outermost_elements, shard_weights, spread_evenly
 from results.errors import Unavailable, one_line
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-
 
 FIRST_BUCKET_BYTES = 1024**2
 BUCKET_BYTES = 25 * 1024**2

@@ -28,10 +28,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
-from torch.distributed import get_backend
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from analysis.devices.ceilings import COLLECTIVES, CollectiveRate, sent_share
@@ -41,8 +39,6 @@ from measure.timing.rank_blocks import END, BlockOrder
 from results.errors import Unavailable, one_line
 
 if TYPE_CHECKING:
-    import torch
-
     from analysis.parallel.rank_grid import RankGrid
     from measure.operations.fake_mode import FakeMode
 
@@ -61,14 +57,14 @@ def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
         from torch.testing._internal.distributed.fake_pg import FakeStore
     except ImportError as fault:
         raise Unavailable(f"this build of torch has no fake process group: {fault}") from fault
-    if torch.distributed.is_initialized():
+    if dist.is_initialized():
         raise Unavailable("expected a process without a process group, got one that has joined one")
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=math.prod(sizes.values()))
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=math.prod(sizes.values()))
     try:
         clear_answers()
         yield init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     finally:
-        torch.distributed.destroy_process_group()
+        dist.destroy_process_group()
 
 
 def clear_answers() -> None:
@@ -114,7 +110,7 @@ def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
     too."""
     stages, tensor = mesh["pp"].size(), mesh["tp"].size()
     sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
-    backend: Any = {"ep": get_backend()} if experts == mesh.size() else None
+    backend: Any = {"ep": dist.get_backend()} if experts == mesh.size() else None
     return init_device_mesh(mesh.device_type, sizes, mesh_dim_names=("pp", "edp", "ep", "tp"), backend_override=backend)
 
 

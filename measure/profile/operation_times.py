@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from analysis.operators.registry import kind_of
-from measure.profile.events import ANNOTATION, Frame, join, launched, step_frames
+from measure.profile.events import ANNOTATION, Frame, launched, step_frames
+from measure.profile.matching import join
 from results.records.characterization import PROFILED, CallTime, Characterization, OperationTime, RecordedStep
 from results.records.counts import Operation
 

@@ -2,7 +2,7 @@
 
 The costs are those of the operation table (`measure/operations/tracer.py`): on fake tensors where the model is on a CPU
 and runs on them, else of one real step; the notes say which. The times come from torch's profiler over several steps of
-the model as it is, without hooks on it and with no function of torch replaced. `events.join` matches the two.
+the model as it is, without hooks on it and with no function of torch replaced. `matching.join` matches the two.
 
 The operations' times and the time between them add up to the mean step, to the nanosecond. The steps' times are under
 the profiler; compare_steps times some without it. Nothing is changed except by an optimizer, if one is given
@@ -21,11 +21,10 @@ from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.footprint.live_bytes import unsized
 from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
-from analysis.operators.cost import Cost
+from analysis.operators.cost import Cost, input_dtype
 from analysis.operators.fusion import fused
 from analysis.operators.traffic import bytes_moved
 from analysis.stats.summary import summarise
-from analysis.utilization.numerators import input_dtype
 from measure.device import apply_precision
 from measure.model.module_paths import is_compiled
 from measure.model.state_snapshot import arguments, tensors

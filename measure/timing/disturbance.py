@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self
 
 from measure.device.cores import round_trip_s
 from results.errors import Unavailable
-from results.records.rows import RETAIN
+from results.records.cell import RETAIN
 
 DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again; also the beginning of its

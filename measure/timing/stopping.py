@@ -102,7 +102,7 @@ class Protocol:
         """Gives the rules for another pass of a cell that has just been measured: the device is warm, the process has
         loaded what it needs. A third of the time for warming up, a third of the caps, none of them longer for few
         blocks, no phases."""
-        share = 1 / PASS_DIVISOR
+        share = 1 / 3
         shorter = {name: getattr(self, name) * share for name in ("warm_min_s", "warm_cap_s", "cap_s")}
         return replace(self, **shorter, cap_blocks=0, phase_blocks=0, phase_cap_s=0.0, passes=())
 
@@ -128,7 +128,7 @@ class Protocol:
             names = [f.name for f in fields(protocol) if f.name.endswith("_s") and f.name not in _NOT_QUICKER]
             protocol = replace(
                 protocol,
-                **{name: getattr(protocol, name) / QUICK_DIVISOR for name in names},
+                **{name: getattr(protocol, name) / 5 for name in names},
                 min_blocks=max(3, protocol.min_blocks // 2),  # two cannot show their spread
                 cap_blocks=0,
                 phase_blocks=max(2, protocol.phase_blocks // 2),
@@ -174,15 +174,11 @@ CPU_PROTOCOL = Protocol(
 CAP_FACTOR = 2
 """cap_s is extended by this factor while there are fewer than cap_blocks blocks."""
 
-QUICK_DIVISOR = 5
-PASS_DIVISOR = 3
-
 TIMED_PASSES = ("one", "last")
 """Passes that are warmed up and timed beside the cell's own; an epoch's time follows from them, or it is run once."""
 
 _CAPS = ("cap_s", "warm_cap_s", "phase_cap_s", "epoch_cap_s", "profile_cap_s")
 _NOT_QUICKER = ("epoch_cap_s", "limit_s")
-
 
 HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""

@@ -44,7 +44,7 @@ from measure.trace.nesting import (
     starting_at,
 )
 from measure.trace.recording import Recording, calls_in_order, kernels_in_order, kernels_table, ranges_in_order
-from results.records.rows import PHASES
+from results.records.counts import PHASES
 
 OWN = "flopledger."
 OWN_MODULE = "flopledger.module."

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from measure.trace.kineto import ANNOTATION
+from measure.trace.kineto_events import ANNOTATION
 from measure.trace.nesting import NODE, OPERATOR
 from measure.trace.pyprof_arguments import Arguments, call_name, literal, of_marker, operator
 from measure.trace.recording import (

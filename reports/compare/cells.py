@@ -34,8 +34,8 @@ from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page
 from reports.shared.numbers import DASH, digits, percent, si_time
 from results.errors import Unavailable
 from results.records.answers import FASTER, ONLY_A, ONLY_B, ONLY_IN_ONE, SAME, SLOWER, UNKNOWN, Comparison, GateCheck
-from results.records.cell import Run, Sample, SessionRow
-from results.records.rows import MEASURED, to_text
+from results.records.cell import MEASURED, Run, Sample, SessionRow
+from results.records.rows import to_text
 from results.store.layout import key_of
 from results.store.manifest import driver_branch
 from results.store.reading import RunData

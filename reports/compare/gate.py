@@ -29,7 +29,7 @@ from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, documents
 from reports.shared.numbers import DASH, percent, si, si_time
 from results.errors import Inconsistent
 from results.records.answers import MET, NOT_COMPARED, NOT_MET, ONLY_IN_ONE, UNDECIDED, Comparison, GateCheck
-from results.records.rows import LOOP, MEASURED
+from results.records.cell import LOOP, MEASURED
 from results.store.reading import RunData, read_operations
 from results.text_files import listed
 

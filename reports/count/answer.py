@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.devices.peaks import MixedPeak, mixed_peak, peak_refusal
+from analysis.devices.format_peaks import MixedPeak, mixed_peak, peak_refusal
 from analysis.operators.attention_conventions import CONVENTIONS, AttentionFlop, attention_flop
+from analysis.operators.cost import input_dtype
 from analysis.operators.registry import cost, model_flop, unsupported
-from analysis.utilization.numerators import input_dtype
 from cleaning.accounts.explain import PHASES, at_least, reconcile, unknown_calls
 from results.records.answers import Attribution, AttributionCause
-from results.records.counts import CallRecording, FlopCount
+from results.records.calls import CallRecording
+from results.records.counts import FlopCount
 
 NOT_LISTED = "no count of this model says it"
 """Reason for missing conventions of attention where no count has them."""

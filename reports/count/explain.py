@@ -28,7 +28,7 @@ from reports.count.text import native_number
 from reports.shared.layout import HangingIndent, Part
 from results.printable import shortened
 from results.records.answers import Attribution
-from results.records.counts import CallRecording
+from results.records.calls import CallRecording
 
 NAMED = {
     "6n": "6*N*T*B",

@@ -17,7 +17,8 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.utilization.numerators import PROFILER
 from reports.shared import figure_style
 from reports.shared.numbers import STATUS_TEXTS, shortened_name, variant_lines
-from results.records.rows import MEASURED, Record
+from results.records.cell import MEASURED
+from results.records.rows import Record
 from results.store.layout import table
 
 if TYPE_CHECKING:

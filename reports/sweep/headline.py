@@ -44,8 +44,6 @@ _SHOWN = 4
 _NAME_LETTERS = 60
 """Most letters of a name in a sentence; tables have all of it."""
 
-_OWN_COLUMNS = ("layout=", "compile=")
-
 
 @dataclass(frozen=True)
 class RunVerdict:
@@ -247,7 +245,7 @@ def headline_rows(built: Built) -> list[Headline]:
                 **identity(run, Headline),
                 layout=run.layout,
                 compile=run.compile,
-                variant=", ".join(part for part in parts(view.variant) if not part.startswith(_OWN_COLUMNS)),
+                variant=", ".join(part for part in parts(view.variant) if not part.startswith(("layout=", "compile="))),
                 device_name=devices.get(run.session, ""),
                 repeats=len(repeats.views) if repeats else int(headline is not None),
                 step_time_s=view.step.time_s if view.step else None,

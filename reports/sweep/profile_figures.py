@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.stats.summary import line
 from analysis.utilization.numerators import OWN
+from cleaning.counts import line
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import FigureCaption
 from reports.shared.numbers import digits, scaled, shortened_name
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from cleaning.reconcile.variants import Built
 
-BY_BATCH = "flops_per_image_by_batch"
-BY_OPERATION = "flops_by_operation"
 CAPTIONS = {
     "flops_per_image_by_batch": FigureCaption(
         "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
@@ -95,7 +93,7 @@ def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figu
     states["found_at_least"] = states["found_at_least"].where(states["found"].isna())
     rows = rows.assign(label=_labels(rows, variants), **states)
     models = [str(label) for label in rows["label"].unique()]
-    return figure_panels.paged(BY_BATCH, models, _MOST_PANELS, partial(_batch_figure, rows))
+    return figure_panels.paged("flops_per_image_by_batch", models, _MOST_PANELS, partial(_batch_figure, rows))
 
 
 def _labels(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.Series[str]:
@@ -193,7 +191,7 @@ def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Fi
         worst = max(profiles, key=lambda model: int((profiles[model]["verdict"] != "right").sum()))
         profiles = {worst: profiles[worst]}
     pages = [(model, partial(_operation_figure, model, own)) for model, own in profiles.items()]
-    return figure_panels.named(BY_OPERATION, pages)
+    return figure_panels.named("flops_by_operation", pages)
 
 
 def profile_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -290,8 +288,6 @@ def _bars(axes: Axes, bars: pd.DataFrame, scale: float) -> None:
 
 # --- backward ÷ forward ----------------------------------------------------------------------------------------------
 
-BY_MODEL = "backward_forward_by_model"
-BY_KIND = "backward_forward_by_operation"
 PROFILED = ("one", "batch", "epoch")
 RULE_OF_THUMB = 2.0
 
@@ -311,12 +307,14 @@ def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
     profiled = figure_panels.one_source(rows[rows["work"].isin(PROFILED)])
     models = profiled[profiled["level"] == "model"]
     names = [str(name) for name in models["model"].unique()]
-    drawn = figure_panels.paged(BY_MODEL, names, _MOST_MODELS, partial(_ratio_figure, models, "model"))
+    drawn = figure_panels.paged(
+        "backward_forward_by_model", names, _MOST_MODELS, partial(_ratio_figure, models, "model")
+    )
     kinds = rows[(rows["level"] == "kind") & ((rows["source"] == OWN) | rows.index.isin(profiled.index))]
     kinds = kinds.assign(work=kinds["work"].where(kinds["work"] != "", "exact"))
     size = kinds.dropna(subset=["ratio"]).groupby("name", sort=False)["forward_flop"].max()  # the most FLOP first
     names = [str(name) for name in size.sort_values(ascending=False, kind="stable").index]
-    return drawn | ({BY_KIND: _ratio_figure(kinds, "name", names)} if names else {})
+    return drawn | ({"backward_forward_by_operation": _ratio_figure(kinds, "name", names)} if names else {})
 
 
 def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figure:

@@ -18,7 +18,8 @@ from cleaning.reconcile.variants import Variant, View
 from reports.shared.layout import Part, TableColumn, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, source_name
 from results.records.answers import ParallelStep, Utilization
-from results.records.rows import MEASURED, replace_fields
+from results.records.cell import MEASURED
+from results.records.rows import replace_fields
 from results.store.layout import key_of
 
 ENOUGH = 3

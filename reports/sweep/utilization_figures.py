@@ -1,4 +1,4 @@
-"""Utilization by model, precision, batch size and method, of utilization.csv; time per epoch, of work_times.csv.
+"""Draws utilization by model, precision, batch size and method, of utilization.csv.
 
 Points are cells, bars their 95 % intervals (of the step time; peaks have none; where a run repeats cells those of any
 window, see `points_of`). Cells that were repeated are one point at their mean, the bar spanning all their intervals.
@@ -8,9 +8,6 @@ divided by different measured ceilings are points of their own, never a mean; th
 By method: one row a model, one lane a method: three times a counter's forward pass (theory), the profiled sample, batch
 and epoch, and our own count, all over the same denominator, the first that is known. Of the counters the two that the
 post used are shown; if the table has neither, the first it has.
-
-Time per epoch by batch size: one panel a model (and variant), one colour a precision. Filled: the full batches' mean ×
-their number + the last batch's; hollow: the same under the profiler; a cross: an epoch that was run from end to end.
 """
 
 from __future__ import annotations
@@ -20,18 +17,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cleaning.reconcile.variants import HEADLINES, METHODS, RECORDED_METHODS
+from cleaning.reconcile.variants import HEADLINES, METHODS, RECORDED_METHODS, Built
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import FigureCaption
 from reports.shared.numbers import OF_WHAT, ceiling_name, shortened_name, si, variant_lines
-from results.records.answers import Utilization, WorkTime
+from results.records.answers import Utilization
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from cleaning.reconcile.variants import Built
 
 POINT = ("model", "variant", "precision", "batch_size")
 """What sets the points of a figure apart."""
@@ -62,17 +57,10 @@ CAPTIONS = {
         "Dots with bars for 95 % intervals: a row for each model, and in it one dot for each method, as the 2021 "
         "post counts: a multiply-add is 1, over the fp32 peak.",
     ),
-    "epoch_time_by_batch": FigureCaption(
-        "How long an epoch takes at each batch size, profiled and not",
-        "work_times.csv",
-        "A panel for each model: batch size across, seconds an epoch upwards with bars for 95 % intervals; filled "
-        "without the profiler, hollow under it, a cross for an epoch that was run whole.",
-    ),
 }
 """Figure → what its page says of it."""
 
 LANES = ("theory, fvcore", "theory, ptflops", "one", "batch", "epoch", "exact")
-MAIN_COUNTERS = ("fvcore", "ptflops")
 
 _MOST_ROWS_IN = 9.0
 """Height of the rows of one page."""
@@ -184,7 +172,7 @@ def _best_first(points: pd.DataFrame) -> list[str]:
 def _lanes(frame: pd.DataFrame) -> list[str]:
     """Return the lane of each row: its method, a theory with its counter; empty for what is not shown."""
     sources = set(frame.loc[frame["method"] == "theory", "numerator_source"])
-    main = [name for name in MAIN_COUNTERS if name in sources] or sorted(sources)[:1]
+    main = [name for name in ("fvcore", "ptflops") if name in sources] or sorted(sources)[:1]
     named = {"theory": {source: f"theory, {source}" for source in main}, "theory_as_published": {}} if sources else {}
     pairs = zip(frame["method"], frame["numerator_source"], strict=True)
     return [named[method].get(source, "") if method in named else str(method) for method, source in pairs]
@@ -326,81 +314,3 @@ def _in_percent(points: pd.DataFrame) -> pd.DataFrame:
     """Return the points that have a value, in percent."""
     known = points.dropna(subset=["value"])
     return known.assign(**{name: 100 * known[name] for name in ("value", "low", "high")})
-
-
-# --- time per epoch --------------------------------------------------------------------------------------------------
-
-EPOCH_TIMES = "epoch_time_by_batch"
-
-SERIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "": ("not profiled", {}),
-    "profiled_": ("under the profiler", {"markerfacecolor": "white", "linestyle": (0, (3, 2))}),
-    "real_": ("a whole epoch, run", {"marker": "x", "markersize": 6, "linestyle": "none", "zorder": 4}),
-}
-"""Prefix of the columns → what it is, and how it differs from a precision's own look."""
-
-_MOST_EPOCH_PANELS = 16
-_DECADE = 8.0
-"""A panel whose times differ more than this many times needs a logarithmic axis."""
-
-
-def epoch_times(passes: Sequence[WorkTime]) -> dict[str, Figure]:
-    """Return file name → figure; {} without epochs. passes: of a run."""
-    rows = figure_panels.drawable([row for row in passes if row.work == "epoch"], WorkTime)
-    if rows.empty:
-        return {}
-    points = _epoch_points(rows)
-    models = [str(label) for label in points["label"].unique()]
-    images = sorted({int(items) for items in rows["items"].dropna()})
-    return figure_panels.paged(EPOCH_TIMES, models, _MOST_EPOCH_PANELS, partial(_epoch_figure, points, images))
-
-
-def _epoch_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a model, variant, precision and batch size."""
-    columns = [f"{prefix}{name}" for prefix in SERIES for name in ("time_s", "low_s", "high_s")]
-    how = {"time_s": "mean", "low_s": "min", "high_s": "max"}
-    aggregated = {name: (name, how[name.removeprefix("profiled_").removeprefix("real_")]) for name in columns}
-    points = (
-        figure_panels.floats(rows, columns)
-        .groupby(["model", "variant", "precision", "batch_size"], sort=False, as_index=False)
-        .agg(**aggregated, status=("status", figure_panels.worst))
-    )
-    return points.assign(label=figure_panels.labels(points))
-
-
-def _epoch_figure(points: pd.DataFrame, images: Sequence[int], models: Sequence[str]) -> Figure:
-    points = points[points["label"].isin(models)]
-    looks = figure_style.looks(figure_panels.in_order(points["precision"]))
-    batches = sorted(int(batch) for batch in points["batch_size"].unique())
-    figure, drawn, spare = figure_panels.batch_panels(models, batches, less=4)
-    times = points.set_index("label")[[f"{prefix}time_s" for prefix in SERIES]].stack().groupby(level="label")
-    logarithmic = bool((times.max() / times.min() > _DECADE).any())
-    for axes, model in zip(drawn, models, strict=True):
-        _epoch_panel(axes, points[points["label"] == model], looks)
-        figure_panels.time_axis(axes, logarithmic)
-    marks = figure_panels.marks_of(looks)  # a precision each, and what hollow marks and crosses are, if there are any
-    marker = next(iter(looks.values()))[1]
-    for prefix, (label, look) in SERIES.items():
-        if points[f"{prefix}time_s"].notna().any():
-            shown = {"marker": marker, "linestyle": "-", "linewidth": 1, **look}
-            marks.append(figure_panels.mark(label, color=figure_panels.GREY, **shown))
-    size = f" of {images[0]:,} images" if len(images) == 1 else ""
-    below, up = ("batch size", "bars: 95 % interval"), f"time per epoch{size}, s"
-    return figure_panels.finish(figure, drawn, marks, *below, spare=spare, upwards=up)
-
-
-def _epoch_panel(axes: Axes, points: pd.DataFrame, looks: figure_style.Looks) -> None:
-    """Draw lines over the batch size; words hang from the top where there is no time."""
-    gaps: list[tuple[float, str, Any]] = []
-    for precision, (colour, marker) in looks.items():
-        own = points[points["precision"] == precision].sort_values("batch_size")
-        for prefix, (_, look) in SERIES.items():
-            known = own.dropna(subset=[f"{prefix}time_s"])
-            known = known.assign(
-                **{to: known[f"{prefix}{name}_s"] for to, name in (("value", "time"), ("low", "low"), ("high", "high"))}
-            )
-            full = {"marker": marker, "linestyle": "-", "linewidth": 1, "color": colour, **look}
-            figure_panels.dots(axes, known, "batch_size", "value", **full)
-        lost = figure_panels.records(own[own["time_s"].isna()])
-        gaps += [(float(row["batch_size"]), figure_panels.status_text(row["status"]), colour) for row in lost]
-    figure_panels.write_reasons(axes, gaps, len(looks))

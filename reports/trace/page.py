@@ -34,7 +34,6 @@ from reports.trace.timeline import Timeline, TraceView, kernel_label, sentence, 
 MOST = 40
 """Most rows of kernels and of modules; the JSON document and kernels.csv.gz have all."""
 
-NO_TIMES = "No times were recorded."
 CAPTIONS = {
     "phases_by_time": "Time of all kernels in the recording by phase, streams added up.",
     "modules_by_time": f"The longest modules, by phase (at most {MOST}): the kernels that their own calls launched.",
@@ -79,7 +78,7 @@ def to_html(trace: TraceView, device: Device | None = None) -> str:
             "A step in time",
             (sentence(shown), _gaps_table(shown) if shown.gaps else "There is no gap in it.") if shown else (),
         ),
-        Section("phases", "Time by phase", (times.get("phases_by_time"),) if times else (NO_TIMES,)),
+        Section("phases", "Time by phase", (times.get("phases_by_time"),) if times else ("No times were recorded.",)),
         Section("modules", "Time by module", (times.get("modules_by_time"),)),
         Section("kernels", "Time by kernel", (times.get("kernels_by_time"),)),
         Section("flop", "FLOP", counted or ("No product was found to count.",)),

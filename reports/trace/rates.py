@@ -30,11 +30,10 @@ from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.trace.calls import named
 from analysis.trace.kernel_names import makes_products
 from analysis.trace.operations import torch_dtype
-from reports.trace.timeline import NO_STEP_TIME, TraceView
+from reports.trace.timeline import NO_STEP_TIME, Timeline, TraceView
 
 if TYPE_CHECKING:
     from cleaning.trace.clean import CleanedTrace
-    from reports.trace.timeline import Timeline
     from results.records.counts import OperationInstance
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from results.records.rows import (
     ANY,
-    IDENTITY,
     POSITIVE,
     REQUEST,
     Counts,
@@ -15,10 +14,42 @@ from results.records.rows import (
     OfAttempt,
     Positive,
     Record,
+    columns_of,
     digest,
     header,
-    non_default,
 )
+
+STATUSES = (
+    "ok",
+    "not_converged",
+    "unavailable",
+    "out_of_memory",
+    "timeout",
+    "device_error",
+    "crashed",
+    "interrupted",
+    "invalid",
+)
+"""Outcomes of a cell. The first two are results; the others are rows with a reason."""
+
+MEASURED = ("ok", "not_converged")
+
+LOOP = "loop"
+"""Value of `Parameters.data` for a cell that a meter measured in a user's own training loop."""
+
+RECORDERS = ("kineto", "nsys")
+"""Recorders that a sweep can keep recordings of: the values of `Parameters.profile` besides none."""
+
+RETAIN = "retain"
+MALLOC_SETTINGS = ("default", RETAIN)
+"""Values of `Parameters.malloc`: the process's C allocator as it is, or one that keeps what is freed."""
+
+PASSES = ("one", "batch", "last", "epoch")
+"""Profiled passes: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
+smaller batch; a whole epoch."""
+
+IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat", "threads", "wait_policy")
+"""Fields of a run that derived rows repeat, where their record has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +181,12 @@ class SessionRow(Record):
     peak_row: str = ""  # the row of analysis/devices/peaks.csv whose peaks this device has; empty: none
     environment: Json = field(default_factory=dict)
     preflight: Json = field(default_factory=dict)  # other processes, MIG, ECC, power limit, temperature
+
+
+def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:
+    """Return the fields of a record whose value is not the default. kind: only these fields, those of its base."""
+    columns = columns_of(kind or type(record))
+    return {name: getattr(record, name) for name in columns if getattr(record, name) != columns[name].default}
 
 
 def identity(run: Run, record: type[Record]) -> dict[str, Any]:

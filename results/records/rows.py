@@ -1,4 +1,4 @@
-"""Converts records to rows of text and back, checks the ranges of their numbers, and defines shared constants.
+"""Converts records to rows of text and back, and checks the ranges of their numbers.
 
 None is an empty field, booleans are true and false, integers are exact, floats are the shortest text that reads back
 equal, nested values are compact JSON with text as keys. `read_rows` returns what `to_values` accepts, except that lists
@@ -390,49 +390,6 @@ _ONE_LINE = {ord(character): " " for character in "\r\n\0"}
 
 SCHEMA_VERSION = 9
 """Each column added later has a default that means what rows did before it (docs/schema.md: history)."""
-
-STATUSES = (
-    "ok",
-    "not_converged",
-    "unavailable",
-    "out_of_memory",
-    "timeout",
-    "device_error",
-    "crashed",
-    "interrupted",
-    "invalid",
-)
-"""Outcomes of a cell. The first two are results; the others are rows with a reason."""
-
-MEASURED = ("ok", "not_converged")
-
-LOOP = "loop"
-"""Value of `Parameters.data` for a cell that a meter measured in a user's own training loop."""
-
-RECORDERS = ("kineto", "nsys")
-"""Recorders that a sweep can keep recordings of: the values of `Parameters.profile` besides none."""
-
-RETAIN = "retain"
-MALLOC_SETTINGS = ("default", RETAIN)
-"""Values of `Parameters.malloc`: the process's C allocator as it is, or one that keeps what is freed."""
-
-PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
-
-PASSES = ("one", "batch", "last", "epoch")
-"""Profiled passes: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
-smaller batch; a whole epoch."""
-
-IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat", "threads", "wait_policy")
-"""Fields of a run that derived rows repeat, where their record has them."""
-
-WHOLE = "total"
-"""Scope of counts of the whole model; every other scope is a module's path."""
-
-
-def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:
-    """Return the fields of a record whose value is not the default. kind: only these fields, those of its base."""
-    columns = columns_of(kind or type(record))
-    return {name: getattr(record, name) for name in columns if getattr(record, name) != columns[name].default}
 
 
 def digest(value: Any) -> str:

@@ -117,7 +117,8 @@ OF_WORKLOADS = ("suite", "optimizer")
 
 def _of_workloads() -> Options:
     """Return shared options that need the catalogue of workloads, which commands on reports and recordings lack."""
-    from workloads.catalogue.catalogue import OPTIMIZERS, OWN, SUITES
+    from workloads.catalogue.catalogue import OPTIMIZERS, OWN
+    from workloads.catalogue.suites import SUITES
 
     text = "own: that of the model's source; none: gradients only (sgd)"
     return {

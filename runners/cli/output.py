@@ -51,18 +51,13 @@ def page_width(stream: TextIO | None = None) -> int:
     return max(LEAST_WIDTH, columns or PIPE_WIDTH)
 
 
-def has_colour(stream: TextIO | None = None) -> bool:
-    """Return whether this stream shows colours. None: stdout."""
-    stream = sys.stdout if stream is None else stream
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def show_page(page: Page, file: Path | None = None) -> None:
     """Print a page on stdout in the stream's width; write it to a file, if one is given, in a pipe's width. Raises
     StoreFault."""
     if file is not None:
         write_file(file, page(PIPE_WIDTH, False))
-    print(page(page_width(), has_colour()), end="")
+    has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(page(page_width(), has_colour), end="")
 
 
 def show_answer(

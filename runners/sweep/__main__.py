@@ -20,27 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.errors import StoreFault
-from results.records.rows import MEASURED
+from results.records.cell import MEASURED
 from results.store.manifest import Manifest, harness_version, utc_now
 from results.store.store import FAILED as FAILED_CELL
 from results.store.store import NOT_CONVERGED, Store, check_vacant
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, Terminated, exit_code
 from runners.cli.output import Progress, say, show_transient
-from runners.sweep.options import (
-    EARLIER,
-    LOCAL,
-    RETRIED,
-    RUNS,
-    as_options,
-    check_executor,
-    check_options,
-    chosen,
-    grids_of,
-    parser,
-    resumed_run,
-    stored_options,
-    union,
-)
+from runners.sweep.options import LOCAL, RETRIED, RUNS, parser
 from runners.sweep.plan import (
     Grid,
     cell_of,
@@ -50,6 +36,17 @@ from runners.sweep.plan import (
     least_s,
     plan_lines,
     with_batches,
+)
+from runners.sweep.request import (
+    EARLIER,
+    as_options,
+    check_executor,
+    check_options,
+    chosen,
+    grids_of,
+    resumed_run,
+    stored_options,
+    union,
 )
 from runners.workers.any_model import hyper_of_cell, is_own
 from runners.workers.devices import ProbeResult, adopt_threads, peak_row, rank_process, thread_settings
@@ -142,7 +139,7 @@ def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
         return Executor(LocalSlots(RankSession(settings, process)))
     if options.executor == LOCAL:
         return Executor(LocalSlots(Session(settings)))
-    from runners.sweep.executors import RaySlots
+    from runners.sweep.ray_slots import RaySlots
 
     return Executor(RaySlots(settings, options.accelerator or ""))
 
@@ -216,9 +213,7 @@ def _checked(grid: Grid, probed: ProbeResult) -> Grid:
 def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
     """Return the grids to be measured after the first one: the others asked for, then those of earlier sessions."""
     before = [*map(Grid.from_json, stored.get(EARLIER, [])), *([Grid.from_json(stored)] if stored else [])]
-    all_grids = list(grids)
-    all_grids += [grid for grid in before if grid not in all_grids]
-    return all_grids[1:]
+    return [*grids[1:], *(grid for grid in before if grid not in grids)]
 
 
 def _cautions(probed: ProbeResult, no_telemetry: str) -> list[str]:
@@ -269,7 +264,8 @@ def _notes(probed: ProbeResult) -> tuple[str, ...]:
 
 def _report(path: Path, form: str, convention: str | None) -> None:
     """Derive everything from what is committed, and print it. convention: None: the table's own. Raises StoreFault."""
-    from runners.report import PAGE, rebuild, show
+    from runners.rebuild import PAGE, rebuild
+    from runners.report import show
 
     built = rebuild(path)
     show(built, form, path, **({} if convention is None else {"convention": convention}))

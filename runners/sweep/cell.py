@@ -1,4 +1,4 @@
-"""What is done for one cell inside a worker process: trace the step, find ceilings, measure.
+"""Measures one cell inside a worker process: finds ceilings, traces the step, times it (`CellMeasurement`).
 
 Each function is a task that `pool.Worker` calls by name: picklable in, picklable out, and any exception becomes the
 cell's row. The parent names them and never imports this module, which imports torch.
@@ -24,7 +24,7 @@ from analysis.utilization.step_times import paired_ceiling
 from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
 from measure.ceiling.machine import copies_and_launches
 from measure.device import apply_precision
-from measure.device.malloc import extend_heap, retain_freed_memory
+from measure.device.malloc import extend_heap, set_malloc
 from measure.operations.fake_results import built_on_meta
 from measure.operations.tracer import FakeMode, StepParts, to_fake, trace, trace_step
 from measure.timing.blocks import Announce, blocks_in_order, measure_blocks, measure_phases, warm_up
@@ -41,12 +41,10 @@ from measure.timing.profiler_ranges import Ranges
 from measure.timing.rank_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.stopping import Protocol, disturbance_warning, placement_warning, steadiness_warning, total_s
 from results.errors import Unavailable
-from results.records.cell import Ceiling, Cell, Parameters, Run
+from results.records.cell import RETAIN, Ceiling, Cell, Parameters, Run
 from results.records.counts import Operation
-from results.records.rows import RETAIN
 from runners.sweep import passes
-from runners.sweep.findings import CellMeasurement, OperationTable, PassFindings, blank_run
-from runners.sweep.plan import tasks
+from runners.sweep.findings import CellMeasurement, OperationTable, blank_run
 from runners.workers.any_model import LARGEST_REAL, Batches, factory_of, hyper_of_cell, in_layout
 from runners.workers.pool import classify, send_message
 from workloads.catalogue.base import Batch, Workload
@@ -67,9 +65,6 @@ HEAP_ROOM = 0.25
 
 _PROBED: list[tuple[Cell, Prepared]] = []
 """What `probe_step` times in this process: one at most."""
-
-_LEFT: list[passes.MeasuredCell] = []
-"""What this process measured last, for its other passes: one at most."""
 
 
 def ceilings(
@@ -150,8 +145,7 @@ class Prepared:
 def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     """Return the cell's model, batches and step on its device, under its precision's flags, which are read back.
 
-    split: as above. shard: which of several parts of the data this is; weights are of the
-    cell's seed on all of them.
+    split: as above. shard: which of several parts of the data this is; weights are of the cell's seed on all of them.
 
     Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have, or
     a C library that gives memory back.
@@ -192,22 +186,12 @@ def probe_step(cell: Cell, threads: int) -> float:
     return float(_PROBED[0][1].clock.wall_s() - begun_s)
 
 
-def set_malloc(setting: str) -> None:
-    """Set the C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
-    if setting != RETAIN:
-        return
-    try:
-        retain_freed_memory()
-    except Unavailable as fault:
-        raise Unavailable(f"freed memory is not retained: {fault}; FLOPLEDGER_MALLOC=default does without") from fault
-
-
 def measure(cell: Cell, protocol: Protocol, ceilings: Sequence[Ceiling] = ()) -> CellMeasurement:
-    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_pass`.
+    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `passes.measure_pass`.
 
     ceilings: the rows of those whose kernels are timed between its blocks, if it asks for that.
     """
-    _LEFT.clear()
+    passes.LEFT.clear()
     if cell.malloc == RETAIN:
         load_timing()
     prepared = prepare(cell)
@@ -224,7 +208,7 @@ def measure(cell: Cell, protocol: Protocol, ceilings: Sequence[Ceiling] = ()) ->
     if protocol.passes:
         timed = [block for block in measured.blocks if block.part == "measure"]
         step_s = total_s(timed) / sum(block.steps for block in timed)
-        _LEFT.append(
+        passes.LEFT.append(
             passes.MeasuredCell(cell, model, step, prepared.batches, clock, protocol, step_s, prepared.began_s)
         )
     return measured
@@ -271,17 +255,6 @@ def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
         items_per_step=prepared.workload.items(prepared.workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in prepared.model.parameters()),
     )
-
-
-def measure_pass(cell_id: str, pass_name: str, profiled: bool) -> PassFindings:
-    """Return a task (`tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
-    if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
-        raise ValueError(f"expected the cell that was measured last, got {cell_id}")
-    try:
-        return passes.run(_LEFT[0], pass_name, profiled)
-    finally:
-        if (pass_name, profiled) == tasks(_LEFT[0].protocol.passes)[-1]:
-            _LEFT.clear()
 
 
 def time_cell(
@@ -364,7 +337,6 @@ def time_cell(
 
 
 def _workload(cell: Cell) -> Workload:
-
     module, _, function = factory_of(cell).partition(":")
     workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper_of_cell(cell))
     return workload
@@ -422,7 +394,6 @@ def loss_of(step: Any) -> float | None:
 
 
 def _allocation_retries(device: str) -> int:
-
     if not device.startswith("cuda"):
         return 0
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))

@@ -23,8 +23,7 @@ from typing import Any
 
 from measure.profile import nsight
 from results.errors import Unavailable
-from results.records.cell import Cell
-from results.records.rows import non_default
+from results.records.cell import Cell, non_default
 from results.store.layout import QUICK, compress
 from runners.cli.exits import FAILED
 from runners.cli.output import say

@@ -1,24 +1,17 @@
-"""The command line of `runners.sweep`, the run that it goes on with, and the grid that follows of both.
+"""Defines the command line of `runners.sweep`: its options (`OPTIONS`), and how each of them is read.
 
-What is given on the command line comes first, then what the resumed run had, then the defaults of suite and device.
-Names are checked here; nothing is imported that is slow, and nothing is asked of a device.
+An option is an entry of `OPTIONS`, which says nothing of a device; what the options ask for together, `request.py`
+checks.
 """
 
 import argparse
-import dataclasses
-import importlib.util
-import os
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from analysis.counters import COUNTERS
-from analysis.devices.precisions import PRECISIONS
 from analysis.parallel.rank_grid import parse_plan
-from results.records.cell import Cell, Parameters
-from results.records.rows import MALLOC_SETTINGS, PASSES, RECORDERS, RETAIN
+from results.records.cell import RECORDERS
 from runners.cli.arguments import (
     CombinedLists,
     LinesFormatter,
@@ -27,27 +20,17 @@ from runners.cli.arguments import (
     names,
     number,
 )
-from runners.cli.exits import as_mistake
 from runners.cli.model_options import INPUT, LAYOUTS, Options, parser_of, several
-from runners.sweep.plan import METHODS, Grid, cells, check_model, digests, raise_for
-from runners.workers.devices import ProbeResult, RankProcess, check_name, rank_process
-from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
+from runners.sweep.plan import METHODS, Grid
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 RUNS = Path("results/runs")
-DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
-DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
-DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
-SMALLEST_TIMEOUT_S = 1.0
 
 LOCAL, RAY = "local", "ray"
 
-RAY_PACKAGE = "ray>=2.49,<3"
-"""What to install for RAY."""
 
 TORCHRUN = "torchrun --nproc-per-node N -m runners.sweep …"
 
-ONE_DEVICE = ("compile", "paired_ceiling", "profile")
-"""Options of a step on one device."""
 
 FED = ("inputs", "batch_maker")
 """Options that say what a model is fed."""
@@ -58,16 +41,8 @@ RETRIED = ("failed", "unconverged")
 OWN_SIZES = ("image_size", "num_classes")
 """Sizes that are fields of a cell; all others are in its `hyper`."""
 
-MALLOC = "FLOPLEDGER_MALLOC"
-"""In the environment: `default` for a CPU's cells whose freed memory goes back to the system."""
 
 ALL, AUTO = "all", "auto"
-TO_BE_FOUND: dict[str, Any] = {"steps": {}}
-"""`Grid.auto` before any batch was found."""
-WHOLE: Mapping[str, Any] = MappingProxyType({})
-"""The one stage of what is not measured in stages."""
-EARLIER = "earlier"
-"""Among a manifest's options: the other grids that the run was resumed from."""
 
 DESCRIPTION = """Measure the training of models on this device and report what fraction of its peak it uses.
 Without arguments: resnet18 and mobilenet_v2, on a CUDA device if there is one, else on the CPU (two minutes)."""
@@ -247,7 +222,7 @@ OPTIONS: Mapping[str, Options] = {
             "help": "start no cell that would not finish",
         },
         "--cell-timeout": {
-            "type": number(float, SMALLEST_TIMEOUT_S),
+            "type": number(float, 1.0),
             "default": 900.0,
             "metavar": "S",
             "help": "after which a cell is given up (default: 900)",
@@ -263,205 +238,3 @@ def parser() -> Parser:
     options_parser = parser_of("sweep", DESCRIPTION, OPTIONS, EXAMPLES, formatter_class=LinesFormatter)
     options_parser.rare = RARE
     return options_parser
-
-
-def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
-    """Check what can be without a device. Raises ValueError."""
-    from workloads.catalogue.model_names import directory_of
-
-    for model in _models(options, stored):
-        with as_mistake(ValueError, about="--models: "):
-            check_model(model, *(str(chosen(options, stored, name, "")) for name in FED))
-        if model not in ENTRIES:
-            continue
-        own = {name: chosen(options, stored, name, None) for name in OWN_SIZES}
-        with as_mistake(ValueError, about="--size: "):
-            hyper_of(model, **own, **dict(chosen(options, stored, "hyper", {})))
-    _malloc_of_cpu()
-    directory_of(str(chosen(options, stored, "data", "synthetic")))
-    methods = chosen(options, stored, "methods", Grid.methods)
-    wanted, came = [method for method in METHODS if method in PASSES], ",".join(methods)
-    recorded = f"--profile: expected --methods with {' or '.join(wanted)} beside it, got {came}, which record nothing"
-    raise_for(
-        {
-            recorded: chosen(options, stored, "profile", "") and not set(wanted) & set(methods),
-            f"--epoch-images: expected --methods with epoch beside it, got {came}": options.epoch_images is not None
-            and "epoch" not in methods,
-        }
-    )
-    check_name(str(chosen(options, stored, "device", "auto")))
-    names = (*ONE_DEVICE, "data", "methods", "batch_sizes")
-    values = {name: chosen(options, stored, name, None) for name in names} | {"device": options.device or "auto"}
-    values |= {"executor": options.executor}
-    plans = tuple(chosen(options, stored, "parallel", ()))
-    check_ranks(plans, values, rank_process(os.environ))
-
-
-def check_executor(options: argparse.Namespace) -> None:
-    """Check what can be without a cluster. Raises ValueError, one line, where Ray is not installed, or an option does
-    not go with the executor."""
-    on_ray, is_absent = options.executor == RAY, importlib.util.find_spec("ray") is None
-    some_device = options.device in (None, "auto", "cpu", "cuda")
-    raise_for(
-        {
-            f"--accelerator: expected --executor {RAY} beside it, got --executor {LOCAL}": not on_ray
-            and options.accelerator,
-            f"--profile: expected kineto with --executor {RAY}, got nsys": on_ray and options.profile == "nsys",
-            f"--device: expected auto, cpu or cuda with --executor {RAY}, got {options.device}": on_ray
-            and not some_device,
-            f"--executor {RAY}: ray is not installed: python -m pip install '{RAY_PACKAGE}'": on_ray and is_absent,
-        }
-    )
-
-
-def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankProcess | None) -> None:
-    """Raises ValueError for plans that these processes or these options do not go with. values: option → its value."""
-    if not plans:
-        return
-    if process is None:
-        raise ValueError(f"--parallel: expected to be started as {TORCHRUN}, got a single process")
-    executor, data = values.get("executor", LOCAL), values.get("data") or "synthetic"
-    recording = [method for method in values.get("methods") or () if method in PASSES]
-    device = str(values.get("device", "auto"))
-    raise_for(
-        {
-            f"--parallel: expected plans of at most {process.world} ranks, as torchrun started, got {plan}": True
-            for plan in plans
-            if parse_plan(plan).world > process.world
-        }
-        | {
-            f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks": True
-            for name in ONE_DEVICE
-            if values.get(name) not in (None, False, "", (), (False,), [False])
-        }
-        | {
-            f"--executor: expected {LOCAL} with --parallel, got {executor}": executor != LOCAL,
-            f"--data: expected synthetic with --parallel, got {data}": data != "synthetic",
-            f"--methods: expected theory or exact with --parallel, got {','.join(recording)}": recording,
-            "--batch-sizes: expected sizes with --parallel, got auto": values.get("batch_sizes") == (),
-            f"--device: expected auto, cpu or cuda with --parallel: each rank has its own; got {device}": device
-            not in ("auto", "cpu", "cuda"),
-        }
-    )
-
-
-def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:
-    """Return the grids asked for, in the order of measuring: one, or of a suite in stages one a stage, but those in
-    precisions that this device does not have. Raises ValueError as `grid_of`."""
-    stages = SUITES[options.suite].stages if options.suite else ()
-    if not stages:
-        return [grid_of(options, stored, probed)]
-    if options.models or _finds_batches(options, stored):
-        given = "--models" if options.models else f"--batch-sizes {AUTO}"
-        raise ValueError(f"{given}: expected without --suite {options.suite}, whose stages have models and batches")
-    usable = [stage for stage in stages if options.precisions or not set(stage["precisions"]) & set(probed.refused)]
-    if not usable:
-        raise ValueError(f"--suite {options.suite}: expected a device with one of its precisions; name --precisions")
-    others = {name: value for name, value in stored.items() if not any(name in stage for stage in stages)}
-    return [grid_of(options, others, probed, stage) for stage in usable]
-
-
-def grid_of(
-    options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult, stage: Mapping[str, Any] = WHOLE
-) -> Grid:
-    """Return the grid asked for: what was given here, else what the run had, else the defaults of the suite's stage, of
-    the suite and of the device.
-
-    Raises ValueError for a precision that this device does not have.
-    """
-    kind = probed.device.partition(":")[0]
-    named = chosen(options, stored, "precisions", stage.get("precisions"))
-    precisions = named or tuple(name for name in DEFAULT_PRECISIONS[kind] if name not in probed.refused)
-    for name in precisions:
-        if name in probed.refused:
-            usable = ", ".join(p for p in PRECISIONS if p not in probed.refused)
-            raise ValueError(f"--precisions: {probed.refused[name]}; expected of {usable}, got {name}")
-    suite = SUITES.get(options.suite or "")
-    given = {
-        f.name: value for f in dataclasses.fields(Grid) if (value := chosen(options, stored, f.name, None)) is not None
-    }
-    defaults: dict[str, Any] = {"batch_sizes": DEFAULT_BATCHES[kind]}
-    if kind == "cpu" and not stored:
-        plans = chosen(options, stored, "parallel", ())
-        defaults |= {"malloc": _malloc_of_cpu(), "paired_ceiling": not plans}
-    if suite is not None:
-        defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
-        defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
-        defaults |= {"batch_sizes": (), "optimizer": OWN} if suite.own else {}
-    defaults |= stage
-    models = stage.get("models") or _models(options, stored)
-    own = {
-        "models": models,
-        "digests": digests(models),
-        "precisions": tuple(precisions),
-        "device": probed.device,
-    }
-    grid = Grid.from_json({**defaults, **given, **own})
-    return dataclasses.replace(grid, auto=(grid.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
-
-
-def _malloc_of_cpu() -> str:
-    """Return the allocator's setting of a new run for steps on a CPU. Raises ValueError."""
-    retained = RETAIN if platform.libc_ver()[0] == "glibc" else Parameters.malloc
-    setting = os.environ.get(MALLOC, "") or retained
-    if setting not in MALLOC_SETTINGS:
-        raise ValueError(f"{MALLOC}: expected {' or '.join(MALLOC_SETTINGS)}, got {setting!r}")
-    return setting
-
-
-def _finds_batches(options: argparse.Namespace, stored: dict[str, Any]) -> bool:
-    """Return whether the batches are those that fit: asked for here, or in the run that goes on."""
-    return options.batch_sizes == () or (options.batch_sizes is None and bool(stored.get("auto")))
-
-
-def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, ...]:
-    if options.models is None and options.suite is not None:
-        return SUITES[options.suite].models
-    models = tuple(chosen(options, stored, "models", DEFAULT_MODELS))
-    return (*SUITES[options.suite].models, *models) if options.suite else models
-
-
-def chosen(options: argparse.Namespace, stored: dict[str, Any], name: str, default: Any) -> Any:
-    """Return an option as given on the command line, else as the resumed run had it, else the default."""
-    value = getattr(options, name, None)
-    return value if value is not None else stored.get(name, default)
-
-
-def resumed_run(options: argparse.Namespace) -> Path | None:
-    """Return the run to go on with; None for a new one. Raises ValueError if there is none to be found."""
-    if options.resume is None:
-        if options.retry:
-            raise ValueError("--retry: expected --resume with it: cells of that run are measured again")
-        return None
-    if options.resume and options.out not in (None, Path(options.resume)):
-        raise ValueError(f"--resume {options.resume} and --out {options.out} name two directories")
-    if options.resume or options.out is not None:
-        return Path(options.resume or options.out)
-    runs = sorted(RUNS.glob("*/manifest.json"), key=lambda file: file.stat().st_mtime)
-    if not runs:
-        raise ValueError(f"--resume: expected a run in {RUNS}, found none; name its directory")
-    return runs[-1].parent
-
-
-def stored_options(resumed: Path | None) -> dict[str, Any]:
-    """Return the options of the run before; empty for a new one. Raises ValueError if it is no run."""
-    if resumed is None:
-        return {}
-    from results.store.manifest import read_manifest
-
-    options = dict(read_manifest(resumed).options)
-    if "against" in options or options.get("input_pipeline"):
-        what = "one side of an interleaved comparison" if "against" in options else "timed through an input pipeline"
-        raise ValueError(f"--resume: {resumed} is {what} of an older version")
-    return options
-
-
-def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
-    """Return the cells of this grid, then what earlier sessions of the run were asked for beside it: none is
-    forgotten."""
-    return list({cell.cell_id: cell for planned in (grid, *earlier) for cell in cells(planned)}.values())
-
-
-def as_options(grid: Grid, earlier: Sequence[Grid]) -> dict[str, Any]:
-    """Return a run's options as the manifest keeps them."""
-    return {**grid.as_json(), **({EARLIER: [grid_before.as_json() for grid_before in earlier]} if earlier else {})}

@@ -27,6 +27,7 @@ from measure.timing.stopping import Protocol
 from results.errors import Unavailable
 from results.records.cell import Cell
 from runners.sweep.findings import PassFindings, PassRecording
+from runners.sweep.plan import tasks
 from runners.workers.any_model import Batches
 from runners.workers.pool import classify
 from workloads.step import GradientStep, TrainingStep
@@ -62,8 +63,23 @@ class MeasuredCell:
         return Ranges(enabled=self.cell.device.startswith("cuda"))
 
 
+LEFT: list[MeasuredCell] = []
+"""What this process measured last, for its other passes: one at most."""
+
+
+def measure_pass(cell_id: str, pass_name: str, profiled: bool) -> PassFindings:
+    """Return a task (`tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
+    if [subject.cell.cell_id for subject in LEFT] != [cell_id]:
+        raise ValueError(f"expected the cell that was measured last, got {cell_id}")
+    try:
+        return run(LEFT[0], pass_name, profiled)
+    finally:
+        if (pass_name, profiled) == tasks(LEFT[0].protocol.passes)[-1]:
+            LEFT.clear()
+
+
 def run(subject: MeasuredCell, pass_name: str, profiled: bool) -> PassFindings:
-    """Run one task of `plan.tasks`; a pass that could not be timed is not profiled."""
+    """Run one task of `tasks`; a pass that could not be timed is not profiled."""
     findings = PassFindings()
     if pass_name in subject.unprofiled:
         return findings

@@ -305,18 +305,16 @@ def check(grid: Grid) -> None:
         raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")
 
 
-CHANGED = (
-    "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
-)
-
-
 def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
     """Raise ValueError where a file was changed since cells of this run were measured with it."""
     now = digests(dict.fromkeys(model for past in earlier for model in past.models)) | dict(grid.digests)
     for before in earlier:
         for model, checksum in before.digests.items():
             if now.get(model, "") != checksum:
-                raise ValueError(CHANGED.format(model=model, before=checksum, now=now.get(model) or "gone"))
+                states = f"{checksum} then, {now.get(model) or 'gone'} now"
+                raise ValueError(
+                    f"{model}: its file is not the one that this run measured ({states}): start a new run with --out"
+                )
 
 
 def check_images(grid: Grid, images: int) -> None:

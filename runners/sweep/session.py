@@ -11,9 +11,9 @@ from typing import Any
 
 from analysis.utilization.work_times import passes_of
 from measure.timing.stopping import Protocol
-from results.records.cell import Ceiling, Cell
+from results.records.cell import MEASURED, Ceiling, Cell
 from results.records.counts import FlopCount
-from results.records.rows import MEASURED, digest, replace_fields
+from results.records.rows import digest, replace_fields
 from runners.cli.output import Progress, title
 from runners.sweep import nsight
 from runners.sweep.findings import (
@@ -155,7 +155,7 @@ class Session:
             self._progress.stage(cell, f"{'recording' if profiled else 'measuring'}, {pass_name}")
             left_s = max(0.0, self.settings.cell_timeout_s - stopwatch.elapsed_s)
             answer: PassFindings | WorkerFault = self.measurer.call(
-                "runners.sweep.cell:measure_pass", cell.cell_id, pass_name, profiled, timeout_s=left_s
+                "runners.sweep.passes:measure_pass", cell.cell_id, pass_name, profiled, timeout_s=left_s
             )
             if isinstance(answer, WorkerFault):
                 if answer.status == "device_error":

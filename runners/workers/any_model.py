@@ -235,9 +235,8 @@ class Batches:
         leaves = tree_leaves((batches[0].inputs, batches[0].target))
         nbytes = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
         count = MORE_BATCHES if nbytes < SMALL_BATCH_BYTES else FEW_BATCHES
-        for _ in range(count - 1):
-            batches.append(workload.batch(workload.hyper, size, self._device, generator))
-        return batches
+        more = (workload.batch(workload.hyper, size, self._device, generator) for _ in range(count - 1))
+        return [*batches, *more]
 
     def _preloaded(self, size: int) -> list[Batch]:
         """Load the data set. Raises ValueError for data that cannot be read, or for a model of fewer classes."""

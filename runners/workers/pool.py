@@ -30,8 +30,7 @@ from typing import Any
 
 from measure.device import processes
 from measure.device.processes import end_with_parent, redirect
-from results.errors import Inconsistent, Unavailable, one_line
-from results.printable import plain_message
+from results.errors import Inconsistent, Unavailable, one_line, plain_message
 from runners.cli.exits import debugging
 
 

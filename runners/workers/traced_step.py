@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices.precisions import PRECISIONS
 from analysis.footprint.device_memory import BatchFit, allowance, largest_batch, replay, reserved_fits, tensors_peak
 from analysis.footprint.live_bytes import BEFORE, footprint
-from results.errors import Unavailable
-from results.printable import plain_message
+from results.errors import Unavailable, plain_message
 from runners.cli.exits import Mistake, as_mistake
 from runners.cli.model_options import NONE
 from runners.workers.any_model import FEW_BATCHES, LARGEST_REAL, MORE_BATCHES, SMALL_BATCH_BYTES, get, in_layout

@@ -12,7 +12,7 @@ from cleaning.reconcile.run import build
 from results.errors import Inconsistent
 from results.store.reading import read_operation_table, read_run
 from results.store.store import Store, read_operations, read_profile
-from runners.report import derived_tables
+from runners.rebuild import derived_tables
 from tests.support.made_up import made_up_evidence
 from tests.support.made_up.made_up_runs import MANIFEST, a_run, new_store, operations, rows_of, storages
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import importlib
+import random
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.counters import COUNTERS
 from analysis.operators.registry import kind_of
-from cleaning.counts import model_operators
+from cleaning.counts import affine, line, model_operators
 from results.records.counts import FlopCount
 
 
@@ -71,3 +73,16 @@ def test_what_is_not_kept_is_in_the_log_and_a_second_time_nothing_is_left_out(co
     products, log = model_operators(counts)
     assert len(products) + len(log) == len(counts)
     assert model_operators(products) == (products, [])
+
+
+def test_a_line_goes_through_every_point_to_the_unit() -> None:
+    numbers = random.Random(7)
+    for _ in range(200):
+        a, c = numbers.randrange(1, 10**12), numbers.randrange(-(10**9), 10**9)
+        batches = numbers.sample(range(1, 2000), 4)
+        points = {(b, a * b + c) for b in batches}
+        assert line(points) == (Fraction(a), Fraction(c))
+        assert affine(points, batch_size=64) == 64 * a + c
+        for place in range(4):
+            b, y = sorted(points)[place]
+            assert line((points - {(b, y)}) | {(b, y + 1)}) is None

@@ -11,7 +11,7 @@ from typing import Any
 from reports.shared import numbers
 from results.records import answers, cell, counts
 from results.records.answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
-from results.records.cell import Sample, Telemetry
+from results.records.cell import STATUSES, Sample, Telemetry
 from results.records.counts import (
     Agreement,
     BatchLaw,
@@ -23,7 +23,7 @@ from results.records.counts import (
     ProfiledOperation,
     Ratio,
 )
-from results.records.rows import SCHEMA_VERSION, STATUSES, OfCell, Record
+from results.records.rows import SCHEMA_VERSION, OfCell, Record
 from results.store.layout import RECORDS, operation_files
 from results.store.manifest import MANIFEST, Manifest
 

@@ -29,7 +29,7 @@ def test_importing_loads_no_library():
 WITH_EXAMPLES = (
     "measure.meter.meter",
     "measure.step",
-    "analysis.devices.peaks",
+    "analysis.devices.format_peaks",
     "runners.formula",
 )
 

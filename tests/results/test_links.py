@@ -7,7 +7,7 @@ import pytest
 
 from results.store.reading import read_run
 from results.store.store import Store
-from runners import report
+from runners import rebuild
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
 TEXT = "line one\nthe last line has no end"
@@ -21,7 +21,7 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["figures", "cleaned", "telemetry.csv", "operations/t.csv.gz", "runs.csv"])
-@pytest.mark.parametrize("use", [read_run, Store.resume, report.rebuild])
+@pytest.mark.parametrize("use", [read_run, Store.resume, rebuild.rebuild])
 def test_a_link_in_a_run_is_refused_and_what_it_names_stays(run: Path, tmp_path: Path, name: str, use) -> None:
     outside = tmp_path / "outside"
     link = run / name

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from results.records.counts import instances
+from results.records.calls import instances
 from workloads.catalogue.catalogue import reason_not_trainable
 from workloads.catalogue.entries import CatalogueEntry
 

@@ -1,4 +1,4 @@
-"""The names of all workloads, and what is known about each before anything is built. No torch: imports in milliseconds.
+"""Lists all workloads by name (`ENTRIES`), with what is known of each before anything is built. Without torch.
 
 One literal table, so that a wrong name is answered at once. It says at which sizes a workload trains by default, and
 which sizes and batches it cannot take; `tests/workloads/vision/test_vision.py` runs each model at the edge of every
@@ -6,9 +6,7 @@ such claim. It claims nothing about memory or time, and a size that it does not 
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from workloads.catalogue import entries
 from workloads.catalogue.entries import RELATIONS, CatalogueEntry, Limit
@@ -23,84 +21,13 @@ IMAGES = ("classification", "image recognition")
 """Tasks of one image and one label each."""
 
 
-@dataclass(frozen=True)
-class Suite:
-    """Models that are measured together, with the sizes that belong to the comparison; None: each model's own.
-
-    every_counter: the comparison is of counters, too, so that all there are take part. own: each model at its source's
-    batch size, with its source's optimizer. stages: what is measured one after the other, each as fields of a sweep's
-    grid; none: all models at once.
-    """
-
-    models: tuple[str, ...]
-    num_classes: int | None = None
-    image_size: int | None = None
-    every_counter: bool = False
-    own: bool = False
-    stages: tuple[Mapping[str, Any], ...] = ()
-
-
-_POST = (
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet101",
-    "resnet152",
-    "vgg11",
-    "vgg13",
-    "vgg16",
-    "vgg19",
-    "wide_resnet50_2",
-    "alexnet",
-    "mobilenet_v2",
-    "efficientnet_b0",
-)
-
-
-_COUNTED = "alexnet"
-"""The model at which gates see what they need of a run: three batches, and a counter of somebody else's."""
-
-
-def _stages(precision: str, images: int, sequences: int, but: str = "") -> tuple[Mapping[str, Any], ...]:
-    """Return the models of images, then GPT-2, each at a batch of its own."""
-    shared = {"precisions": (precision,), "methods": ("exact",)}
-    models = tuple(name for name in (*_POST, "vit_b_16") if name != but)
-    return (
-        {**shared, "models": models, "layout": ("channels_last",), "num_classes": 10, "batch_sizes": (images,)},
-        {**shared, "models": ("gpt",), "batch_sizes": (sequences,)},
-    )
-
-
-def _gpu_stages() -> Iterator[Mapping[str, Any]]:
-    first, of_sequences = _stages("amp-bf16", 256, 16, but=_COUNTED)
-    counted = {"models": (_COUNTED,), "batch_sizes": (256, 64, 1)}
-    yield from (first, of_sequences)
-    yield {**first, **counted, "methods": ("theory", "exact"), "counters": ("flop_counter_mode",)}
-    yield from _stages("fp32", 256, 16)
-    yield from _stages("tf32", 256, 16)
-    yield from _stages("amp-bf16", 64, 4, but=_COUNTED)
-    yield from _stages("amp-bf16", 1024, 64)
-    yield from _stages("amp-bf16", 1, 1, but=_COUNTED)
-    yield {**first, "models": ("mobilenet_v2", "efficientnet_b0"), "compile": (True,)}
-
-
-SUITES = {
-    "post2021": Suite(models=_POST, num_classes=10, image_size=224, every_counter=True),
-    "gpu": Suite(models=(*_POST, "vit_b_16", "gpt"), stages=tuple(_gpu_stages())),
-    "fathom": Suite(models=entries.FATHOM, own=True),
-    "fathom-small": Suite(models=tuple(name + entries.SMALL for name in entries.FATHOM), own=True),
-}
-"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. gpu: the same with
-ViT-B/16 and GPT-2, what is worth most first, so that minutes leave something of every model. fathom: the eight
-of Fathom as their code has them; fathom-small: the same at sizes for a CPU."""
-
-
 def _images(paper: str, image_size: int = 224, **facts: int | bool | None) -> CatalogueEntry:
     return _entry("classification", {"image_size": image_size, "num_classes": 1000}, paper, facts)
 
 
 def _residual() -> CatalogueEntry:
-    return _entry("classification", {"image_size": 224, "num_classes": 1000, "width": 64}, _RESNET, {"single_from": 33})
+    hyper = {"image_size": 224, "num_classes": 1000, "width": 64}
+    return _entry("classification", hyper, "He et al. 2016, arXiv:1512.03385", {"single_from": 33})
 
 
 def _clips(paper: str, image_size: int, frames: int, **facts: int | bool | None) -> CatalogueEntry:
@@ -124,7 +51,13 @@ def _synthetic_entry(description: str, **hyper: int) -> CatalogueEntry:
 
 
 def _catamount(task: str, paper: str, *limits: Limit, **hyper: int) -> CatalogueEntry:
-    return _entry(task, hyper, f"{paper}; {_HESTNESS}", {"limits": limits}, library="workloads")
+    return _entry(
+        task,
+        hyper,
+        f"{paper}; sizes of Hestness et al. 2019, arXiv:1909.01736",
+        {"limits": limits},
+        library="workloads",
+    )
 
 
 def _entry(
@@ -146,13 +79,11 @@ _EFFICIENTNET_V2 = "Tan and Le 2021, arXiv:2104.00298"
 _FASTER_RCNN = "Ren et al. 2015, arXiv:1506.01497"
 _FASTER_RCNN_V2 = "Li et al. 2021, arXiv:2111.11429"
 _FCN = "Long et al. 2015, arXiv:1411.4038"
-_HESTNESS = "sizes of Hestness et al. 2019, arXiv:1909.01736"
 _MASK_RCNN = "He et al. 2017, arXiv:1703.06870"
 _MNASNET = "Tan et al. 2019, arXiv:1807.11626"
 _MOBILENET_V3 = "Howard et al. 2019, arXiv:1905.02244"
 _RAFT = "Teed and Deng 2020, arXiv:2003.12039"
 _REGNET = "Radosavovic et al. 2020, arXiv:2003.13678"
-_RESNET = "He et al. 2016, arXiv:1512.03385"
 _RESNET_3D = "Tran et al. 2018, arXiv:1711.11248"
 _RESNEXT = "Xie et al. 2017, arXiv:1611.05431"
 _SHUFFLENET = "Ma et al. 2018, arXiv:1807.11164"

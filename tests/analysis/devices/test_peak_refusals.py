@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.devices import peaks
-from analysis.devices.peaks import mixed_peak, peak, peak_refusal
+from analysis.devices.format_peaks import mixed_peak, peak, peak_refusal
 
 H100 = "NVIDIA H100 80GB HBM3"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from analysis.project import ppopp2019, ppopp2019_case_study
-from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, DerivedValue, PaperCell
-from analysis.stats.summary import Printed, amount, box
+from analysis.project.frontier import amount
+from analysis.project.ppopp2019 import ASSUMED, NOT, REPRODUCED, DerivedValue, PaperCell, Printed, box
 from reports.project_paper import deviation
 
 

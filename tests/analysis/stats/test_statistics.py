@@ -1,13 +1,9 @@
 """Summaries of block means: closed forms by hand, coverage by simulation (seeded).
 
-Lines through counts: exact, or none.
-
 Intervals carried through: quantiles, the hypercube, known propagations.
 """
 
 import math
-import random
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,9 +14,7 @@ from analysis.stats.intervals import Uncertain, answers, between
 from analysis.stats.summary import (
     BATCHES,
     LAG1_RAISED,
-    affine,
     autocorrelation,
-    line,
     log_interval,
     median_interval,
     summarise,
@@ -177,19 +171,6 @@ def test_the_interval_of_a_kind_of_noise_covers_or_the_cell_is_marked(kind: str)
     """90 % of 150 windows, three standard errors of 0.024 below at the least; else nine in ten of the others marked."""
     held, of_others, _ = covered(kind, 60, BATCHES, 150)
     assert held >= 0.9 - 0.073 or of_others >= 0.9
-
-
-def test_a_line_goes_through_every_point_to_the_unit() -> None:
-    numbers = random.Random(7)
-    for _ in range(200):
-        a, c = numbers.randrange(1, 10**12), numbers.randrange(-(10**9), 10**9)
-        batches = numbers.sample(range(1, 2000), 4)
-        points = {(b, a * b + c) for b in batches}
-        assert line(points) == (Fraction(a), Fraction(c))
-        assert affine(points, batch_size=64) == 64 * a + c
-        for place in range(4):
-            b, y = sorted(points)[place]
-            assert line((points - {(b, y)}) | {(b, y + 1)}) is None
 
 
 Z = 1.959963984540054  # the normal's 0.975 quantile

@@ -21,8 +21,8 @@ from cleaning.accounts.wrapped import elementwise
 from measure.counters import isolation
 from measure.counters.isolation import count_isolated
 from measure.counters.model_calls import record
-from results.records.counts import Call, FlopCount, Sized
-from results.records.rows import WHOLE
+from results.records.calls import Call, Sized
+from results.records.counts import WHOLE, FlopCount
 from tests.support.account_nets import account_nets
 from workloads.catalogue.base import Batch, Workload, mean_loss
 

@@ -18,7 +18,7 @@ from results.records.answers import FAIL, OPEN, PASS, Verdict
 from results.records.cell import Ceiling
 from results.store.store import read_run
 from runners import report as command
-from runners.report import evidence_of
+from runners.rebuild import evidence_of
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_device, made_up_evidence
 from tests.support.made_up.checksums import recompute_checksums

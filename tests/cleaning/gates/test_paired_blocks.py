@@ -7,7 +7,7 @@ import pytest
 
 from cleaning.gates import times
 from results.records.cell import Sample
-from runners.report import evidence_of
+from runners.rebuild import evidence_of
 
 SMALL = Path(__file__).parents[3] / "results" / "published" / "amd-epyc-2-cores-2026-11-29"
 

@@ -60,7 +60,7 @@ def test_laws(name: str):
     check_laws(profile)
     assert profile.parameters == sum(p.numel() for p in model.parameters())
     assert [row.name for row in profile.operations if row.time_s is None and row.kind != "view"] in (
-        [], ["aten.copy_"] * 2  # of the LSTM: see test_step_join
+        [], ["aten.copy_"] * 2  # of the LSTM: see test_matching
     )  # fmt: skip
     counted = flopledger.count(model, inputs)
     assert flop(profile, "forward", "loss") == counted.forward_flop > 0

@@ -14,7 +14,7 @@ from measure.trace import kineto
 from measure.trace.attribute import attribute
 from measure.trace.nesting import NODE, OPERATOR
 from measure.trace.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
-from results.records.rows import PHASES
+from results.records.counts import PHASES
 
 DATA = Path(__file__).parents[2] / "data"
 

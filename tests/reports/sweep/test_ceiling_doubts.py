@@ -8,7 +8,7 @@ import pytest
 from reports.sweep.headline import basis, closing
 from reports.sweep.table import peak_lines
 from results.records.cell import Ceiling
-from runners import report as command
+from runners import rebuild
 from tests.support.made_up import made_up_device, made_up_evidence
 
 FP32 = ("fp32", 8, 0)
@@ -17,7 +17,7 @@ FP32 = ("fp32", 8, 0)
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here looks at them, and they take most of the time."""
-    monkeypatch.setattr(command, "_pictures", lambda out: {})
+    monkeypatch.setattr(rebuild, "_pictures", lambda out: {})
 
 
 def built(path: Path, ceilings: list[Ceiling], **preflight: object):  # type: ignore[no-untyped-def]
@@ -26,7 +26,7 @@ def built(path: Path, ceilings: list[Ceiling], **preflight: object):  # type: ig
     first = parts.sessions[0]
     parts.sessions[0] = replace(first, preflight={**first.preflight, **preflight})
     parts.ceilings = ceilings
-    return command.rebuild(made_up_evidence.write(path, made=parts))
+    return rebuild.rebuild(made_up_evidence.write(path, made=parts))
 
 
 def ceilings() -> list[Ceiling]:
@@ -79,8 +79,8 @@ def test_a_ceiling_under_load_is_marked_at_the_headline(how: str, tmp_path: Path
 def test_a_ceiling_that_another_cell_is_above_is_marked(tmp_path: Path) -> None:
     parts = made_up_evidence.parts((FP32, ("fp32", 16, 0)), device_name="NVIDIA H2000")
     parts.ceilings = [made_up_device.at_rate(row, 2.4e12) for row in ceilings()]  # batch 8: 2.23e12, batch 16: 2.68e12
-    command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
-    rows = command.evidence_of(tmp_path / "run").rebuilt
+    rebuild.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
+    rows = rebuild.evidence_of(tmp_path / "run").rebuilt
     small = [row for row in rows if (row.batch_size, row.denominator, row.method) == (8, "ceiling", "exact")]
     assert small[0].utilization_ratio == pytest.approx(2.233 / 2.4, rel=1e-3)
     assert "another cell reaches 1.12 × of it" in small[0].warnings[-1]

@@ -20,8 +20,8 @@ from cleaning.reconcile.run import build
 from cleaning.reconcile.variants import Built
 from reports.shared import figure_style
 from reports.shared.layout import to_csv
+from reports.sweep import epoch_figures, profile_figures, utilization_figures
 from reports.sweep import figures as gallery
-from reports.sweep import profile_figures, utilization_figures
 from results.records.answers import Utilization, WorkTime
 from results.records.counts import CleanedOperation, ProfileCount, Ratio
 from results.records.rows import Record
@@ -252,7 +252,7 @@ def epoch(time_s: float | None, profiled_s: float | None = None, real_s: float |
 
 def test_epoch_times_profiled_and_not_and_run() -> None:
     rows = [epoch(20.0, 30.0, 21.0), epoch(12.0, 14.0, cell_id="d", batch_size=64)]
-    (figure,) = utilization_figures.epoch_times(rows).values()
+    (figure,) = epoch_figures.epoch_times(rows).values()
     (axes,) = figure.axes
     by_marker = {
         (line.get_marker(), line.get_markerfacecolor() == "white"): list(zip(*line.get_data(), strict=True))

@@ -12,7 +12,7 @@ from scipy import stats
 
 from reports.shared.numbers import half_width, percent, used_half_width, verdict
 from reports.sweep.table import to_text
-from runners import report as command
+from runners import rebuild
 from tests.support.made_up import made_up_evidence
 from tests.support.made_up.made_up_evidence import Part, Parts
 
@@ -23,7 +23,7 @@ KERNEL_FLOP = 2 * 1024**3
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here looks at them."""
-    monkeypatch.setattr(command, "_pictures", lambda out: {})
+    monkeypatch.setattr(rebuild, "_pictures", lambda out: {})
 
 
 def pair(part: Part, rate: float) -> None:
@@ -64,7 +64,7 @@ def test_repeats_are_in_the_interval_of_every_cell_that_is_shown(tmp_path: Path)
     parts = made_up_evidence.parts(cells, device_name="NVIDIA H2000")
     for key in cells:
         pair(parts.cells[key], 5e12 * 0.98 ** key[2])
-    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
+    found = rebuild.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
     every = pd.read_csv(tmp_path / "run" / "utilization.csv")
     every = every.query("denominator == 'paired_ceiling' and method == 'exact'").set_index(["batch_size", "repeat"])
     logs = np.log(every["utilization_ratio"].unstack())
@@ -99,7 +99,7 @@ def test_the_width_is_the_ratios_own(tmp_path: Path) -> None:
             else block
             for place, block in enumerate(part.samples)
         ]
-    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
+    found = rebuild.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
     for view in found.views:
         assert view.step is not None
         of_time, of_ratio = half_width(view.step), used_half_width(view)
@@ -110,7 +110,7 @@ def test_the_width_is_the_ratios_own(tmp_path: Path) -> None:
 
 
 def test_the_ceiling_beside_the_steps_is_the_headline(tmp_path: Path) -> None:
-    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=paired()))
+    found = rebuild.rebuild(made_up_evidence.write(tmp_path / "run", made=paired()))
     for view, rate in zip(found.views, RATES, strict=True):
         row, other = view.headline, view.fraction("exact", "ceiling")
         assert row is not None

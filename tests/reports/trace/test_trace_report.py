@@ -10,6 +10,7 @@ import pytest
 
 from analysis.devices import peaks
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
+from reports.trace import document as trace_document
 from reports.trace import text as trace_text
 from reports.trace.lines import impossible
 from reports.trace.rates import GROUPS, rates
@@ -105,7 +106,7 @@ def test_a_recording_without_flop_of_its_own_has_one_count_and_no_fault_of_a_rul
 
 
 def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
-    told = trace_text.document(made_up_trace.trace())
+    told = trace_document.document(made_up_trace.trace())
     first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
     beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio", "outside_phases"]
     assert list(told) == [
@@ -139,18 +140,18 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
 def test_what_is_unknown_is_null_in_the_document_and_a_dash_in_the_text() -> None:
     trace = made_up_trace.trace(steps=None, device_name="")
     unknown = {"forward_flop": None, "backward_flop": None, "recompute_flop": None}
-    nothing = dict.fromkeys(trace_text.STATES, dict.fromkeys(unknown, PhaseTotal()))
+    nothing = dict.fromkeys(trace_document.STATES, dict.fromkeys(unknown, PhaseTotal()))
     cleaned = SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": nothing, "faults": ()})
     cleaned.unexplained_time_ratio = None
     trace = replace(trace, cleaned=cleaned)
-    told = trace_text.document(trace)
+    told = trace_document.document(trace)
     assert (told["steps"], told["totals"]["raw"], told["unexplained_time_ratio"]) == (None, unknown, None)
     assert re.search(r"repaired .* –  +–  +–$", trace_text.to_text(trace), re.MULTILINE)
 
 
 def test_kernels_become_rows_that_read_back_as_their_records() -> None:
     trace = made_up_trace.trace(begin_ns=made_up_trace.MS)
-    text = trace_text.kernels_csv(trace)
+    text = trace_document.kernels_csv(trace)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert tuple(rows[0]) == header(Kernel)
     back = [Kernel.from_row(row) for row in rows]
@@ -177,7 +178,7 @@ def partial() -> TraceView:
 
 
 def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> None:
-    told = trace_text.document(partial())
+    told = trace_document.document(partial())
     assert told["totals"]["repaired"] == {"forward_flop": None, "backward_flop": 22 * G, "recompute_flop": 0}
     assert told["at_least"]["repaired"] == {"forward_flop": 12 * G, "backward_flop": 22 * G, "recompute_flop": 0}
     assert told["at_least"]["raw"]["forward_flop"] == 21 * G
@@ -188,15 +189,15 @@ def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> 
 
 
 def test_products_that_are_in_no_total_have_a_line_and_a_field_of_their_own() -> None:
-    whole = Outside(2, dict.fromkeys(trace_text.STATES, PhaseTotal(3 * G, 3 * G, 0, 0.0)), 5e-3)
-    part = Outside(1, dict.fromkeys(trace_text.STATES, PhaseTotal(None, 0, 1, None)), None)
+    whole = Outside(2, dict.fromkeys(trace_document.STATES, PhaseTotal(3 * G, 3 * G, 0, 0.0)), 5e-3)
+    part = Outside(1, dict.fromkeys(trace_document.STATES, PhaseTotal(None, 0, 1, None)), None)
     trace = made_up_trace.trace()
     more = {"outside_phases": {"optimizer": part, "none": whole}}
     trace = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), **more}))
     assert "in no phase: 2 products, 3.00 GFLOP, 5.00 ms; in no total" in trace_text.to_text(trace)
-    told = trace_text.document(trace)["outside_phases"]
-    same = dict.fromkeys(trace_text.STATES, 3 * G)
-    none = dict.fromkeys(trace_text.STATES, 0)
+    told = trace_document.document(trace)["outside_phases"]
+    same = dict.fromkeys(trace_document.STATES, 3 * G)
+    none = dict.fromkeys(trace_document.STATES, 0)
     assert told["none"] == {"calls": 2, "flop": same, "at_least": same, "unknown_calls": none, "time_s": 5e-3}
     assert (told["optimizer"]["flop"]["repaired"], told["optimizer"]["time_s"]) == (None, None)
     assert told["optimizer"]["unknown_calls"]["repaired"] == 1

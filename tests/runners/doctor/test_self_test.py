@@ -16,7 +16,7 @@ from results.records.cell import Telemetry
 from runners import doctor as command
 from runners import self_test
 from runners import self_test as known_work
-from runners.report import self_test_of
+from runners.rebuild import self_test_of
 from runners.self_test import CheckResult, DeviceUnderTest, check_range, rate_bounds
 from tests.support.fakes.commands import refused, running
 

@@ -15,6 +15,7 @@ import pytest
 from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from results.records.rows import header
+from runners import rebuild
 from runners import report as report_command
 from tests.support.fakes.commands import code_without, refused, running
 from tests.support.made_up import run_fixture
@@ -60,8 +61,8 @@ def copy(run: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without figures and page, for tests of what is not drawn."""
-    monkeypatch.setattr(report_command, "_pictures", lambda out: {})
-    monkeypatch.setattr(report_command, "_page", lambda *given: b"a page")
+    monkeypatch.setattr(rebuild, "_pictures", lambda out: {})
+    monkeypatch.setattr(rebuild, "_page", lambda *given: b"a page")
 
 
 def table(folder: Path, file: str) -> list[list[str]]:
@@ -98,7 +99,7 @@ def test_everything_is_rebuilt_where_torch_cannot_be_imported(run: Path, rebuilt
 
 
 def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None) -> None:
-    report_command.rebuild(copy)
+    rebuild.rebuild(copy)
     for file, record in TABLES.items():
         names, *rows = table(copy, file)
         assert tuple(names) == header(record)
@@ -115,7 +116,7 @@ def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None
 def test_rebuilding_twice_gives_the_same_bytes(rebuilt: Any, tmp_path: Path) -> None:
     """In another process, at another place."""
     again = Path(shutil.copytree(rebuilt[1], tmp_path / "run"))
-    report_command.rebuild(again)
+    rebuild.rebuild(again)
     assert files(again) == files(rebuilt[1])
 
 
@@ -135,12 +136,12 @@ def test_the_convention_of_the_post_is_printed_and_no_file_differs(
 
 def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = {"now.png": b"1", "now.svg": b"<svg/>"}
-    monkeypatch.setattr(report_command, "_pictures", lambda out: drawn)
-    monkeypatch.setattr(report_command, "_page", lambda *given: b"a page")
+    monkeypatch.setattr(rebuild, "_pictures", lambda out: drawn)
+    monkeypatch.setattr(rebuild, "_page", lambda *given: b"a page")
     (copy / "figures").mkdir()
     for name in ("gone.png", "gone.svg", "mine.png", "notes.svg", "notes.txt"):
         (copy / "figures" / name).write_text("x")
-    report_command.rebuild(copy)
+    rebuild.rebuild(copy)
     left = {path.name for path in (copy / "figures").iterdir()}
     assert left == {"now.png", "now.svg", "mine.png", "notes.svg", "notes.txt"}
 
@@ -151,7 +152,7 @@ def test_a_figure_that_cannot_be_drawn_costs_no_table(
     def broken(out: Path) -> dict[str, bytes]:
         raise KeyError("no such column\nin this file")
 
-    monkeypatch.setattr(report_command, "_pictures", broken)
+    monkeypatch.setattr(rebuild, "_pictures", broken)
     assert report_command.main([str(copy)]) == 3
     out, err = capsys.readouterr()
     line = "figures could not be made: KeyError: "

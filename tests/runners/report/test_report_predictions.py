@@ -9,6 +9,7 @@ import pytest
 
 import runners.report as report_command
 from reports.sweep.predictions import KEY, TIMES
+from runners import rebuild
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import run_fixture
 from tests.support.made_up.run_fixture import EXACT_FLOP, H100, step_s
@@ -29,8 +30,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_command, "_pictures", lambda out: {})
-    monkeypatch.setattr(report_command, "_page", lambda *given: b"a page")
+    monkeypatch.setattr(rebuild, "_pictures", lambda out: {})
+    monkeypatch.setattr(rebuild, "_page", lambda *given: b"a page")
 
 
 def predicted(cell: tuple[str, int, str], low: float | None, high: float | None, bound: float) -> dict[str, Any]:

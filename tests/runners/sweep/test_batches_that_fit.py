@@ -9,8 +9,9 @@ import pytest
 from analysis.footprint.device_memory import BatchFit
 from results.process import free_bytes
 from runners.sweep import plan
-from runners.sweep.options import as_options, grid_of, parser
+from runners.sweep.options import parser
 from runners.sweep.plan import Grid, batches_up_to, cells, with_batches
+from runners.sweep.request import as_options, grid_of
 from runners.workers.devices import ProbeResult
 from runners.workers.traced_step import StepOptions, fitting
 

@@ -16,8 +16,7 @@ import pytest
 
 from measure.profile import nsight as profiler_nsight
 from results.errors import Unavailable
-from results.records.cell import Cell
-from results.records.rows import non_default
+from results.records.cell import Cell, non_default
 from runners.sweep import nsight
 from runners.sweep.findings import PassFindings, PassRecording
 from runners.workers.pool import WorkerFault

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from runners.sweep import options as sweep_options
-from runners.sweep import rank_peers
+from runners.sweep import rank_peers, request
 from runners.sweep.plan import Grid, cells
 from runners.sweep.rank_peers import RankAnswer, RankFacts, RankPeers
 from runners.sweep.rank_rows import fault_of, is_followed
@@ -95,7 +94,7 @@ REFUSED = {
 def test_what_does_not_go_with_ranks_is_one_line(what: str) -> None:
     plans, values, place, words = REFUSED[what]
     with pytest.raises(ValueError, match=words):
-        sweep_options.check_ranks(plans, values, place)
+        request.check_ranks(plans, values, place)
 
 
 def points(**more: Any) -> set[tuple[str, int]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from results.records.rows import MEASURED
+from results.records.cell import MEASURED
 from results.store.store import RunData, read_run
 from tests.support.cluster.fake_slots import CELL_S, FULL
 from tests.support.cluster.ray_driver import sweep

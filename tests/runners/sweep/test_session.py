@@ -10,9 +10,8 @@ import pytest
 
 from measure.timing.stopping import Protocol
 from results.errors import StoreFault
-from results.records.cell import Cell, Sample
+from results.records.cell import MEASURED, STATUSES, Cell, Sample
 from results.records.counts import ProfiledOperation
-from results.records.rows import MEASURED, STATUSES
 from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import PassFindings, trace_id

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from results.store.store import Store, read_operations, read_run
-from runners.sweep import executors
 from runners.sweep import options as sweep_options
+from runners.sweep import ray_slots
 from runners.sweep import session as sweep_session
-from runners.sweep.executors import Slot, check_single_device, hold
 from runners.sweep.findings import Order, SlotSettings, store_result
-from runners.sweep.options import check_executor
+from runners.sweep.ray_slots import Slot, check_single_device, hold
+from runners.sweep.request import check_executor
 from runners.workers.pool import WorkerFault
 from tests.support.cluster.fake_slots import place
 from tests.support.fakes.commands import refused, running
@@ -105,10 +105,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setattr(sweep_session, "TelemetryWatch", Watched)
-    monkeypatch.setattr(executors, "harness_version", lambda: "1.0")
-    monkeypatch.setattr(executors, "prepare", lambda: None)
+    monkeypatch.setattr(ray_slots, "harness_version", lambda: "1.0")
+    monkeypatch.setattr(ray_slots, "prepare", lambda: None)
     monkeypatch.setattr(sweep_session, "ask_once", lambda _task, device: replace(place().probed, device=device))
-    monkeypatch.setattr(executors.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(ray_slots.tempfile, "gettempdir", lambda: str(tmp_path))
 
     def make(device: str = "cpu", version: str = "1.0", threads: str = "") -> Slot:
         return Slot(SlotSettings(device, 60.0, version, threads))

@@ -7,6 +7,7 @@ import pytest
 
 from analysis.operators.registry import total
 from runners.sweep import options as sweep_options
+from runners.sweep import request
 from runners.sweep.cell import reference_trace
 from runners.sweep.plan import Grid, cells, reason_against
 from runners.workers.any_model import factory_of, hyper_of_cell
@@ -57,8 +58,8 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 def grid(*arguments: str) -> Grid:
     options = parsed(*arguments)
-    sweep_options.check_options(options, {})
-    return sweep_options.grid_of(options, {}, ProbeResult(device="cpu"))
+    request.check_options(options, {})
+    return request.grid_of(options, {}, ProbeResult(device="cpu"))
 
 
 def test_a_model_of_ones_own_is_a_cell_with_what_was_asked_for(net: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from results.errors import Inconsistent, Unavailable
-from results.records.rows import STATUSES
+from results.records.cell import STATUSES
 from runners.workers.pool import LONGEST_REASON, classify, run
 
 CUDA_OOM = (

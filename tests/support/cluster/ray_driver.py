@@ -13,7 +13,8 @@ from results.records.cell import Cell, Run
 from results.store.manifest import Manifest, utc_now
 from results.store.store import Store
 from runners.cli.output import Progress
-from runners.sweep.executors import Executor, RaySlots
+from runners.sweep.executors import Executor
+from runners.sweep.ray_slots import RaySlots
 from tests.support.cluster.fake_slots import SETTINGS
 
 SLOT = "tests.support.cluster.fake_slots:MadeUpSlot"

@@ -32,7 +32,7 @@ MEASURE, TRACE, CEILINGS = (
     "runners.sweep.cell:reference_trace",
     "runners.sweep.cell:ceilings",
 )
-WORK = "runners.sweep.cell:measure_pass"
+WORK = "runners.sweep.passes:measure_pass"
 
 
 def cell(model: str = "resnet18", batch_size: int = 2, **more: Any) -> Cell:

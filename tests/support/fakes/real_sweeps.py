@@ -73,8 +73,8 @@ def here(
     The command may not import torch or torchvision, which are loaded here: asking for them is an ImportError.
     figures: whether to draw them, which takes seconds.
     """
-    report = importlib.import_module("runners.report")
-    drawing = report._pictures
+    rebuild = importlib.import_module("runners.rebuild")
+    drawing = rebuild._pictures
     main = importlib.import_module(module_of(command)).main
     out, err, handler, columns = (
         io.StringIO(),
@@ -93,13 +93,13 @@ def here(
     words = list(map(str, arguments))
     try:
         os.environ["COLUMNS"], builtins.__import__ = ENVIRON["COLUMNS"], importing
-        report._pictures = drawing if figures else lambda _out: {}
+        rebuild._pictures = drawing if figures else lambda _out: {}
         with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(words)
     except SystemExit as left:
         code = int(left.code or 0)
     finally:
-        builtins.__import__, report._pictures = honest, drawing
+        builtins.__import__, rebuild._pictures = honest, drawing
         signal.signal(signal.SIGTERM, handler)
         os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())

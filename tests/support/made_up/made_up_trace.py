@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from cleaning.trace.totals import PhaseTotal, Unnamed
-from reports.trace.text import PHASES, STATES
+from reports.trace.document import STATES
+from reports.trace.lines import TOTALS
 from reports.trace.timeline import TraceView
 from results.records.counts import CleaningLog, OperationInstance
 
@@ -103,7 +104,7 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
     made = instances() if made is None else made
     totals = {
         state: {
-            f"{phase}_flop": sum(getattr(i, f"{state}_flop") or 0 for i in made if i.phase == phase) for phase in PHASES
+            f"{phase}_flop": sum(getattr(i, f"{state}_flop") or 0 for i in made if i.phase == phase) for phase in TOTALS
         }
         for state in STATES
     }

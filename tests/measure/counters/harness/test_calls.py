@@ -11,7 +11,7 @@ from torch import nn
 
 from measure.counters.model_calls import WATCHED, plain_calls, record
 from results.errors import Unavailable
-from results.records.counts import FUNCTION, MODULE, Sized, tensors
+from results.records.calls import FUNCTION, MODULE, Sized, tensors
 from tests.support.account_nets.account_nets_layers import Lambda
 from tests.support.nets.counted_nets import Broken
 

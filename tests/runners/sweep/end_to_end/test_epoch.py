@@ -9,8 +9,7 @@ import torch
 from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import passes_of
 from measure.timing.stopping import Protocol
-from results.records.cell import Cell
-from results.records.rows import MEASURED
+from results.records.cell import MEASURED, Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, PassFindings
@@ -53,7 +52,7 @@ def measure(of: Cell) -> CellMeasurement:
         return measured
     whole = PassFindings()
     for task in tasks(passes_of(of)):
-        whole.add(sweep_cell.measure_pass(of.cell_id, *task))
+        whole.add(passes.measure_pass(of.cell_id, *task))
     return measured.with_passes(whole)
 
 

@@ -23,8 +23,9 @@ from measure.timing.clocks import clock_for
 from measure.timing.stopping import Protocol, step_time_s
 from results.records.cell import Cell, Run
 from runners.sweep import cell as sweep_cell
+from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, PassFindings
-from runners.sweep.plan import METHODS
+from runners.sweep.plan import METHODS, tasks
 from tests.support.nets.small_steps import fake_trace, parts
 from tests.support.recordings.recorded_nets import cnn
 from tests.support.recordings.recordings import a_run
@@ -93,7 +94,7 @@ def flop(operation) -> int:
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     yield
-    sweep_cell._LEFT.clear()
+    passes.LEFT.clear()
 
 
 def whole(cell: Cell) -> CellMeasurement:
@@ -103,8 +104,8 @@ def whole(cell: Cell) -> CellMeasurement:
     try:
         measured = sweep_cell.measure(cell, rules)
         whole = PassFindings()
-        for task in sweep_cell.tasks(passes_of(cell)):
-            whole.add(sweep_cell.measure_pass(cell.cell_id, *task))
+        for task in tasks(passes_of(cell)):
+            whole.add(passes.measure_pass(cell.cell_id, *task))
         return measured.with_passes(whole)
     finally:
         torch.set_float32_matmul_precision(before)
@@ -162,11 +163,11 @@ def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usabl
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved(DEVICE) / total)
     try:
-        batch = sweep_cell.passes.run(sweep_cell._LEFT[0], "batch", True)
+        batch = passes.run(passes.LEFT[0], "batch", True)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert batch.unprofiled["batch"].startswith("OutOfMemoryError: CUDA out of memory")
-    assert sweep_cell.passes.run(sweep_cell._LEFT[0], "one", True).unprofiled == {}
+    assert passes.run(passes.LEFT[0], "one", True).unprofiled == {}
 
 
 def test_a_profile_leaves_later_times_as_they_were():

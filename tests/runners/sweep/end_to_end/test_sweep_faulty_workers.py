@@ -12,8 +12,7 @@ import time
 
 import pytest
 
-from results.records.cell import Cell
-from results.records.rows import MEASURED
+from results.records.cell import MEASURED, Cell
 from results.store.store import Store, read_run
 from runners.cli.output import Progress
 from runners.sweep import session as sweep_session

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.counters import COUNTERS
 from runners.sweep import __main__ as sweep_command
-from runners.sweep import executors
+from runners.sweep import executors, request
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells
 from runners.workers.devices import ProbeResult
@@ -23,7 +23,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 def grid(*arguments: str, stored: dict[str, Any] | None = None, probed: ProbeResult = CPU) -> Grid:
-    return sweep_options.grid_of(parsed(*arguments), stored or {}, probed)
+    return request.grid_of(parsed(*arguments), stored or {}, probed)
 
 
 def test_defaults_follow_from_the_device() -> None:
@@ -47,17 +47,17 @@ def test_on_a_cpu_freed_memory_is_retained_and_the_ceiling_is_paired(monkeypatch
     def settings(found: Grid) -> set[tuple[str, bool]]:
         return {(cell.malloc, cell.paired_ceiling) for cell in cells(found)}
 
-    monkeypatch.delenv(sweep_options.MALLOC, raising=False)
+    monkeypatch.delenv(request.MALLOC, raising=False)
     assert settings(grid()) == {("retain", True)}
     assert settings(grid(probed=H100)) == {("default", False)}
     assert settings(grid("--parallel", "ddp=2")) == {("retain", False)}
-    monkeypatch.setenv(sweep_options.MALLOC, "default")
+    monkeypatch.setenv(request.MALLOC, "default")
     assert settings(grid()) == {("default", True)}
-    monkeypatch.setenv(sweep_options.MALLOC, "keep")
+    monkeypatch.setenv(request.MALLOC, "keep")
     with pytest.raises(ValueError, match="FLOPLEDGER_MALLOC: expected default or retain, got 'keep'"):
-        sweep_options.check_options(parsed(), {})
-    monkeypatch.delenv(sweep_options.MALLOC)
-    monkeypatch.setattr(sweep_options.platform, "libc_ver", lambda: ("", ""))
+        request.check_options(parsed(), {})
+    monkeypatch.delenv(request.MALLOC)
+    monkeypatch.setattr(request.platform, "libc_ver", lambda: ("", ""))
     assert settings(grid()) == {("default", True)}, "a C library that cannot retain it"
 
 
@@ -75,8 +75,8 @@ def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
 def test_the_suite_of_a_gpu_measures_what_is_worth_most_first() -> None:
     """15 models in bfloat16, of which alexnet at three batches and by a counter; in fp32 and tf32; then at three other
     batches, two of which alexnet has had; then two compiled: 6 × 15 + 2."""
-    stages = sweep_options.grids_of(parsed("--suite", "gpu"), {}, H100)
-    planned = sweep_options.union(stages[0], stages[1:])
+    stages = request.grids_of(parsed("--suite", "gpu"), {}, H100)
+    planned = request.union(stages[0], stages[1:])
     assert len(planned) == 6 * 15 + 2
     everything = {cell.model for cell in planned}
     assert len(everything) == 15
@@ -97,25 +97,25 @@ def test_the_suite_of_a_gpu_measures_what_is_worth_most_first() -> None:
 
 
 def test_a_suite_in_stages_is_resumed_with_or_without_its_name() -> None:
-    first, *others = sweep_options.grids_of(parsed("--suite", "gpu", "--quick"), {}, H100)
-    stored = sweep_options.as_options(first, others)
-    planned = [cell.cell_id for cell in sweep_options.union(first, others)]
+    first, *others = request.grids_of(parsed("--suite", "gpu", "--quick"), {}, H100)
+    stored = request.as_options(first, others)
+    planned = [cell.cell_id for cell in request.union(first, others)]
     for words in ((), ("--suite", "gpu")):
-        again = sweep_options.grids_of(parsed(*words), stored, H100)
+        again = request.grids_of(parsed(*words), stored, H100)
         earlier = sweep_command._earlier(again, stored)
-        assert [cell.cell_id for cell in sweep_options.union(again[0], earlier)] == planned
+        assert [cell.cell_id for cell in request.union(again[0], earlier)] == planned
 
 
 def test_resuming_with_other_options_forgets_no_cell() -> None:
     first = grid("--models", "vgg11", "--batch-sizes", "1,2")
     second = grid("--batch-sizes", "4", stored=first.as_json())
-    options = sweep_options.as_options(second, [first])
+    options = request.as_options(second, [first])
     assert (second.models, second.batch_sizes) == (("vgg11",), (4,))
     third = grid(stored=options)
-    earlier = [Grid.from_json(kept) for kept in options[sweep_options.EARLIER]]
+    earlier = [Grid.from_json(kept) for kept in options[request.EARLIER]]
     assert third == second
-    assert {cell.batch_size for cell in sweep_options.union(third, earlier)} == {1, 2, 4}
-    assert len(sweep_options.union(first, [first])) == 2
+    assert {cell.batch_size for cell in request.union(third, earlier)} == {1, 2, 4}
+    assert len(request.union(first, [first])) == 2
 
 
 @pytest.mark.parametrize(("ended", "code"), [(KeyboardInterrupt, 130), (sweep_command.Terminated, 143)])

@@ -16,8 +16,9 @@ from measure.model.module_paths import ModuleRanges
 from measure.model.state_snapshot import sum_of_outputs
 from measure.operations.fake_mode import fake_copy, fake_mode
 from measure.operations.tracer import trace_step
-from measure.profile import events, step_profile
-from measure.profile.events import Frame, bare_name, common_names, join, step_frames
+from measure.profile import matching, step_profile
+from measure.profile.events import Frame, step_frames
+from measure.profile.matching import bare_name, common_names, join
 from measure.profile.operation_times import shares
 from measure.profile.step_profile import OperationStepTimes
 from measure.timing.profiler_ranges import Ranges
@@ -56,7 +57,7 @@ def test_names_in_common_are_as_many_as_can_be(seed: int):
 @pytest.mark.parametrize("seed", range(20))
 def test_many_differences_are_taken_a_stretch_at_a_time(seed: int, monkeypatch: pytest.MonkeyPatch):
     """Then the list may be shorter than the longest, but it keeps the order, goes on to the end, and loses little."""
-    monkeypatch.setattr(events, "MOST", 32)
+    monkeypatch.setattr(matching, "MOST", 32)
     draw = random.Random(seed)
     left = "".join(draw.choices("abcdef", k=60))
     right = "".join(each for each in left if draw.random() > 0.3) + "".join(draw.choices("abcdef", k=9))

@@ -1,0 +1,81 @@
+"""Defines the suites of the sweep (`SUITES`): models that are measured together, with sizes, counters and stages.
+
+A suite is an entry of `SUITES`; `--suite NAME` measures it. What is known of each of its models is in `catalogue.py`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.catalogue import entries
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Models that are measured together, with the sizes that belong to the comparison; None: each model's own.
+
+    every_counter: the comparison is of counters, too, so that all there are take part. own: each model at its source's
+    batch size, with its source's optimizer. stages: what is measured one after the other, each as fields of a sweep's
+    grid; none: all models at once.
+    """
+
+    models: tuple[str, ...]
+    num_classes: int | None = None
+    image_size: int | None = None
+    every_counter: bool = False
+    own: bool = False
+    stages: tuple[Mapping[str, Any], ...] = ()
+
+
+_POST = (
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vgg11",
+    "vgg13",
+    "vgg16",
+    "vgg19",
+    "wide_resnet50_2",
+    "alexnet",
+    "mobilenet_v2",
+    "efficientnet_b0",
+)
+
+_COUNTED = "alexnet"
+"""The model at which gates see what they need of a run: three batches, and a counter of somebody else's."""
+
+
+def _stages(precision: str, images: int, sequences: int, but: str = "") -> tuple[Mapping[str, Any], ...]:
+    """Return the models of images, then GPT-2, each at a batch of its own."""
+    shared = {"precisions": (precision,), "methods": ("exact",)}
+    models = tuple(name for name in (*_POST, "vit_b_16") if name != but)
+    return (
+        {**shared, "models": models, "layout": ("channels_last",), "num_classes": 10, "batch_sizes": (images,)},
+        {**shared, "models": ("gpt",), "batch_sizes": (sequences,)},
+    )
+
+
+def _gpu_stages() -> Iterator[Mapping[str, Any]]:
+    first, of_sequences = _stages("amp-bf16", 256, 16, but=_COUNTED)
+    counted = {"models": (_COUNTED,), "batch_sizes": (256, 64, 1)}
+    yield from (first, of_sequences)
+    yield {**first, **counted, "methods": ("theory", "exact"), "counters": ("flop_counter_mode",)}
+    yield from _stages("fp32", 256, 16)
+    yield from _stages("tf32", 256, 16)
+    yield from _stages("amp-bf16", 64, 4, but=_COUNTED)
+    yield from _stages("amp-bf16", 1024, 64)
+    yield from _stages("amp-bf16", 1, 1, but=_COUNTED)
+    yield {**first, "models": ("mobilenet_v2", "efficientnet_b0"), "compile": (True,)}
+
+
+SUITES = {
+    "post2021": Suite(models=_POST, num_classes=10, image_size=224, every_counter=True),
+    "gpu": Suite(models=(*_POST, "vit_b_16", "gpt"), stages=tuple(_gpu_stages())),
+    "fathom": Suite(models=entries.FATHOM, own=True),
+    "fathom-small": Suite(models=tuple(name + entries.SMALL for name in entries.FATHOM), own=True),
+}
+"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. gpu: the same with
+ViT-B/16 and GPT-2, what is worth most first, so that minutes leave something of every model. fathom: the eight
+of Fathom as their code has them; fathom-small: the same at sizes for a CPU."""
