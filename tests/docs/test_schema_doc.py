@@ -150,6 +150,7 @@ def test_the_warnings_that_reports_put_into_words_are_explained() -> None:
 def test_the_history_ends_with_the_version_in_use() -> None:
     versions = [int(v) for v in re.findall(r"^(\d+) \|", _section("History of the schema"), re.MULTILINE)]
     assert versions == list(range(1, SCHEMA_VERSION + 1))
+    assert f"\n`schema_version` integer | {SCHEMA_VERSION}\n" in _section("`manifest.json`")
 
 
 def _section(title: str) -> str:
