@@ -1,4 +1,4 @@
-"""Registry of the FLOP counters: where each is run and explained, its unit, its operators' kinds, what to install.
+"""Registers the FLOP counters: where each is run and explained, its unit, its operators' kinds, what to install.
 
 `COUNTERS` maps a counter's name to its entry. An adapter is a function (model, inputs, *, workload, batch_size) ->
 list[FlopCount]: a row for the total and one for each operator, for phase forward and, where the counter can, backward

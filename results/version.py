@@ -1,3 +1,3 @@
-"""The version of this program, defined only here."""
+"""Holds the version of this program, defined only here."""
 
 VERSION = "0.1.0"

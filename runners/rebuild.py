@@ -1,8 +1,8 @@
-"""Derives everything that follows from a run's raw rows: as files (`rebuild`), or as what gates ask (`evidence_of`).
+"""Derives everything that follows from a run's raw rows: as files (`rebuild`), or as `Evidence` for the gates.
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
 again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
-that cannot be made costs itself alone.
+that cannot be made is left out, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory sizes of devices by the exact name that the driver prints, and the links between devices.
+"""Looks up devices' memory sizes, by the exact name that the driver prints, and the links between devices.
 
 `lookup` reads `memories.csv`: the datasheets' round gigabytes as 10⁹ bytes; drivers offer a little more, or up to 2 %
 less. Rows are verified by `name` (the driver's name says it), `retrieved` (a public text says it) or `memory` (nobody

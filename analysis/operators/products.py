@@ -1,4 +1,4 @@
-"""Shape functions: take the sizes of a product, return its `Cost`. The only place where 2·m·n·k is written.
+"""Counts products by their shapes: each function takes sizes, returns a `Cost`. Only here is 2·m·n·k written.
 
 Convention of `analysis/`: *model_flop* counts convolutions and matrix products, a multiply-add as 2, zero padding
 included, causal attention dense, sparsity ignored. *other_flop* counts scalar arithmetic: an addition, multiplication,

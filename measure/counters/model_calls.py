@@ -6,9 +6,9 @@ calls: those through a name that was imported earlier. Calls by a kernel written
 left out. While it records, the process's torch is patched: use it in a process of its own.
 
 `plain_calls` records the calls of a step without a dispatch mode, because torch.profiler counts those. A dispatch mode
-changes the step: with one, the engine adds gradients that meet to a new tensor, and a linear layer its bias; without,
-both are added in place; and recomputation by a checkpoint ends inside of an operator that does not reach the
-dispatcher. So that step is recorded by torch's profiler on real tensors.
+changes the step: with one, sums of gradients and of a linear layer's bias go to a new tensor; without one, both are
+made in place, and recomputation by a checkpoint ends inside of an operator that does not reach the dispatcher. So that
+step is recorded by torch's profiler on real tensors.
 """
 
 import contextlib

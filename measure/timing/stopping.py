@@ -1,4 +1,4 @@
-"""When measuring a step may stop, which of its blocks are used, and what they give: `Protocol`, `Timing`, warnings.
+"""Decides when measuring a step may stop and which blocks are used (`Protocol`), and gives its `Timing` and warnings.
 
 CUDA: blocks of at least 200 ms, at least 10 of them and 5 s, until the 95 % interval is within 0.5 % of the mean, at
 most 60 s; before that at least 10 steps and 3 s, until two blocks of 0.5 s agree within 1 %. CPU: at least 5 blocks and

@@ -6,7 +6,7 @@ kernel gets the host process of its launch.
 `_gaps` finds which numbered events a trace lacks. "External id" counts calls and annotations from 1: all of them in
 PyTorch 1.8 to 1.10, since then in blocks of at least 512 for each thread (torch/csrc/profiler/collection.h,
 containers.h: AppendOnlyList), of which the recorded ones are the first. "Ev Idx" counts what is exported, thread by
-thread. Recorders without it count on in the second recording of a process, so that the first number may be any.
+thread. Recorders without it go on counting in the second recording of a process, so that the first number may be any.
 
 Not claimed: that the last calls of the last thread are there (nothing is numbered after them), or, without "Ev Idx",
 the first ones; that two traces number threads alike.

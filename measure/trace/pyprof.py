@@ -1,5 +1,4 @@
-"""Reads PyProf's output as a `Recording`: the table of its last step (CSV), or the dicts of the step before, one a
-line.
+"""Reads PyProf's output as a `Recording`: the table of its last stage (CSV), or the dicts of the stage before that.
 
 PyProf writes for each kernel the function that launched it, its sizes, direction and number in the autograd graph, so
 nothing is left to attribute: kernels come with their call (link "sequence"), calls with phase and forward call. A call

@@ -1,6 +1,6 @@
-"""report.html of a comparison: whether two runs differ, cell by cell, in one file like that of a run, with its figure.
+"""Builds report.html of a comparison: whether two runs differ, cell by cell, in one file like a run's, with its figure.
 
-Takes the rows of `reports.compare.cells` and what both runs say of themselves. No peak is in it. Asks no clock: the
+Takes the rows of `reports.compare.cells` and the facts that both runs record. It uses no peak and reads no clock: the
 same two runs give the same bytes. The figure has one dot a cell, its ratio B ÷ A with the 95 % interval; cells without
 a ratio are not drawn, and the table has their reason.
 """

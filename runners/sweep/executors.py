@@ -2,7 +2,7 @@
 
 A cell goes to one slot at a time and leaves the list when its rows are committed, so that it is measured again only if
 its slot was lost before they arrived. Rows arrive one by one, in an order that depends on the slots. Slots are a
-`LocalSlots`, or a `RaySlots` of `ray_slots.py`; what they tell is an `Event`.
+`LocalSlots`, or a `RaySlots` of `ray_slots.py`; they report by `Event`s.
 """
 
 from __future__ import annotations

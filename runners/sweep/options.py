@@ -1,7 +1,6 @@
 """Defines the command line of `runners.sweep`: its options (`OPTIONS`), and how each of them is read.
 
-An option is an entry of `OPTIONS`, which says nothing of a device; what the options ask for together, `request.py`
-checks.
+An option is an entry of `OPTIONS`, which depends on no device. `request.py` checks what the options request together.
 """
 
 import argparse

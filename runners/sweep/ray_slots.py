@@ -1,7 +1,7 @@
 """Offers the devices of a Ray cluster as slots of a sweep: an actor on each GPU, or each node's processor.
 
-The cluster's address is Ray's own to find (`RAY_ADDRESS`, a cluster on this machine, else a new one here). `RaySlots`
-runs beside the store; `Slot` runs on the device, and checks what it was given. An actor is never restarted.
+Ray itself finds the cluster (by `RAY_ADDRESS`, else on this machine) or starts a new one here. `RaySlots` runs beside
+the store; `Slot` runs on the device, and checks what it was given. An actor is never restarted.
 """
 
 from __future__ import annotations

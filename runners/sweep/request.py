@@ -1,8 +1,8 @@
 """Checks what a sweep was asked for, here and in the run that it resumes, and turns it into grids (`grids_of`).
 
-What is given on the command line comes first, then what the resumed run had, then the defaults of suite and device.
-Names are checked here; nothing is imported that is slow, and nothing is asked of a device. Options come from
-`options.py`, and the cells of a grid from `plan.py`.
+Values of the command line go before those of the resumed run, and these before the defaults of suite and device. Names
+are checked here; nothing slow is imported, and no device is used. Options come from `options.py`, and the cells of a
+grid from `plan.py`.
 """
 
 import argparse

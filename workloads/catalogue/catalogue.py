@@ -1,7 +1,7 @@
 """Lists all workloads by name (`ENTRIES`), with what is known of each before anything is built. Without torch.
 
-One literal table, so that a wrong name is answered at once. It says at which sizes a workload trains by default, and
-which sizes and batches it cannot take; `tests/workloads/vision/test_vision.py` runs each model at the edge of every
+It is one literal table, so that a wrong name is answered at once. It says at which sizes a workload trains by default,
+and which sizes and batches it cannot take; `tests/workloads/vision/test_vision.py` runs each model at the edge of every
 such claim. It claims nothing about memory or time, and a size that it does not refuse may still fail.
 """
 

@@ -1,4 +1,4 @@
-"""What a person types for a model and for its inputs, in parts: distinguished and checked without torch.
+"""Parses what a person types for a model and for its inputs, and checks it without torch.
 
 A model has one of five forms:
 
