@@ -43,20 +43,20 @@ FIGURES = "figures"
 RAW_UNTOUCHED = "; raw rows are untouched"
 
 SHOWN = 3
-"""How many problems of a run without cells its one line names."""
+"""Most problems that the line about a run without cells names."""
 
 
 def rebuild(path: Path, out: Path | None = None) -> Built:
     """Derive everything from the raw rows of the run directory `path` and write it there, or into `out`.
 
-    A figure or a page that could not be made is among the problems of what is returned. Raises ValueError if `path`
-    holds no run or no committed cell, StoreFault if a file could not be written.
+    The returned problems include figures and pages that could not be made. Raises ValueError if `path` holds no run or
+    no committed cell, StoreFault if a file could not be written.
     """
     return rebuilt(path, out)[0]
 
 
 def rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
-    """Return the derived tables, with faults among the problems; the faults."""
+    """Return the derived tables, whose problems include the faults, and the faults."""
     data = committed_run(path)
     if data.unchecked:
         say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")
@@ -70,7 +70,7 @@ def rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
 
 
 def committed_run(path: Path) -> RunData:
-    """Return a run with a committed cell. Raises ValueError for any other."""
+    """Return a run with a committed cell. Raises ValueError if there is none."""
     data = read_run(path)
     if not data.runs:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
@@ -79,7 +79,7 @@ def committed_run(path: Path) -> RunData:
 
 
 def _built(data: RunData) -> Built:
-    """Return everything that is derived of a run."""
+    """Return everything that is derived from a run."""
     from cleaning.reconcile.run import build
 
     path = data.path
@@ -87,8 +87,8 @@ def _built(data: RunData) -> Built:
 
 
 def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
-    """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged
-    or cut."""
+    """Return calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged or
+    cut."""
     from measure.trace.attribute import last_step
     from runners.cli.model_options import read_recording
 
@@ -101,8 +101,8 @@ def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
 def put_page(
     out: Path, draw: Callable[[], Mapping[str, bytes]], page: Callable[[dict[str, str]], str], other_files: str = ""
 ) -> list[str]:
-    """Write figures, then the page that shows them; a line for each that could not be made; files of an earlier report
-    in its place stay. Raises StoreFault."""
+    """Write figures, then the page that shows them; return a line for each that could not be made. Files of an earlier
+    report in their place stay. Raises StoreFault."""
     faults: list[str] = []
     pictures = put_figures(out / FIGURES, draw, faults, other_files)
     text = attempt(PAGE, lambda: page(pictures), faults)
@@ -112,7 +112,7 @@ def put_page(
 
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
-    """Return (file, content) of every derived table; one without rows is its header alone."""
+    """Return (file, content) of every derived table; a table without rows has its header only."""
     from reports.sweep.headline import headline_rows
 
     tables: dict[str, tuple[Sequence[Record], type[Record]]] = {
@@ -150,8 +150,8 @@ def _page(built: Built, pictures: dict[str, str], manifest: Manifest | None) -> 
 
 
 def evidence_of(path: Path) -> Evidence:
-    """Return everything that the gates ask of the run directory `path`. Raises ValueError if it holds no run, or none
-    with a committed cell."""
+    """Return everything that the gates need from the run directory `path`. Raises ValueError if it holds no run, or
+    none with a committed cell."""
     from cleaning.gates.evidence import Evidence, facts_or_fault
 
     data = read_run(path)
@@ -171,7 +171,7 @@ def evidence_of(path: Path) -> Evidence:
 
 
 def self_test_of(path: Path) -> SelfTest | str | None:
-    """Return the self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
+    """Return the self-test in a run's directory; as text, why it cannot be read; None if there is none."""
     from cleaning.gates.evidence import SELF_TEST_FILE, parsed
 
     if not (path / SELF_TEST_FILE).is_file():

@@ -108,14 +108,14 @@ OPTIONS: Options = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made;
-    5: a condition of --fail-if is met."""
+    """Run the command. Exit codes: 0 everything is rebuilt; 2 the caller's mistake, as one line; 3 a file could not be
+    made; 5 a condition of --fail-if is met."""
     options = parser_of("report", DESCRIPTION, {"": OPTIONS}).parse_args(arguments)
     return guarded(lambda: _dispatch(options))
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    """Do what the options ask for; return the exit code."""
+    """Run what the options request; return the exit code."""
     count, several = len(options.runs), len(options.runs) > 1
     compares, decides = options.across or options.margin is not None, options.undecided or options.format == "markdown"
     mistakes = (
@@ -166,7 +166,7 @@ def _code(faults: Sequence[str]) -> int:
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
-    """Print data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
+    """Print data on stdout, and on stderr where the files are. convention: of CONVENTIONS, whose rows are shown."""
     from reports.sweep.table import to_text
 
     rows = built.utilization if convention == "flop" else built.post2021
@@ -175,7 +175,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
 
 
 def show_rows(form: str, page: Page, rows: Sequence[Record], kind: type[Record]) -> None:
-    """Show records of one kind by `show_answer`, which are a row of CSV and an object of JSON each."""
+    """Show records of one kind by `show_answer`; each is a row of CSV and an object of JSON."""
     show_answer(form, page, lambda: documents(rows), lambda: to_csv(rows, kind))
 
 
@@ -183,7 +183,7 @@ def show_rows(form: str, page: Page, rows: Sequence[Record], kind: type[Record])
 
 
 def _check(path: Path, form: str) -> int:
-    """Prints the verdicts on a run. 0: no gate fails, and none that a published run needs is open; else 1."""
+    """Print the verdicts on a run. Return 0 if no gate fails and none that a published run needs is open, else 1."""
     from cleaning.gates.gates import judge
     from reports.shared.numbers import run_name
     from reports.sweep.table import gates_text
@@ -200,8 +200,8 @@ def _check(path: Path, form: str) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Prints a row for each cell of either run, or the answer of a gate, and with --out writes the rows with their
-    page. The exit code: 5 where the gate fails, 3 for a lost figure.
+    """Print a row for each cell of either run, or the answer of a gate; with --out also write the rows with their page.
+    Return the exit code: 5 where the gate fails, 3 for a lost figure.
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
@@ -250,7 +250,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _write_comparison(
     rows: Sequence[Comparison], sides: tuple[ComparedRun, ComparedRun], across: Sequence[str], out: Path
 ) -> list[str]:
-    """Return the table, then what is drawn of it, then the page; a line for each that could not be made. Raises
+    """Write the table, then its figures, then the page; return a line for each that could not be made. Raises
     StoreFault."""
     from reports.compare import page
     from reports.shared import figure_style

@@ -39,7 +39,8 @@ UNFINISHED = "unfinished"
 """The verdict over a test whose checks were not all tried when its document was written."""
 
 RATE_RATIOS = (0.05, 1.02)
-"""What a kernel reaches of its unit's datasheet peak: less is a device that something holds down, more cannot be."""
+"""Range of a kernel's rate ÷ its unit's datasheet peak: below it something holds the device down, above it the time is
+wrong."""
 TENSOR_RATIO = 0.2
 """A tensor unit must do more than the vector units could, but this share of its own peak is always enough: there are
 devices whose tensor units are no faster than that (GeForce in tf32)."""
@@ -52,7 +53,7 @@ REPEATS, BLOCKS, FEWEST_COVERED = 8, 10, 6
 """Intervals of ten blocks each; fewer than 6 of 8 that cover the common mean have a chance of 0.6 % at 95 %."""
 
 CLOCK_STEP_HZ = 15e6
-"""By which NVIDIA's clocks move."""
+"""The step by which NVIDIA's clocks change."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ def count(tested: DeviceUnderTest) -> CheckResult:
 
 
 def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
-    """Return bytes of tensors at the highest in a step, seen ÷ predicted; reported and not judged where they differ,
-    until a real GPU has confirmed the limit."""
+    """Return the highest bytes of tensors in a step, seen ÷ predicted; a difference is reported and not judged, until a
+    real GPU has confirmed the limit."""
 
     def check(tested: DeviceUnderTest) -> CheckResult:
         step = training.StepOptions(model, "fp32", "sgd", tested.kind, hyper={"image_size": image_size})
@@ -120,7 +121,7 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
 
 
 def executed_flop(operations: Sequence[ProfiledOperation], cuda: bool) -> tuple[int, int]:
-    """Return (FLOP of the products that ran, products that ran nothing on the device). On a CPU a call that was made
+    """Return (FLOP of the products that ran, products without a kernel on the device). On a CPU a call that was made
     has run.
 
     Raises Unavailable where no kernel was recorded at all, or no product.
@@ -140,7 +141,7 @@ TERMS = 512
 
 
 def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
-    """Return how many flags disagree with what a cell of each precision sets, and variables that overrule them."""
+    """Return how many flags disagree with what a cell of each precision sets, and the variables that override them."""
     from measure.device import apply_precision
 
     wrong = []
@@ -174,7 +175,7 @@ def ieee(tested: DeviceUnderTest) -> CheckResult:
 
 
 RATE_S = 2.5
-"""For one precision and kind of kernel."""
+"""Seconds for one precision and kind of kernel."""
 
 CHANNELS, SIDE, MOST_IMAGES, CALL_S = 1024, 14, 512, 0.01
 """The convolutions: images of that many channels and pixels squared, as many as take about CALL_S. 512 FLOP a byte
@@ -231,7 +232,7 @@ short enough to see an offset of a tenth of that), or seconds of the host."""
 
 
 def long_product(tested: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
-    """Return a product that is long against its launch, and how many of them take LONG_S."""
+    """Return a product that takes long compared with its launch, and how many of them take LONG_S."""
     import torch
 
     side = 4096 if tested.is_cuda else 512
@@ -334,7 +335,7 @@ CHECKS: Mapping[str, Check] = {
     "memory resnet18": memory("resnet18", 8),
     "memory mobilenet_v2": memory("mobilenet_v2", 8),
 }
-"""Name of a check → what makes it, in the order in which they run."""
+"""Name of a check → its function, in the order in which they run."""
 
 GROUPS = ("rate", "convolution", "memory")
 """Names for all checks that begin with them."""
@@ -390,7 +391,7 @@ def self_test(
 
 
 def guarded(name: str, check: Check, tested: DeviceUnderTest) -> CheckResult:
-    """Return the check's answer under its name; whatever it meets is an answer, too."""
+    """Run a check; return its answer under its name. Any exception becomes an answer, too."""
     try:
         return replace(check(tested), check=name)
     except Unavailable as fault:

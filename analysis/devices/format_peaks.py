@@ -11,7 +11,7 @@ from analysis.devices.peaks import OTHER_MAKERS, SMALL_UNITS, Device, device_cal
 from analysis.devices.precisions import UNITS
 
 FORMATS = (*UNITS, *SMALL_UNITS)
-"""Formats that `peak` can be asked for."""
+"""Formats whose peak `peak` can return."""
 
 _UNIT_OF = {
     "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "tfloat32": "tf32",
@@ -53,8 +53,8 @@ def peak(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> Peak 
 
     dtype: a format (fp64, fp32, tf32, fp16, bf16, fp8, int8, mxfp8, fp6, fp4, nvfp4, mxfp4), or torch's name or dtype
     ("torch.bfloat16"). sparsity: the figure with 2:4 structured sparsity, where the maker states one; training does not
-    use it. Why there is none, `peak_refusal` says. Raises ValueError for a dtype without a format and for a device that
-    is not in the table, with the nearest names.
+    use it. `peak_refusal` gives the reason for None. Raises ValueError for a dtype without a format and for a device
+    that is not in the table, with the nearest names.
 
     >>> import flopledger
     >>> flopledger.peak("NVIDIA A100-SXM4-80GB", "bf16").flop_per_s / 1e12

@@ -72,7 +72,7 @@ class Numerator:
 
 @dataclass(frozen=True)
 class TableCount:
-    """Contents of one operation table: model FLOP by (kind, input dtype), everything else, and bytes.
+    """Sums of one operation table: model FLOP by (kind, input dtype), all other FLOP, and bytes.
 
     read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound. unsized_calls:
     calls whose bytes are known only in part. less: convention of attention → dtype → FLOP that it counts less than the
@@ -222,8 +222,8 @@ def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
 
 
 def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:
-    """Return 3 × the counter's native total, multiply-adds taken for FLOP: the 2021 post's number, half of the
-    truth."""
+    """Return 3 × the counter's native total, with multiply-adds taken for FLOP: the 2021 post's number, half of the
+    true one."""
     try:
         total, _ = _forward(counts, run, counter)
     except Unavailable as fault:
@@ -353,7 +353,7 @@ def _cleaned_flop(own: Sequence[ProfileCount], method: str, run: Run) -> int:
 
 
 def _profile_marks(own: Sequence[ProfileCount]) -> tuple[str, ...]:
-    """Return what cleaning did to a profile, and where it differs from our own count."""
+    """Return warnings on what cleaning changed in a profile, and on where it differs from our own count."""
     products, marks = sum(count.operations for count in own), []
     if repaired := sum(count.repaired for count in own):
         marks.append(f"repaired: {repaired} of {products} products counted from their recorded shapes")

@@ -84,7 +84,7 @@ TABLES = (
 """Derived tables of a cell besides its utilization."""
 
 Peaks = tuple[Denominator, Denominator, Denominator, Denominator]
-"""Datasheet, ceiling, user and sustained ceiling of a session on one device."""
+"""Peaks of a session on one device: datasheet, ceiling, user's and sustained ceiling."""
 
 Tables = Mapping[str, Sequence[Any]]
 """Name of TABLES → its rows of one cell."""
@@ -151,7 +151,7 @@ class _Raw:
             raise Inconsistent(f"{file} is not what was committed")
 
     def rows_or_problem(self, what: str, derive: Callable[[], Iterable[T]]) -> tuple[T, ...]:
-        """Return what one analysis gives; where its data contradict each other, nothing, and note a problem."""
+        """Return the rows of one analysis; if its data contradict each other, return none and note a problem."""
         try:
             return tuple(derive())
         except _FAULTS as fault:
@@ -193,7 +193,7 @@ def build(
 def _join_cells(
     raw: _Raw, counts: Sequence[FlopCount], log: Sequence[CleaningLog], cells: Sequence[tuple[View, Tables]]
 ) -> Built:
-    """Join the cells of a run, in their order."""
+    """Join the results of a run's cells, in their order."""
     data = raw.data
     tables: dict[str, Any] = {
         name: tuple(itertools.chain.from_iterable(of_cell[name] for _, of_cell in cells)) for name in TABLES
@@ -226,7 +226,7 @@ def _join_cells(
 
 @dataclass(frozen=True)
 class _OfTable:
-    """What is derived of an operation table, once for all cells that share it.
+    """Results derived from an operation table, once for all cells that share it.
 
     counted: as text, why there is no table. flop_of_phase: phase → model FLOP; None without a table. flop_of_phases:
     the same of several phases, with gradients that calls compute though nothing needs them, as in a recording.

@@ -23,7 +23,7 @@ from results.records.counts import PHASES, ProfiledOperation
 
 FLOP_RULES = frozenset(f"aten::{name}" for name in ("conv2d", "mm", "addmm", "bmm", "baddbmm", "mul", "add"))
 """Names that the profiler has a rule for: `computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15.
-0 is a number that it found for them: it counts a convolution as 0 whose padding is a word ("same")."""
+For them 0 is a number that it found: it counts a convolution whose padding is a word ("same") as 0."""
 
 FUNCTION, BACKWARD, ANNOTATION = 0, 1, 7
 """Scopes of events: FUNCTION, BACKWARD_FUNCTION and USER_SCOPE of at::RecordScope."""
@@ -34,7 +34,7 @@ _OPERATOR = re.compile(r"(?!profiler::|prim::)\w+::\w+")
 
 
 class Frame:
-    """An event on a host thread and where it lies. Times in ns of the recording's clock."""
+    """An event on a host thread, with its place in the program. Times are in ns of the recording's clock."""
 
     __slots__ = (
         "above", "end_ns", "event", "index", "module", "name", "node", "nodes", "number", "parent", "phase", "scope",
@@ -108,9 +108,11 @@ def to_operations(
 
 
 def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame]]:
-    """Return, for each step under `Ranges`, its own frame, then those that begin in its time on any thread, placed.
+    """Return, for each step under `Ranges`, its own frame, then the frames that begin in its time on any thread,
+    nested.
 
-    By start, the outer first. last: of the last step alone. Raises Unavailable if there is no step.
+    They are in the order of their start, the outer first. last: return the last step only. Raises Unavailable if there
+    is no step.
     """
     on_host = [event for event in events if event.device_type() == DeviceType.CPU and not event.is_async()]
     steps = sorted((Frame(e) for e in on_host if e.name() == f"{DOMAIN}.step"), key=lambda frame: frame.start_ns)
@@ -133,7 +135,7 @@ def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame
 
 
 def _nest(frames: Sequence[Frame]) -> None:
-    """Give each frame what it lies in: its parent, and with it call, module and node; its phase; calls their index."""
+    """Set each frame's parent, and from it its call, module, node and phase; set each call's index."""
     named = [(frame, frame.name.removeprefix(f"{DOMAIN}.")) for frame in frames if frame.scope == ANNOTATION]
     spans = [(frame.start_ns, frame.end_ns, name) for frame, name in named if name in PHASES]
     starts = [start_ns for start_ns, _, _ in spans]
@@ -171,7 +173,7 @@ def _inherit(frame: Frame, parent: Frame | None) -> None:
 
 
 def _is_node(frame: Frame) -> bool:
-    """Return whether it is a node of the autograd graph at work, or the engine around that. Both have the node's
+    """Return whether a frame is a running node of the autograd graph, or the engine around one. Both have the node's
     number."""
     return frame.scope == BACKWARD or frame.name.startswith(ENGINE)
 
@@ -202,7 +204,7 @@ class _Makers:
                     frame.nodes += 1
 
     def of(self, node: Frame | None) -> tuple[Frame | None, Frame | None]:
-        """Return the frame that made a node, and the kept call that this amounts to; None where there is none."""
+        """Return the frame that made a node, and the kept call that stands for it; None where there is none."""
         maker = None if node is None else self._maker(node)
         if maker is None or maker.index is None:
             return maker, None
@@ -240,9 +242,9 @@ def launched(
 ) -> Iterator[tuple[Any, Frame | None]]:
     """Yield what ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
 
-    An event of the device names the innermost event of the host that launched it. Annotations are mirrored there. One
-    without a recorded call is reported, with None, if it began in the step or after it and before `end_ns`. One that
-    was recorded twice, equal in name, launch, start and duration, is reported once.
+    An event of the device names the innermost event of the host that launched it. Annotations mirrored to the device
+    are no such event. One without a recorded call is reported, with None, if it began in the step or after it and
+    before `end_ns`. One that was recorded twice, equal in name, launch, start and duration, is reported once.
     """
     by_number = {frame.event.correlation_id(): frame for frame in frames}
     annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}
@@ -263,7 +265,7 @@ def launched(
 def _device_times(
     events: Sequence[Any], calls: Sequence[Frame], frames: Sequence[Frame]
 ) -> tuple[Sequence[float | None], tuple[str, ...]]:
-    """Return seconds on the device of what each call launched, and what is missing."""
+    """Return the device time of each call's launches, s, and what is missing."""
     spent_ns, lost_ns = [0] * len(calls), []
     count = 0
     for event, frame in launched(events, frames):

@@ -17,21 +17,21 @@ from measure.profile.events import Frame
 from results.records.counts import Operation
 
 MOST = 2000
-"""Names of a stretch of an alignment; the next begins within it."""
+"""Most names in one stretch of an alignment; the next stretch begins within it."""
 
 SAME = {"aten._index_put_impl": "aten.index_put"}
-"""What the gradient of indexing calls → what it calls where a mode watches."""
+"""Call inside the gradient of indexing → the call that takes its place where a dispatch mode watches."""
 
 
 def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict[int, Frame], tuple[Frame, ...]]:
-    """Return (index of an operation → its call, outermost calls of known names that are of no operation) of one step.
-    frames: from `step_frames`.
+    """Return (index of an operation → its call; the outermost calls of known names that belong to no operation) of one
+    step. frames: from `step_frames`.
 
-    The calls that matter are the outermost of a name that the table has in this pass, in the order of their
-    start. Both lists are aligned by name, in order, pass by pass: a call that one of them lacks shifts nothing behind
-    it, and shapes are not compared. What is left over of the table is looked for in the calls around its place: an
-    autograd kernel clones inside of the call it belongs to. In-place forms count as their bare name, since the engine
-    adds gradients in place where no mode watches. `aten.detach`, which a mode makes autograd call, is not joined.
+    The calls that matter are, in the order of their start, the outermost of a name that the table has in this pass.
+    Both lists are aligned by name, in order, pass by pass: a call that one of them lacks shifts nothing behind it, and
+    shapes are not compared. For an operation that is left over, the calls around its place are searched: an autograd
+    kernel clones inside of the call it belongs to. In-place forms count as their bare name, since the engine adds
+    gradients in place where no mode watches. `aten.detach`, which a mode makes autograd call, is not joined.
     """
     wanted: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
@@ -58,8 +58,8 @@ def bare_name(name: str) -> str:
 
 
 def common_names(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """Return places of the same name in both, in order: a longest such list, as long as both differ within a stretch
-    only."""
+    """Return the positions of equal names in both, in order: a longest such list if both differ within a
+    stretch only."""
     pairs: list[tuple[int, int]] = []
     x = y = 0
     while x < len(left) and y < len(right):
@@ -76,7 +76,7 @@ def common_names(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, i
 
 
 def _longest(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """Return a longest list of pairs, by the lengths of those of all beginnings of both."""
+    """Return a longest common subsequence as pairs of positions, by dynamic programming."""
     codes = {name: code for code, name in enumerate({*left, *right})}
     numbers = np.array([codes[name] for name in right])
     lengths = np.zeros((len(left) + 1, len(right) + 1), np.int16)
@@ -100,7 +100,7 @@ def _pass(phase: str) -> str:
 
 
 def _aligned(calls: Sequence[Frame], names: Sequence[str]) -> tuple[list[Frame], dict[int, Frame]]:
-    """Return the outermost calls, and row → call. One without a row is looked into, as long as that finds more."""
+    """Return the outermost calls, and row → call. A call without a row is opened, as long as that finds more."""
     opened: set[int] = set()
     best: tuple[list[Frame], dict[int, Frame]] = ([], {})
     while True:
@@ -119,8 +119,8 @@ def _aligned(calls: Sequence[Frame], names: Sequence[str]) -> tuple[list[Frame],
 
 
 def _outermost(calls: Sequence[Frame], names: frozenset[str], opened: set[int]) -> Iterator[Frame]:
-    """Yield the calls of these names that lie in no other such call. Not those opened, nor one that calls its like
-    again."""
+    """Yield the calls of these names that lie in no other such call, except those opened, and a call that calls its own
+    name again."""
     alike: defaultdict[int, int] = defaultdict(int)
     for frame in calls:
         if frame.above is not None and frame.above.name == frame.name:
@@ -136,7 +136,8 @@ def _outermost(calls: Sequence[Frame], names: frozenset[str], opened: set[int]) 
 
 
 def _inside(calls: Sequence[Frame], names: Sequence[str], joined: dict[int, Frame]) -> dict[int, Frame]:
-    """Return, for operations that found no call, calls directly in those of the operations before and after."""
+    """Return calls, for operations that found none, from directly inside the calls of the operations before and
+    after."""
     starts = [frame.start_ns for frame in calls]
     taken = {id(frame) for frame in joined.values()}
     inside: dict[int, Frame] = {}

@@ -79,7 +79,7 @@ class Protocol:
     interval_rule: str = BATCHES
 
     def cap_with_s(self, blocks: int) -> float:
-        """Return the cap where so many blocks were measured, s."""
+        """Return the cap if so many blocks were measured, s."""
         return self.cap_s * (CAP_FACTOR if blocks < self.cap_blocks else 1)
 
     @property
@@ -99,7 +99,7 @@ class Protocol:
         return self.warm_min_s + self.min_time_s + timed * (passed.warm_min_s + passed.min_time_s)
 
     def for_pass(self) -> Protocol:
-        """Gives the rules for another pass of a cell that has just been measured: the device is warm, the process has
+        """Return the rules for another pass of a cell that has just been measured: the device is warm, the process has
         loaded what it needs. A third of the time for warming up, a third of the caps, none of them longer for few
         blocks, no phases."""
         share = 1 / 3
@@ -184,11 +184,11 @@ HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""
 
 CONTENDED_CAP_S = 25.0
-"""How long is measured at most where others took the processors: what came so far is what will come, and two cells have
-an answer within two minutes."""
+"""Cap of measuring where others took the processors, s: more time would bring more of the same, and two cells have an
+answer within two minutes."""
 
 LEAST_CALM = 3
-"""Undisturbed blocks that show their spread."""
+"""Least number of undisturbed blocks that show their spread."""
 
 
 class Interleaved(typing.Protocol):
@@ -206,12 +206,12 @@ class Interleaved(typing.Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """What measuring gave. summary: of the blocks' step times, weighted by steps.
+    """The result of measuring. summary: of the blocks' step times, weighted by steps.
 
     status: ok, or not_converged with a reason. sync_wait_ratio: median wait of a block's synchronise ÷ step time;
     host_bound: that is at most 5 %; both None where there is no device time. suspended: blocks in which the process was
     suspended; aside: blocks that waited for a processor, and those of another placement, which were measured again.
-    Nothing else here is made of them.
+    Neither is used for anything else here.
     """
 
     blocks: tuple[Sample, ...]
@@ -237,7 +237,7 @@ def step_time_s(block: Sample) -> float:
 def _half_width_ratio(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> float | None:
-    """Return half of the 95 % interval ÷ mean, if these of the measured blocks are used: of the ratio to what was
+    """Return half of the 95 % interval ÷ mean if these of the measured blocks are used: of the ratio to what was
     interleaved with them, else of the time of a step."""
     if interleaved is not None:
         return interleaved.half_width_ratio((*used, *_aside(measured, used)))
@@ -268,7 +268,7 @@ def narrowing(
     interleaved: Interleaved | None,
     left_s: float,
 ) -> str:
-    """Return how wide the interval is after these blocks, where measuring stops, and when at the latest."""
+    """Return how wide the interval is after these blocks, at which width measuring stops, and when at the latest."""
     ratio = _half_width_ratio(used, measured, protocol, interleaved) if used else None
     width = "" if ratio is None else f"±{100 * ratio:.2g} %, "
     most = f"at most {max(0.0, left_s):.0f} s more"
@@ -305,8 +305,8 @@ def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
 def timing_of(
     measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], interleaved: Interleaved | None
 ) -> Timing:
-    """Sums up the undisturbed blocks of one placement where these are enough; else the undisturbed ones, else all, if
-    they are; else of the first of these of which there are LEAST_CALM: a few say more of the step than many that
+    """Sum up the first of these that is enough: undisturbed blocks of one placement, undisturbed blocks, all blocks. If
+    none is, take the first that has LEAST_CALM blocks: a few undisturbed ones say more of the step than many that
     waited."""
     calm = [block for block in measured if not is_disturbed(block)]
     choices = (in_one_placement(measured), calm, measured)
@@ -337,13 +337,13 @@ def timing_of(
 
 
 def disturbance_warning(timing: Timing) -> str:
-    """Return a warning on measured blocks that waited for a processor; empty if none did, or of none it is known.
+    """Return a warning on measured blocks that waited for a processor; empty if none did, or if it is not known of any.
 
     A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The mean of the other
-    blocks beside that of all says what the wait did to the step time. Where all waited, the step without their waits is
-    said: a thread that waits delays a step by its wait at most, so that without the neighbour the step takes at least
-    that, and at most what was measured; not of a device whose own clock timed it. Not claimed: what neighbours do who
-    slow it down without a wait.
+    blocks beside that of all shows what the wait did to the step time. Where all waited, the warning has the step's
+    time less the waits: a thread that waits delays a step by its wait at most, so that undisturbed the step takes at
+    least that, and at most the measured time; not on a device whose own clock timed it. Not claimed: the effect of
+    neighbours that slow the step down without a wait.
     """
     blocks = (*timing.blocks, *timing.aside)
     calm = [block for block in blocks if not waited(block)]

@@ -45,10 +45,10 @@ from results.process import collector_off
 from results.text_files import counted
 
 KERNEL_LAUNCH = re.compile(r"Launch(?!HostFunc)")
-"""In the names of calls that launch kernels."""
+"""Part of the names of calls that launch kernels."""
 
 BLOCK = 512
-"""Numbers of a block, or a divisor of how many there are."""
+"""Numbers in a block, or a divisor of their number."""
 
 
 def read(path: str | Path) -> Recording:
@@ -161,9 +161,9 @@ def _gaps(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _gaps_between_threads(events: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return gaps in the order of export between two threads: the last calls of the one or the first of the other. None
-    where more than `most` numbers are left out within threads: what is no call is numbered, too, and is not in the
-    file."""
+    """Return the gaps between two threads in the order of export: the last calls of one or the first of the other are
+    missing. None where more than `most` numbers are left out within threads: events that are no calls are numbered,
+    too, and are not in the file."""
     known = events[events["event_index"] >= 0].sort_values("event_index", kind="stable")
     lost, changes = np.diff(known["event_index"]) - 1, np.diff(known["thread"]) != 0
     if (lost < 0).any() or lost[~changes].sum() > most:

@@ -49,7 +49,7 @@ CATEGORIES = {
     "mtia_ccp_events": "kernel",
     "hpu_op": "kernel",
 }
-"""Category of an event, in small letters (torch 1.8 wrote "Operator", "Kernel") → what it is to us."""
+"""Category of an event, in small letters (torch 1.8 wrote "Operator", "Kernel") → our kind."""
 
 NOT_READ = frozenset(
     (
@@ -72,7 +72,7 @@ LONGEST_S = 86_400.0
 """A kernel that lasts longer than a day has no usable duration: Kineto has written 236 years."""
 
 LONGEST = 1 << 16
-"""Characters of a value that is read as a literal; a parser takes thousand times as many bytes."""
+"""Most characters of a value that is read as a literal; the parser takes a thousand times as many bytes."""
 
 WINDOW, WINDOW_END = "Trace", "Record Window End"
 """Category of the event that spans what was recorded, and name of the one at its end. Kineto writes both of them."""
@@ -82,7 +82,7 @@ ANNOTATION = re.compile(r"ProfilerStep#|Optimizer\.|flopledger\.|enumerate\(Data
 """Names of annotations, which torch 1.8 to 1.10 recorded as operators."""
 
 MALFORMED = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
-"""What the parts of an event that have another type than the profiler gives them lead to."""
+"""Exceptions that an event leads to if its parts have another type than the profiler gives them."""
 
 
 class _Columns:
@@ -103,7 +103,7 @@ class _Columns:
 
 
 class Rows:
-    """Everything of a trace that is kept."""
+    """Collects all events of a trace that are kept."""
 
     def __init__(self) -> None:
         span, numbers = "process thread start_ns time_ns", "external_id event_index"
@@ -129,7 +129,7 @@ class Rows:
         self._takes: dict[str, Any] = {category: takes[kind] for category, kind in CATEGORIES.items()}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Keep what is wanted of one event."""
+        """Keep what is needed of one event."""
         category = event.get("cat")
         if event.get("ph") == "X":
             take = self._takes.get(category) or self._takes.get(str(category).lower())  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ class Rows:
         )
 
     def _number(self, value: Any) -> int:
-        """Return a process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
+        """Return a process or thread as a number: torch 1.9 wrote "25738"; for a word, a serial number below -1."""
         if value not in self._numbers:
             number = whole_number(value)
             self._numbers[value] = number if number >= 0 else -2 - len(self._numbers)

@@ -30,14 +30,14 @@ CAPTIONS = {
         "without the profiler, hollow under it, a cross for an epoch that was run whole.",
     ),
 }
-"""Figure → what its page says of it."""
+"""Figure → its caption on the page."""
 
 SERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "": ("not profiled", {}),
     "profiled_": ("under the profiler", {"markerfacecolor": "white", "linestyle": (0, (3, 2))}),
     "real_": ("a whole epoch, run", {"marker": "x", "markersize": 6, "linestyle": "none", "zorder": 4}),
 }
-"""Prefix of the columns → what it is, and how it differs from a precision's own look."""
+"""Prefix of the columns → its label, and how it differs from a precision's own look."""
 
 _MOST_PANELS = 16
 

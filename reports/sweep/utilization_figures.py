@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINT = ("model", "variant", "precision", "batch_size")
-"""What sets the points of a figure apart."""
+"""Columns that distinguish the points of a figure."""
 
 BY_METHOD = "utilization_by_method"
 CAPTIONS = {
@@ -58,7 +58,7 @@ CAPTIONS = {
         "post counts: a multiply-add is 1, over the fp32 peak.",
     ),
 }
-"""Figure → what its page says of it."""
+"""Figure → its caption on the page."""
 
 LANES = ("theory, fvcore", "theory, ptflops", "one", "batch", "epoch", "exact")
 
@@ -71,7 +71,7 @@ _MOST_LANES = 84
 
 
 def figures(built: Built) -> dict[str, Figure]:
-    """Return file name → figure, of all rows of utilization.csv and, where passes were recorded,
+    """Return file name → figure, for all rows of utilization.csv and, where passes were recorded, of
     utilization_post2021.csv."""
     fractions = figure_panels.drawable(built.utilization, Utilization)
     of_the_post = figure_panels.drawable(built.post2021, Utilization)
@@ -126,11 +126,11 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
 
 
 def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
-    """Return one row a point and ceiling; cells that were repeated are one at their mean. point: what sets points
-    apart.
+    """Return one row a point and ceiling; cells that were repeated are one at their mean. point: columns that
+    distinguish points.
 
-    `low` and `high` are the interval that is drawn: of a cell that was measured once that of any window of the run,
-    where it is known; repeats of one point show by their own intervals how far windows are apart.
+    `low` and `high` are the interval that is drawn: for a cell that was measured once the interval of any window of the
+    run, where it is known; repeats of one point show by their own intervals how far windows are apart.
     """
     columns = (rows["denominator"], rows["peak_flop_per_s"], rows["peak_source"].fillna("").astype(str))
     rows = rows.assign(ceiling=[ceiling_name(*row) for row in zip(*columns, strict=True)])
@@ -154,8 +154,8 @@ def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
 
 
 def headline(rows: pd.DataFrame) -> str:
-    """Return the first denominator that the most rows have a ratio over; where none has, the last that there are rows
-    of."""
+    """Return the denominator over which the most rows have a ratio, the first of equals; if no row has one, the last
+    denominator of the rows."""
     known = rows.dropna(subset=["utilization_ratio"])["denominator"].value_counts()
     if divided := [name for name in HEADLINES if name in known]:
         return max(divided, key=lambda name: int(known[name]))
@@ -164,13 +164,13 @@ def headline(rows: pd.DataFrame) -> str:
 
 
 def _best_first(points: pd.DataFrame) -> list[str]:
-    """Return the rows of a figure; those without any utilization last."""
+    """Sort the rows of a figure; those without any utilization come last."""
     best = points.groupby("row", sort=False)["value"].max().fillna(-1.0)
     return [str(name) for name in best.sort_values(ascending=False, kind="stable").index]
 
 
 def _lanes(frame: pd.DataFrame) -> list[str]:
-    """Return the lane of each row: its method, a theory with its counter; empty for what is not shown."""
+    """Return the lane of each row: its method, for a theory with its counter; empty for rows that are not shown."""
     sources = set(frame.loc[frame["method"] == "theory", "numerator_source"])
     main = [name for name in ("fvcore", "ptflops") if name in sources] or sorted(sources)[:1]
     named = {"theory": {source: f"theory, {source}" for source in main}, "theory_as_published": {}} if sources else {}
@@ -179,8 +179,8 @@ def _lanes(frame: pd.DataFrame) -> list[str]:
 
 
 def _pages(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield (what sets it apart from the first, in words; its points) of a page for each precision and variant, and of
-    more where models or batch sizes do not fit on one."""
+    """Yield (what distinguishes it from the first, in words; its points) of a page for each precision and variant, and
+    of more pages where models or batch sizes do not fit on one."""
     several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
     for (precision, variant), own in figure_panels.groups(points, "precision", "variant"):
         parts = [precision] if several["precision"] else []
@@ -216,7 +216,7 @@ def _of(points: pd.DataFrame) -> str:
 
 
 def _peaks(points: pd.DataFrame, start: str = ", of ") -> str:
-    """Return the peak of these points, a range where those of cells differ; "" where none is known."""
+    """Return the peak of these points, or a range where cells differ; "" where none is known."""
     peaks = (points["lowest_peak"].min(), points["peak"].max())
     sizes = dict.fromkeys(si(peak, "FLOP/s") for peak in peaks if not math.isnan(peak))
     return f"{start}{' to '.join(sizes)}" if sizes else ""
@@ -274,8 +274,8 @@ def _percent_axes(panels: Sequence[Axes], points: pd.DataFrame, *, upwards: bool
 
 
 def _ratio_rows(axes: Axes, points: pd.DataFrame, rows: Sequence[str], looks: figure_style.Looks) -> None:
-    """Draw ratios in percent with their intervals, a row for each of `rows` and in it a lane for each series; words
-    where there is none, once where all of a row lack it for one reason.
+    """Draw ratios in percent with their intervals: a row for each of `rows` and in it a lane for each series. Words
+    stand where there is no ratio, and only once where all lanes of a row lack it for one reason.
 
     points: columns row, series, value, low, high, status.
     """

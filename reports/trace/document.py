@@ -31,16 +31,16 @@ from results.records.counts import Kernel, OperationInstance
 from results.records.rows import header
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
-"""State of the counts → what it is. The second is what the 2021 post did by hand."""
+"""State of the counts → its description. The second is what the 2021 post did by hand."""
 
 SIDES = {"forward": ("forward", "loss"), "backward": ("backward",)}
-"""Side of the ratio → phases that it is the sum of."""
+"""Side of the ratio → phases whose sum it is."""
 
 LARGEST = 12
 
 
 def document(trace: TraceView, device: Device | None = None) -> dict[str, Any]:
-    """Return the JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as of
+    """Return the JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as in
     `to_text`."""
     cleaned, shown = trace.cleaned, timeline(trace)
     used = utilization(trace, device, shown)
@@ -157,8 +157,8 @@ def _known(column: pd.Series[Any]) -> list[Any]:
 
 
 def kind_ratios(trace: TraceView) -> Iterator[dict[str, Any]]:
-    """Yield each kind of operation with a backward pass, the largest first: its forward and backward calls, backward ÷
-    forward FLOP by state. Calls that may be products and have no count are of a kind, too."""
+    """Yield each kind of operation with a backward pass, the largest first: its forward and backward calls, and
+    backward ÷ forward FLOP by state. Calls that have no count but may be products have a kind, too."""
     kinds: dict[str, list[OperationInstance]] = {}
     for instance in trace.cleaned.instances:
         if instance.expected_flop or instance.raw_flop or without_count(instance):
@@ -178,8 +178,9 @@ def kind_ratios(trace: TraceView) -> Iterator[dict[str, Any]]:
 def largest(
     instances: Iterable[OperationInstance], states: bool = True, kernel_of: Mapping[int, str] | None = None
 ) -> list[list[OperationInstance]]:
-    """Return operations alike in everything but the step, those with the most FLOP together first. states: those that
-    were found with other numbers are not alike. kernel_of: index → longest kernel, without which none is asked for."""
+    """Return groups of operations that are alike in everything but the step, the group with the most FLOP first.
+    states: operations whose numbers differ in one of these are not alike. kernel_of: index → longest kernel, if kernels
+    are to be alike, too."""
     groups: dict[str, list[OperationInstance]] = {}
     for i in instances:
         numbers = (i.raw_flop if states else None, i.expected_flop, (kernel_of or {}).get(i.index))

@@ -29,17 +29,17 @@ from reports.trace.timeline import TraceView, has_states, kernel_counts, kernel_
 from results.text_files import counted
 
 COUNTED = "counted from recorded sizes"
-"""What the total of a recording without FLOP of its own is."""
+"""Name of the total of a recording without FLOP of its own."""
 
 OF_THE_RECORDING = ("duplicate_launch", "autotune", "no_kernel", "no_sizes")
-"""Reasons that say something of a recording; the others are of numbers that a rule gave its kernels."""
+"""Reasons that concern the recording itself; the others concern numbers that a rule gave its kernels."""
 
 SOURCES = {
     "kineto": "Kineto (torch.profiler)",
     "nsys": "Nsight Systems",
     "pyprof": "PyProf",
 }
-"""Recorder → its name in text, where that is another."""
+"""Recorder → its name in text, where that differs."""
 
 REASONS = {
     "duplicate_launch": "the recording has two rows for one launch, so that a join on them has its kernel twice",
@@ -117,7 +117,7 @@ def heading(trace: TraceView) -> list[str]:
 
 
 def totals_table(trace: TraceView) -> TextTable:
-    """Return FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of it has no
+    """Return FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of the phase has no
     count."""
     of = "a step" if trace.steps else "in all"
     again = _total(trace, "repaired", "recompute")
@@ -145,7 +145,7 @@ def totals_table(trace: TraceView) -> TextTable:
 def ratios_table(trace: TraceView) -> TextTable:
     """Return backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
 
-    A ratio of which a side has a call without a count, or lacks calls, is unknown.
+    A ratio is unknown if a side has a call without a count, or lacks calls.
     """
     heads = {"raw": "found", "repaired": "cleaned"} if has_states(trace) else {"repaired": "counted"}
     numbers = (
@@ -168,7 +168,7 @@ def faults_text(trace: TraceView) -> str:
 
 
 def faults_table(trace: TraceView) -> TextTable:
-    """Return one line a reason: how many operations, how many FLOP, and what it is."""
+    """Return one line a reason: the number of operations, their FLOP, and an explanation."""
     rows = [
         [reason, str(operations), _flop(flop, None, signed=True), REASONS.get(reason, "")]
         for reason, operations, flop in trace.cleaned.faults
@@ -260,14 +260,14 @@ def time_tables(trace: TraceView, most: int = 8, letters: int = 40) -> dict[str,
 
 
 def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = False) -> str:
-    """Write so many digits with a prefix, of one step: 1570248000000, 6 → "261.71 G"."""
+    """Write the FLOP of one step with so many digits and a prefix: 1570248000000, 6 → "261.71 G"."""
     if flop is None:
         return DASH
     return f"{'+' if signed and flop > 0 else ''}{si(flop / (steps or 1), '', count)}"
 
 
 def _at_least(total: PhaseTotal, steps: int | None) -> str:
-    """Return a total; of one that leaves calls out what it is at least."""
+    """Write a total, or a lower bound with "at least" if calls are left out of it."""
     if total.flop is None and total.at_least is not None:
         return f"at least {_flop(total.at_least, steps)}" if total.at_least else "unknown"
     return _flop(total.flop, steps)

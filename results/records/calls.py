@@ -24,7 +24,7 @@ APPLIED = "Function.apply"
 @dataclass(frozen=True, slots=True)
 class Sized:
     """A tensor among the arguments or results of a call: its sizes, and the number of its storage among those of the
-    operations; None: no operation had used it yet."""
+    operations, None if no operation had used it yet."""
 
     shape: tuple[int, ...]
     storage: int | None = field(default=None, compare=False)
@@ -39,8 +39,8 @@ class Sized:
 class ModuleInfo:
     """One module object, listed once, whatever the number of its names and calls.
 
-    serial: its number in the order of `modules()`, 0 the root. path: its first name. type: module and name of its
-    class. bases: the same of all classes above it. settings: its plain attributes (numbers, strings, tuples of them).
+    serial: its number in the order of `modules()`, 0 for the root. path: its first name. type: module and name of its
+    class. bases: the same of all base classes. settings: its plain attributes (numbers, strings, tuples of them).
     parameters: name → sizes of its own parameters, in order. children: (name, serial) of its direct children.
     """
 

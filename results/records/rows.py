@@ -82,7 +82,7 @@ Probability = Annotated[float, PROBABILITY]
 
 
 def range_of(name: str, hint: Any) -> Range | None:
-    """Return the range of a field's numbers; None for a field of text, or of values of any kind. hint: with its
+    """Return the range of a field's numbers; None for a field of text or of values of any kind. hint: with `Annotated`
     extras."""
     own = _annotated(hint)
     if own is not None or not {int, float} & {hint, *typing.get_args(hint)}:

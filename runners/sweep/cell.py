@@ -51,11 +51,11 @@ from workloads.catalogue.base import Batch, Workload
 from workloads.step import ScheduledStep, TrainingStep, optimizer_of
 
 MEMORY_RATIO = 0.1
-"""Copies and launches are timed for this share of the budget for ceilings."""
+"""Share of the budget for ceilings in which copies and launches are timed."""
 
 Split = Callable[["Workload", "torch.nn.Module", "list[Batch]"], "tuple[torch.nn.Module, list[Batch], Schedule | None]"]
-"""What puts a model on several ranks: workload, model and whole batches → what this rank trains, on which batches, and
-the schedule that its steps follow, if they follow one."""
+"""Splits a model over several ranks: workload, model and whole batches → what this rank trains, its batches, and the
+schedule that its steps follow, if any."""
 
 Schedule = Callable[[Sequence[Any], Any], "torch.Tensor | None"]
 """The schedule of a `ScheduledStep`: inputs and target → the loss, on the rank that has it."""
@@ -64,7 +64,7 @@ HEAP_ROOM = 0.25
 """Where freed memory is retained, the heap grows by this share of the process's memory before anything is timed."""
 
 _PROBED: list[tuple[Cell, Prepared]] = []
-"""What `probe_step` times in this process: one at most."""
+"""The step that `probe_step` times in this process; one at most."""
 
 
 def ceilings(
@@ -129,7 +129,8 @@ def _traced_parts(cell: Cell, workload: Workload, mode: FakeMode | None) -> Step
 
 @dataclass(frozen=True)
 class Prepared:
-    """A cell that could be trained now. few: batches of its own size. began_s: when making it began, by its clock."""
+    """A cell that is ready to be trained. few: batches of its own size. began_s: when its preparation began, by its
+    clock."""
 
     workload: Workload
     model: torch.nn.Module
@@ -175,7 +176,7 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
 
 
 def probe_step(cell: Cell, threads: int) -> float:
-    """Return how long a step of a cell takes with so many threads, s. The first step of a cell in a process is not
+    """Return the time of a step of a cell with so many threads, s. The first step of a cell in a process is not
     timed."""
     if [probed for probed, _ in _PROBED] != [cell]:
         _PROBED[:] = [(cell, prepare(cell))]
@@ -187,9 +188,9 @@ def probe_step(cell: Cell, threads: int) -> float:
 
 
 def measure(cell: Cell, protocol: Protocol, ceilings: Sequence[Ceiling] = ()) -> CellMeasurement:
-    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `passes.measure_pass`.
+    """Train the cell's model for real, and time it by `protocol`; it leaves the model for `passes.measure_pass`.
 
-    ceilings: the rows of those whose kernels are timed between its blocks, if it asks for that.
+    ceilings: the rows whose kernels are timed between its blocks, if the cell requests that.
     """
     passes.LEFT.clear()
     if cell.malloc == RETAIN:
@@ -215,8 +216,8 @@ def measure(cell: Cell, protocol: Protocol, ceilings: Sequence[Ceiling] = ()) ->
 
 
 def load_timing() -> None:
-    """Load what timing needs before the first step is laid out in the heap: what is allocated between two steps, and
-    stays, breaks a hole that an activation had, which then takes that of a gradient."""
+    """Load what timing needs before the first step takes memory: whatever is allocated between two steps, and stays,
+    breaks up a hole that an activation left, which then takes that of a gradient."""
 
     def task() -> None:
         sum(range(10_000))
@@ -227,16 +228,16 @@ def load_timing() -> None:
 
 
 def flags_of(cell: Cell, when: str) -> tuple[Mapping[str, Any], str]:
-    """Return the flags as they are now, and what of them disagrees with the cell's precision; "" if nothing."""
+    """Return the present flags, and which of them disagree with the cell's precision; "" if none."""
     flags, policy = apply_precision.read_flags(), PRECISIONS[cell.precision]
     wrong = apply_precision.check(flags, policy, cell.device, cell.cudnn_benchmark, cell.deterministic)
     return flags, f"flags read back {when} the cell disagree with the precision: {'; '.join(wrong)}" if wrong else ""
 
 
 def first_step(cell: Cell, prepared: Prepared, steps_before: int = 0) -> Run:
-    """Run the first real step of a cell; return its FLOP by kind and dtype, its loss, the sizes.
+    """Run the first real step of a cell; return its FLOP by kind and dtype, its loss, and the sizes.
 
-    steps_before: untold steps before it, where one does more than those that follow.
+    steps_before: steps before it that are not recorded, where one does more than those that follow.
     """
     inputs = [(batch.inputs, batch.target) for batch in prepared.few]
     prepared.clock.synchronize()
@@ -266,10 +267,10 @@ def time_cell(
     ceilings: Sequence[Ceiling] = (),
     announce: Announce | None = None,
 ) -> CellMeasurement:
-    """Warm up, measure, split into phases; with memory and loss read where nothing is timed. run: the row so far.
+    """Warm up, measure, split into phases; read memory and loss while nothing is timed. run: the row so far.
 
-    announce: tells other ranks which block comes (`measure.timing`); who else uses the processors is not asked then,
-    because they do.
+    announce: tells other ranks which block comes (`measure.timing`); other users of the processors are then not looked
+    for, since the other ranks are some.
     """
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)

@@ -24,11 +24,11 @@ from runners.workers.devices import ProbeResult, session_of
 from runners.workers.pool import Stopwatch, uninterrupted
 
 MOST_LOSSES = 2
-"""How many slots may be lost under a cell, before it is taken to be why: its row says so then."""
+"""Most slots that may be lost under a cell; after that the cell is taken for the cause, and its row says so."""
 
 POLL_S = 1.0
 START_S = 600.0
-"""How long the first slot is waited for: a cluster may start a machine for it, a queue may be long."""
+"""How long to wait for the first slot, s: a cluster may start a machine for it, a queue may be long."""
 
 HERE = ""
 """The name of the only slot of a `LocalSlots`."""
@@ -36,7 +36,7 @@ HERE = ""
 
 @dataclass(frozen=True)
 class Event:
-    """What there is of a slot: its facts, once it can measure; a result; or the reason why it is there no more."""
+    """News of a slot: its facts, once it can measure; a result; or the reason why it is lost."""
 
     slot: str
     answer: SlotFacts | CellResult | str
@@ -50,7 +50,8 @@ class LocalSlots:
         self._events: deque[Event] = deque()
 
     def next(self, timeout_s: float) -> Event | None:
-        """Return a result; before the first cell what the device is. Raises ValueError for one that is not there."""
+        """Return a result; before the first cell, the facts of the device. Raises ValueError for a device that is not
+        there."""
         return self._events.popleft() if self._events else Event(HERE, self.session.slot_facts())
 
     def measure(self, slot: str, order: Order, progress: Progress) -> None:
@@ -64,8 +65,8 @@ class LocalSlots:
 
 
 class Executor:
-    """Hands cells to slots and keeps what comes back. slots: a `LocalSlots` or a `RaySlots`; unmeasured: cells that no
-    slot was left for."""
+    """Hands cells to slots and keeps the results. slots: a `LocalSlots` or a `RaySlots`; unmeasured: cells for which no
+    slot was left."""
 
     def __init__(self, slots: Any) -> None:
         self.slots, self.unmeasured = slots, 0
@@ -78,8 +79,7 @@ class Executor:
         self._losses: Counter[str] = Counter()  # cell → slots lost under it
 
     def probe(self) -> ProbeResult:
-        """Return the device of the first slot there is, looked at now. Raises ValueError where there is none within
-        `START_S`."""
+        """Return the device of the first slot, probed now. Raises ValueError if there is none within `START_S`."""
         self._facts.clear()
         stopwatch = Stopwatch()
         while not self._facts:
@@ -95,8 +95,8 @@ class Executor:
         return next(iter(self._facts.values())).probed
 
     def begin_session(self, store: Store, version: str) -> str:
-        """Begins the session of the first slot; why it has no telemetry, "" if it has. version: of this program. Raises
-        ValueError if its machine may not go on with the run."""
+        """Begin the session of the first slot; return why it has no telemetry, "" if it has. version: of this program.
+        Raises ValueError if its machine may not continue the run."""
         for other in {str(session.environment.get("harness_version")) for session in store.sessions} - {version}:
             say(f"note: earlier sessions of this run were collected by version {other}, this is {version}")
         self._version = version
@@ -105,14 +105,14 @@ class Executor:
         return facts.reason
 
     def _begin(self, store: Store, slot: str) -> None:
-        """Begin a slot's session in the run. Raises ValueError if its machine may not go on with it."""
+        """Begin a slot's session in the run. Raises ValueError if its machine may not continue it."""
         facts, name = self._facts[slot], f"s{len(store.sessions)}"
         known = {"harness_version": self._version, **({} if slot == HERE else {"executor": "ray", "slot": slot})}
         store.append_session(session_of(name, utc_now(), facts.host, facts.probed, facts.preflight, known))
         self._sessions[slot] = name
 
     def _lose(self, slot: str, reason: str) -> str:
-        """Forget a slot; return the line that says so."""
+        """Forget a slot; return the message about it."""
         facts = self._facts.pop(slot, None)
         self._sessions.pop(slot, None)
         line = f"{' on '.join(filter(None, (slot, facts.host if facts else '')))}: {reason}"
@@ -122,8 +122,8 @@ class Executor:
     def rows(
         self, store: Store, cells: Sequence[Cell], budget_s: float | None, progress: Progress, notes: Sequence[str] = ()
     ) -> Iterator[Run]:
-        """Yield the rows of these cells, each once it is committed. Fewer than asked if the time budget ran out, or no
-        slot is left. notes: warnings of each."""
+        """Yield the rows of these cells, each once it is committed: fewer than requested if the time budget ran out, or
+        no slot is left. notes: warnings of each."""
         limit_s, stopwatch, longest_s = math.inf if budget_s is None else budget_s, Stopwatch(), 0.0
         self._waiting.extend(cells)
         self._total = len(cells)
@@ -151,7 +151,7 @@ class Executor:
             progress.say(f"no device is left{self._why}: {rest}; --resume goes on")
 
     def _announce(self, store: Store, slot: str, progress: Progress) -> None:
-        """Says which device a slot is, and begins its session; one that may not go on with the run is given back."""
+        """Print which device a slot is, and begin its session; give it back if it may not continue the run."""
         facts = self._facts[slot]
         if slot not in self._sessions:
             try:
@@ -165,8 +165,8 @@ class Executor:
             progress.say(f"{slot}: {facts.probed.name or facts.probed.device} on {facts.host}{reason}")
 
     def _hand_out(self, store: Store, left_s: float, longest_s: float, progress: Progress) -> None:
-        """Hand a cell to every idle slot; none any more that would not end in the time budget, if it takes its least or
-        as long as the longest so far, and a fifth more."""
+        """Hand a cell to every idle slot; stop when the next would not end within the time budget if it takes a fifth
+        more than its least time or than the longest cell so far."""
         for slot in [slot for slot in self._sessions if slot not in self._orders][: len(self._waiting)]:
             cell, left = self._waiting[0], len(self._waiting)
             if left_s < SPARE_RATIO * max(protocol_s(cell), longest_s):
@@ -181,8 +181,8 @@ class Executor:
             self.slots.measure(slot, order, progress)
 
     def _take(self, store: Store, event: Event | None, progress: Progress, notes: Sequence[str]) -> Run | None:
-        """Keeps the row that an event brings. A cell whose slot was lost goes back to the head of the list; after too
-        many losses its row says why."""
+        """Keep the row that an event brings. A cell whose slot was lost goes back to the head of the list; after too
+        many losses its row has the reason."""
         if event is None:
             return None
         slot, answer = event.slot, event.answer
@@ -213,5 +213,5 @@ class Executor:
             return run
 
     def close(self) -> None:
-        """Gives all slots back."""
+        """Give all slots back."""
         self.slots.close()

@@ -32,7 +32,7 @@ TORCHRUN = "torchrun --nproc-per-node N -m runners.sweep …"
 
 
 FED = ("inputs", "batch_maker")
-"""Options that say what a model is fed."""
+"""Options that determine a model's inputs."""
 
 RETRIED = ("failed", "unconverged")
 """Cells that --retry measures again, in the order of the arguments of `Store.done`."""
@@ -70,7 +70,7 @@ RARE = (
 
 
 class _Sizes(argparse.Action):
-    """Puts the sizes into the fields that a grid has for them."""
+    """Puts sizes into the fields that a grid has for them."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
         others = {name: size for name, size in values.items() if name not in OWN_SIZES}
@@ -109,7 +109,7 @@ def _on_off(text: str) -> bool:
 
 
 def _plan(text: str) -> str:
-    """Return a plan as it is kept."""
+    """Return a plan in the form in which it is stored."""
     try:
         return parse_plan(text).name
     except ValueError as fault:

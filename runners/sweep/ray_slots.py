@@ -28,10 +28,10 @@ from runners.sweep.session import Session
 from runners.workers.pool import prepare
 
 LOOK_S = 5.0
-"""How often the cluster is asked for nodes that are new."""
+"""Seconds between looks for new nodes of the cluster."""
 
 MOST_ACTORS = 3
-"""For one device: where the process of one died, its node may still be there."""
+"""Most actors for one device: its node may still be there after the process of an actor died."""
 
 KIND = "accelerator_type:"
 """How Ray names the resource of a node's device model."""
@@ -46,7 +46,7 @@ LOSSES = {
     "ActorDiedError": "its process or its node died",
     "ActorUnavailableError": "its node does not answer any more",
 }
-"""Ray's word for a loss → ours."""
+"""Ray's exception for a lost actor → our reason."""
 
 
 class RaySlots:
@@ -89,7 +89,7 @@ class RaySlots:
 
     @property
     def expected(self) -> int:
-        """Slots that are there, and those that Ray has not started yet."""
+        """Return the number of slots, those included that Ray has not started yet."""
         return len(self._actors)
 
     def next(self, timeout_s: float) -> Event | None:
@@ -119,7 +119,7 @@ class RaySlots:
         self._waiting[self._actors[slot].attempt.remote(order)] = slot
 
     def dismiss(self, slot: str, refused: bool = True) -> None:
-        """Gives a slot back to Ray; one that is gone is forgotten. refused: nor is it asked for again."""
+        """Give a slot back to Ray; forget one that is gone. refused: it is not requested again."""
         self._started[slot] = MOST_ACTORS if refused else self._started[slot]
         self._waiting = {ask: name for ask, name in self._waiting.items() if name != slot}
         if (actor := self._actors.pop(slot, None)) is not None:
@@ -127,7 +127,7 @@ class RaySlots:
                 self._ray.kill(actor)
 
     def close(self) -> None:
-        """Gives all slots back and leaves the cluster; one that was started here ends."""
+        """Give all slots back and leave the cluster; one that was started here ends."""
         for slot in list(self._actors):
             self.dismiss(slot)
         self._ray.shutdown()
@@ -136,8 +136,8 @@ class RaySlots:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _look(self) -> None:
-        """Asks for an actor on every device that has none: of nodes that are new, or where one was lost; Ray starts it
-        when nobody else uses the device. Raises ValueError."""
+        """Request an actor on every device that has none, on new nodes or where one was lost; Ray starts it when nobody
+        else uses the device. Raises ValueError."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._looked_s = time.monotonic()
@@ -158,7 +158,7 @@ class RaySlots:
                 self._waiting[self._actors[slot].slot_facts.remote()] = slot
 
     def _check_models(self, models: Sequence[str]) -> None:
-        """Raises ValueError for a model that the cluster does not have, or several of which none was chosen."""
+        """Raise ValueError for a model that the cluster does not have, and for several if none was chosen."""
         there = ", ".join(filter(None, models)) or "none that Ray knows by name"
         if not self._actors and self._accelerator and self._accelerator not in models:
             raise ValueError(f"--accelerator: expected a model of the cluster ({there}), got {self._accelerator}")
@@ -178,7 +178,7 @@ def _model(node: Mapping[str, Any]) -> str:
 
 
 class Slot(Session):
-    """The device of this process. `slot_facts` first, once; then `attempt` for each cell."""
+    """The device of this process. Call `slot_facts` first, once; then `attempt` for each cell."""
 
     def slot_facts(self) -> SlotFacts:
         """Return the facts of this slot. Raises ValueError where nothing may be measured: another version of this
@@ -211,7 +211,7 @@ class Slot(Session):
 
 
 def check_single_device(visible: str | None) -> None:
-    """Raises ValueError unless CUDA_VISIBLE_DEVICES names one device: a slot that sees more would share them."""
+    """Raise ValueError unless CUDA_VISIBLE_DEVICES names one device: a slot that sees more would share them."""
     devices = [name for name in (visible or "").split(",") if name]
     if len(devices) != 1:
         raise ValueError(f"expected one device in CUDA_VISIBLE_DEVICES, this slot's own, got {visible!r}")

@@ -37,14 +37,14 @@ ONE_DEVICE = ("compile", "paired_ceiling", "profile")
 """Options of a step on one device."""
 
 MALLOC = "FLOPLEDGER_MALLOC"
-"""In the environment: `default` for a CPU's cells whose freed memory goes back to the system."""
+"""Environment variable: `default` if freed memory of a CPU's cells goes back to the system."""
 
 EARLIER = "earlier"
-"""Among a manifest's options: the other grids that the run was resumed from."""
+"""Key, in a manifest's options, of the other grids that the run was resumed from."""
 
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
-    """Check what can be without a device. Raises ValueError."""
+    """Check what can be checked without a device. Raises ValueError."""
     from workloads.catalogue.model_names import directory_of
 
     for model in _models(options, stored):
@@ -76,8 +76,8 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
 
 
 def check_executor(options: argparse.Namespace) -> None:
-    """Check what can be without a cluster. Raises ValueError, one line, where Ray is not installed, or an option does
-    not go with the executor."""
+    """Check what can be checked without a cluster. Raises ValueError, one line, where Ray is not installed, or an
+    option cannot be combined with the executor."""
     on_ray, is_absent = options.executor == RAY, importlib.util.find_spec("ray") is None
     some_device = options.device in (None, "auto", "cpu", "cuda")
     raise_for(
@@ -93,7 +93,7 @@ def check_executor(options: argparse.Namespace) -> None:
 
 
 def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankProcess | None) -> None:
-    """Raises ValueError for plans that these processes or these options do not go with. values: option → its value."""
+    """Raise ValueError for plans that do not fit these processes or these options. values: option → its value."""
     if not plans:
         return
     if process is None:
@@ -124,7 +124,7 @@ def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankPr
 
 
 def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:
-    """Return the grids asked for, in the order of measuring: one, or of a suite in stages one a stage, but those in
+    """Return the requested grids in the order of measuring: one, or one a stage of a suite in stages, without those in
     precisions that this device does not have. Raises ValueError as `grid_of`."""
     stages = SUITES[options.suite].stages if options.suite else ()
     if not stages:
@@ -145,8 +145,8 @@ def grid_of(
     probed: ProbeResult,
     stage: Mapping[str, Any] = MappingProxyType({}),
 ) -> Grid:
-    """Return the grid asked for: what was given here, else what the run had, else the defaults of the suite's stage, of
-    the suite and of the device.
+    """Return the requested grid: values of the command line, else those of the run, else the defaults of the suite's
+    stage, of the suite and of the device.
 
     Raises ValueError for a precision that this device does not have.
     """
@@ -191,7 +191,7 @@ def _malloc_of_cpu() -> str:
 
 
 def _finds_batches(options: argparse.Namespace, stored: dict[str, Any]) -> bool:
-    """Return whether the batches are those that fit: asked for here, or in the run that goes on."""
+    """Return whether batch sizes that fit are searched: requested here, or in the run that is resumed."""
     return options.batch_sizes == () or (options.batch_sizes is None and bool(stored.get("auto")))
 
 
@@ -209,7 +209,7 @@ def chosen(options: argparse.Namespace, stored: dict[str, Any], name: str, defau
 
 
 def resumed_run(options: argparse.Namespace) -> Path | None:
-    """Return the run to go on with; None for a new one. Raises ValueError if there is none to be found."""
+    """Return the run to resume; None for a new one. Raises ValueError if it cannot be found."""
     if options.resume is None:
         if options.retry:
             raise ValueError("--retry: expected --resume with it: cells of that run are measured again")
@@ -225,7 +225,7 @@ def resumed_run(options: argparse.Namespace) -> Path | None:
 
 
 def stored_options(resumed: Path | None) -> dict[str, Any]:
-    """Return the options of the run before; empty for a new one. Raises ValueError if it is no run."""
+    """Return the options of the resumed run; empty for a new one. Raises ValueError if it is no run."""
     if resumed is None:
         return {}
     from results.store.manifest import read_manifest
@@ -238,8 +238,7 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
 
 
 def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
-    """Return the cells of this grid, then what earlier sessions of the run were asked for beside it: none is
-    forgotten."""
+    """Return the cells of this grid, then those that only earlier sessions of the run requested: none is forgotten."""
     return list({cell.cell_id: cell for planned in (grid, *earlier) for cell in cells(planned)}.values())
 
 

@@ -15,7 +15,7 @@ OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
 """Names of `workloads/step.py:OPTIMIZERS`; a test holds the two together."""
 
 OWN = "own"
-"""The optimizer that a workload brings itself."""
+"""Name of the optimizer that a workload brings itself."""
 
 IMAGES = ("classification", "image recognition")
 """Tasks of one image and one label each."""
@@ -259,7 +259,7 @@ _SYNTHETIC = {
     "synthetic_sleep": _synthetic_entry("a forward pass that sleeps: time known", sleep_us=20_000),
     "synthetic_copy": _synthetic_entry("a copy: bytes known", width=4_194_304),
 }
-"""Known answers, to calibrate the harness with."""
+"""Workloads with known answers, to calibrate the harness."""
 
 ENTRIES: Mapping[str, CatalogueEntry] = {
     **_CLASSIFICATION,
@@ -289,12 +289,12 @@ def entry(name: str) -> CatalogueEntry:
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError, one line with the nearest names, if there is no such workload."""
+    """Raise ValueError, one line with the nearest names, if there is no such workload."""
     check_among(name, ENTRIES, "model")
 
 
 def check_among(name: str, names: Iterable[str], what: str) -> None:
-    """Raises ValueError, one line with the nearest of `names`, if `name` is none of them."""
+    """Raise ValueError, one line with the nearest of `names`, if `name` is none of them."""
     known = list(names)
     if name in known:
         return
@@ -357,7 +357,7 @@ def reason_not_trainable(name: str, hyper: Mapping[str, int], batch_size: int) -
 
 
 def _beyond(known: CatalogueEntry, sizes: Mapping[str, int]) -> str | None:
-    """Return the first of its limits that these sizes break, in words."""
+    """Return the first limit of the workload that these sizes break, in words."""
     for size, relation, bound in known.limits:
         limit = sizes[bound] if isinstance(bound, str) else bound
         if not RELATIONS[relation](sizes[size], limit):

@@ -12,11 +12,11 @@ from workloads.catalogue import entries
 
 @dataclass(frozen=True)
 class Suite:
-    """Models that are measured together, with the sizes that belong to the comparison; None: each model's own.
+    """Models that are measured together, with the sizes that belong to the comparison; None means each model's own.
 
-    every_counter: the comparison is of counters, too, so that all there are take part. own: each model at its source's
+    every_counter: all counters take part, since the comparison is of counters, too. own: each model at its source's
     batch size, with its source's optimizer. stages: what is measured one after the other, each as fields of a sweep's
-    grid; none: all models at once.
+    grid; without stages all models are measured at once.
     """
 
     models: tuple[str, ...]
@@ -44,11 +44,11 @@ _POST = (
 )
 
 _COUNTED = "alexnet"
-"""The model at which gates see what they need of a run: three batches, and a counter of somebody else's."""
+"""The model at which gates find what they need of a run: three batches, and a third party's counter."""
 
 
 def _stages(precision: str, images: int, sequences: int, but: str = "") -> tuple[Mapping[str, Any], ...]:
-    """Return the models of images, then GPT-2, each at a batch of its own."""
+    """Return two stages: the models of images, then GPT-2, each at its own batch size."""
     shared = {"precisions": (precision,), "methods": ("exact",)}
     models = tuple(name for name in (*_POST, "vit_b_16") if name != but)
     return (
