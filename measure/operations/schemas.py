@@ -3,8 +3,7 @@
 It reads only `OpOverload._schema`, and two short tables of operators for what schemas do not say. What a call costs is
 decided elsewhere.
 
-Plans are kept for one default dtype at a time, which decides what `empty` makes and what an integer tensor times 0.5
-is.
+Plans are kept by default dtype, which decides what `empty` makes and what an integer tensor times 0.5 is.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -252,8 +251,7 @@ def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Return whether the operator makes views of its only tensor by a kernel of its own; a composed operator
-    may copy."""
+    """Return whether it makes views of its only tensor by a kernel of its own; a composed operator may copy."""
     schema = func._schema
     if not func.is_view or is_composite(func):
         return False
@@ -389,9 +387,7 @@ _PLANS: dict[torch.dtype, dict[int, Plan]] = {}
 
 def plan_of(func: Any) -> Plan:
     """Return the plan of an operator under the present default dtype."""
-    plans = _PLANS.get(torch.get_default_dtype())
-    if plans is None:
-        plans = _PLANS[torch.get_default_dtype()] = {}
+    plans = _PLANS.setdefault(torch.get_default_dtype(), {})
     plan = plans.get(id(func))
     if plan is None:
         plan = plans[id(func)] = Plan(func)
