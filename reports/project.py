@@ -357,7 +357,7 @@ def compute_csv(answer: GpuHoursAnswer) -> str:
 
 
 def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
-    """Return the page."""
+    """Return the page of training compute."""
     reached, amount_given, estimate = answer.reached, next(iter(answer.given.values())), answer.answers[answer.answer]
     what, unit = LABELS[answer.answer]
     given = quantity(amount_given, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")

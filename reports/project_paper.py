@@ -217,9 +217,9 @@ def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most
 
 def data_parallel(target: Accelerator) -> Figure:
     """Draw days of an epoch and utilization over workers, as figure 12 of the paper."""
-    given, assumed = ppopp2019.inputs(), ppopp2019.assumptions()
-    model = ppopp2019_case_study.model_of(given, assumed, shipped_formulas())
-    samples = ppopp2019.samples_of(ppopp2019.ROWS[0], given, assumed) or math.nan
+    paper, assumed = ppopp2019.inputs(), ppopp2019.assumptions()
+    model = ppopp2019_case_study.model_of(paper, assumed, shipped_formulas())
+    samples = ppopp2019.samples_of(ppopp2019.ROWS[0], paper, assumed) or math.nan
     workers = [2**power for power in range(15)]
     steps = [ppopp2019_case_study.data_parallel_s(model, target, count, assumed) for count in workers]
     days = [samples / model.batch / n * step / frontier.DAY_S for n, step in zip(workers, steps, strict=True)]
@@ -228,10 +228,10 @@ def data_parallel(target: Accelerator) -> Figure:
     for axes, values in ((above, days), (below, shares)):
         axes.plot(workers, values, "o-", color="C0", markersize=3)
         for row in ("data parallel 1", "data parallel 2"):
-            axes.axvline(given["Table 5", row, "workers"].value, color=GREY, linestyle=(0, (4, 3)), linewidth=0.8)
-    above.axhline(given["Section 6", "case study", "days wanted"].value, color="C3", linewidth=0.8)
+            axes.axvline(paper["Table 5", row, "workers"].value, color=GREY, linestyle=(0, (4, 3)), linewidth=0.8)
+    above.axhline(paper["Section 6", "case study", "days wanted"].value, color="C3", linewidth=0.8)
     above.annotate(
-        "a week", (1, given["Section 6", "case study", "days wanted"].value), (0, 3), color="C3", **_small_text("left")
+        "a week", (1, paper["Section 6", "case study", "days wanted"].value), (0, 3), color="C3", **_small_text("left")
     )
     above.set(xscale="log", yscale="log", ylabel="days of an epoch", title="word model with projection, sub-batch 128")
     below.set(xscale="log", ylabel="utilization, %", xlabel="workers", ylim=(0, None))

@@ -284,10 +284,10 @@ def sleep(tested: DeviceUnderTest) -> CheckResult:
 
 
 def intervals(tested: DeviceUnderTest) -> CheckResult:
-    """Return how many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device says its
-    clock.
+    """Return how many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device states
+    its clock.
 
-    A card that lowers its clock in the middle is honest. A clock that moves is only known to a step of it.
+    In cycles, a clock that falls in the middle is no error; while it moves it is known to one of its steps only.
     """
     product, times = long_product(tested)
     blocks_s, clocks_hz = list[float](), list[float]()

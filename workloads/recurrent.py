@@ -202,17 +202,17 @@ class Encoder(nn.Module):
 
     def forward(self, sound: torch.Tensor) -> torch.Tensor:
         first, second, third = self.layers
-        heard, _ = first((sound - self.means) / self.deviations)
-        heard, _ = second(_halved(heard))
-        return cast(torch.Tensor, third(_halved(heard))[0])
+        hidden, _ = first((sound - self.means) / self.deviations)
+        hidden, _ = second(_halved(hidden))
+        return cast(torch.Tensor, third(_halved(hidden))[0])
 
 
 class HybridAttention(nn.Module):
-    """Weights over the encoder's steps: softmax of w·tanh(V·heard + W·state + U∗(Q∗last weights) + b)."""
+    """Weights over the encoder's steps: softmax of w·tanh(V·encoded + W·state + U∗(Q∗last weights) + b)."""
 
-    def __init__(self, heard: int, state: int, keys: int, conv_width: int, filters: int) -> None:
+    def __init__(self, encoded: int, state: int, keys: int, conv_width: int, filters: int) -> None:
         super().__init__()
-        self.keys = nn.Linear(heard, keys)
+        self.keys = nn.Linear(encoded, keys)
         self.state = nn.Linear(state, keys, bias=False)
         self.seen = nn.Conv1d(1, filters, conv_width, bias=False)
         self.mixed = nn.Conv1d(filters, keys, 1, bias=False)
@@ -247,18 +247,18 @@ class Speech(nn.Module):
         self.output = nn.Linear(decoder_hidden, vocab)
 
     def forward(self, sound: torch.Tensor, letters: torch.Tensor) -> torch.Tensor:
-        heard = self.encoder(sound)
-        keys = self.attention.keys(heard)
-        asking, writing = self.attention_cell.zeros(heard), self.decoder_cell.zeros(heard)
-        weights, context = torch.zeros_like(heard[:, :, 0]), torch.zeros_like(heard[:, 0])
+        encoded = self.encoder(sound)
+        keys = self.attention.keys(encoded)
+        attention_state, decoder_state = self.attention_cell.zeros(encoded), self.decoder_cell.zeros(encoded)
+        weights, context = torch.zeros_like(encoded[:, :, 0]), torch.zeros_like(encoded[:, 0])
         written: list[torch.Tensor] = []
         for letter in letters.unbind(1):
             read = functional.embedding(self._read(letter, written), self.letters)
-            asking = self.attention_cell(torch.cat([read, context], dim=1), asking)
-            weights = self.attention(keys, asking, weights)
-            context = (weights.unsqueeze(2) * heard).sum(dim=1)
-            writing = self.decoder_cell(torch.cat([asking[0], context], dim=1), writing)
-            written.append(self.output(writing[0]))
+            attention_state = self.attention_cell(torch.cat([read, context], dim=1), attention_state)
+            weights = self.attention(keys, attention_state, weights)
+            context = (weights.unsqueeze(2) * encoded).sum(dim=1)
+            decoder_state = self.decoder_cell(torch.cat([attention_state[0], context], dim=1), decoder_state)
+            written.append(self.output(decoder_state[0]))
         return torch.stack(written, dim=1)
 
     def _read(self, letter: torch.Tensor, written: list[torch.Tensor]) -> torch.Tensor:
@@ -269,9 +269,9 @@ class Speech(nn.Module):
         return torch.where(torch.rand(letter.shape, device=letter.device) < OWN_LETTERS, own, letter)
 
 
-def _halved(heard: torch.Tensor) -> torch.Tensor:
+def _halved(sequence: torch.Tensor) -> torch.Tensor:
     """Return half as many steps, each the largest of two."""
-    return functional.max_pool1d(heard.transpose(1, 2), 2).transpose(1, 2)
+    return functional.max_pool1d(sequence.transpose(1, 2), 2).transpose(1, 2)
 
 
 def steps(hyper: Mapping[str, int]) -> int:

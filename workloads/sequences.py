@@ -203,9 +203,9 @@ class Word2Vec(nn.Module):
 def contrastive_loss(output: Logits, _target: None) -> torch.Tensor:
     """Return noise-contrastive estimation: classifies contexts from noise; mean over the positions."""
     true, sampled = output
-    missed = binary_cross_entropy_with_logits(true, torch.ones_like(true), reduction="sum")
-    taken = binary_cross_entropy_with_logits(sampled, torch.zeros_like(sampled), reduction="sum")
-    return (missed + taken) / true.numel()
+    context_loss = binary_cross_entropy_with_logits(true, torch.ones_like(true), reduction="sum")
+    noise_loss = binary_cross_entropy_with_logits(sampled, torch.zeros_like(sampled), reduction="sum")
+    return (context_loss + noise_loss) / true.numel()
 
 
 def skip_gram_batch(

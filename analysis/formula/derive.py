@@ -159,8 +159,8 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
 
     _, _, counts, checked = level({axis.symbol: axis.base for axis in structural})
     if structural:
-        counts, late = _through(structural, level, without)
-        checked += level(late).checked
+        counts, verified = _through(structural, level, without)
+        checked += level(verified).checked
     samples = [] if convention.added_bytes else [sample for table in levels.values() for sample in table.sizes.samples]
     return Derived(
         counts,
@@ -201,17 +201,17 @@ def _through(
             counts[key] = form
         along = [axis for axis in structural if len(structural) == 1 or axis.symbol == curved]
         if along:  # a point further out
-            late = {**points[0], along[0].symbol: along[0].value(STRUCTURE_POINTS + 1 + turn)}
+            further = {**points[0], along[0].symbol: along[0].value(STRUCTURE_POINTS + 1 + turn)}
         else:  # one with all symbols changed, not twice in the same proportion
-            late = {axis.symbol: axis.value(1 + (turn * (i + 1) + i) % 3) for i, axis in enumerate(structural)}
-        if late in points:
+            further = {axis.symbol: axis.value(1 + (turn * (i + 1) + i) % 3) for i, axis in enumerate(structural)}
+        if further in points:
             continue
         if curved is None:
-            there = level(late).counts
-            here = {key: partly_evaluated(form, late) for key, form in counts.items()}
-            if all(here.get(key, {}) == there.get(key, {}) for key in (here.keys() | there.keys()) - set(without)):
-                return counts, late
-        points.append(late)
+            exact = level(further).counts
+            forms = {key: partly_evaluated(form, further) for key, form in counts.items()}
+            if all(forms.get(key, {}) == exact.get(key, {}) for key in (forms.keys() | exact.keys()) - set(without)):
+                return counts, further
+        points.append(further)
     raise Unfitted(f"no formula in {', '.join(axis.symbol for axis in structural)} was found")
 
 

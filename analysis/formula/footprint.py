@@ -192,12 +192,12 @@ def _through(by_table: Sequence[tuple[Point, Sequence[Labelled]]]) -> tuple[Labe
 def _by_key(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
     """Return the forms by key and number; several of one key are numbered from the first (0, 1, …) and from the last
     (-1, -2, …): of two layers the second is the last, of three it is between."""
-    there: dict[CountKey, list[Form]] = {}
+    forms_of: dict[CountKey, list[Form]] = {}
     for peak in peaks:
-        there.setdefault(peak.key, []).append(peak.form)
+        forms_of.setdefault(peak.key, []).append(peak.form)
     return {
         (key, number): form
-        for key, forms in there.items()
+        for key, forms in forms_of.items()
         for start in (0, -len(forms))
         for number, form in enumerate(forms, start)
     }

@@ -185,17 +185,17 @@ class Fitter:
     def _along(self, symbol: str, values: Values) -> list[Form]:
         """Return the forms along one axis, the simplest first."""
         positions = self._axes[symbol]
-        seen = tuple(values[position] for position in positions)
-        if (symbol, seen) not in self._along_axis:
-            there = tuple(self.points[position][symbol] for position in positions)
-            self._along_axis[symbol, seen] = self._looked_for(symbol, there, seen)
-        return self._along_axis[symbol, seen]
+        axis_values = tuple(values[position] for position in positions)
+        if (symbol, axis_values) not in self._along_axis:
+            arguments = tuple(self.points[position][symbol] for position in positions)
+            self._along_axis[symbol, axis_values] = self._axis_forms(symbol, arguments, axis_values)
+        return self._along_axis[symbol, axis_values]
 
-    def _looked_for(self, symbol: str, there: tuple[int, ...], seen: Values) -> list[Form]:
-        if len(set(seen)) == 1:
-            return [{ONE: Fraction(seen[0])}]
-        plain = [through(Atom(symbol), there, seen, degree) for degree in range(1, self._degree + 1)]
-        rounded = (_rounded(symbol, there, seen, degree) for degree in range(1, self._degree + 1))
+    def _axis_forms(self, symbol: str, arguments: tuple[int, ...], values: Values) -> list[Form]:
+        if len(set(values)) == 1:
+            return [{ONE: Fraction(values[0])}]
+        plain = [through(Atom(symbol), arguments, values, degree) for degree in range(1, self._degree + 1)]
+        rounded = (_rounded(symbol, arguments, values, degree) for degree in range(1, self._degree + 1))
         return [form for form in plain if form is not None][:1] or next(filter(None, rounded), [])
 
 
@@ -212,14 +212,14 @@ def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
     return plus(parts)
 
 
-def _rounded(symbol: str, there: tuple[int, ...], seen: Values, degree: int) -> list[Form]:
+def _rounded(symbol: str, arguments: tuple[int, ...], values: Values, degree: int) -> list[Form]:
     """Return the polynomials in a rounded quotient of the symbol, smallest divisors first; only those without a
     constant, if there are any."""
-    order = sorted(range(len(there)), key=there.__getitem__)
-    steps = [seen[b] != seen[a] for a, b in pairwise(order)]
-    quotients = _quotients(tuple(there[position] for position in order))
+    order = sorted(range(len(arguments)), key=arguments.__getitem__)
+    steps = [values[b] != values[a] for a, b in pairwise(order)]
+    quotients = _quotients(tuple(arguments[position] for position in order))
     alike = ((quotients[:, 1:] != quotients[:, :-1]) == steps).all(axis=1)
-    forms = [through(Atom(symbol, *_ROUNDINGS[row]), there, seen, degree) for row in alike.nonzero()[0]]
+    forms = [through(Atom(symbol, *_ROUNDINGS[row]), arguments, values, degree) for row in alike.nonzero()[0]]
     fitting = [form for form in forms if form is not None]
     return [form for form in fitting if ONE not in form] or fitting
 
@@ -228,17 +228,17 @@ _ROUNDINGS = [(by, add) for by in STRIDES for add in range(by - 1, -by - 1, -1)]
 
 
 @lru_cache(maxsize=64)
-def _quotients(there: tuple[int, ...]) -> Any:
+def _quotients(arguments: tuple[int, ...]) -> Any:
     """Return a row for each rounding: its value at each point."""
     by, add = numpy.array(_ROUNDINGS).T
-    return (numpy.array(there)[None, :] + add[:, None]) // by[:, None]
+    return (numpy.array(arguments)[None, :] + add[:, None]) // by[:, None]
 
 
-def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) -> Form | None:
+def through(atom: Atom, arguments: Sequence[int], values: Sequence[int], degree: int) -> Form | None:
     """Return the polynomial of this degree in the atom through all points; None if there is none, or there are too few
     points."""
     value_of_atom: dict[int, int] = {}
-    for argument, value in zip(there, seen, strict=True):
+    for argument, value in zip(arguments, values, strict=True):
         if value_of_atom.setdefault(atom(argument), value) != value:
             return None
     if len(value_of_atom) < degree + 2:

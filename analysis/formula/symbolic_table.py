@@ -62,13 +62,13 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
         samples, merged, convention, space.operation, map(space.element, storages), map(space.shape, parameters)
     )
     counts = {key: form for key, element in sums.items() if (form := space.form(element))}
-    late = samples[sizes.fitted :] or samples[-1:]
-    differences = [(sample, _wrong(counts, sample, convention, merged)) for sample in late]
+    held_out = samples[sizes.fitted :] or samples[-1:]
+    differences = [(sample, _wrong(counts, sample, convention, merged)) for sample in held_out]
     without = {key for _, wrong in differences for key in wrong if key[1] == OPEN}
     for sample, wrong in differences:
         _refuse(wrong, sample, without)
     known = {key: form for key, form in counts.items() if key not in without}
-    return known, tuple(sample.point for sample in late), without
+    return known, tuple(sample.point for sample in held_out), without
 
 
 def check(

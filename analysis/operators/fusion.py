@@ -230,10 +230,10 @@ class _Groups:
         if not here:
             return None
         host = self.leader(max(here)[1])
-        late = [other for other in needed if other > host]
-        if not all(self._may_join(other, host) for other in late):
+        later = [other for other in needed if other > host]
+        if not all(self._may_join(other, host) for other in later):
             return None
-        for other in late:
+        for other in later:
             self._join(other, host)
         for other in sorted((other for other in needed if other < host), reverse=True):
             if not self._may_join(host, other):
@@ -242,14 +242,14 @@ class _Groups:
             host = other
         return host
 
-    def _may_join(self, late: int, early: int) -> bool:
+    def _may_join(self, later: int, earlier: int) -> bool:
         """Return whether a later group without a product could have started as early as this one."""
-        free = late not in self._products and self._after[late] < early
-        return free and self._phase[late] == self._phase[early]
+        free = later not in self._products and self._after[later] < earlier
+        return free and self._phase[later] == self._phase[earlier]
 
-    def _join(self, late: int, early: int) -> None:
-        self.into[late] = early
-        self._after[early] = max(self._after[early], self._after[late])
+    def _join(self, later: int, earlier: int) -> None:
+        self.into[later] = earlier
+        self._after[earlier] = max(self._after[earlier], self._after[later])
 
 
 def _held(size: int, room: int | None) -> int:

@@ -57,11 +57,11 @@ class Table:
 
     def input(self, shape: Shape, dtype: str = "") -> Tensor:
         """Add a tensor of the batch."""
-        return self._there(shape, dtype, "input")
+        return self._initial(shape, dtype, "input")
 
     def weight(self, shape: Shape, dtype: str = "") -> Tensor:
         """Add a trained tensor."""
-        return self._there(shape, dtype, "weight")
+        return self._initial(shape, dtype, "weight")
 
     def scratch(self, shape: Shape, dtype: str = "") -> Tensor:
         """Add a tensor that several operations write parts of, through `into`."""
@@ -204,7 +204,7 @@ class Table:
                 raise ValueError(f"{name}: expected sizes that broadcast, got {left.shape} and {right.shape}")
         return self.call(name, {"self": left, "other": right}, [left.shape], **more)[0]
 
-    def _there(self, shape: Shape, dtype: str, role: str) -> Tensor:
+    def _initial(self, shape: Shape, dtype: str, role: str) -> Tensor:
         return self._tensor(shape, dtype or self.dtype, role, None)
 
     def _tensor(self, shape: Shape, dtype: str, role: str, maker: int | None) -> Tensor:

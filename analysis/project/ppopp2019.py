@@ -233,32 +233,32 @@ COUNTED = {"sentences": "sentences", "letters": "sentences", "pairs": "pairs"}
 RESNETS = ("resnet50", "resnet101", "resnet152")
 
 
-def target_of(given: Inputs) -> Accelerator:
+def target_of(paper: Inputs) -> Accelerator:
     """Return the accelerator of table 4."""
     return Accelerator(
         name="the paper's target",
-        peak_flop_per_s=given["Table 4", "target", "compute throughput"].value,
-        bandwidth_bytes_per_s=given["Table 4", "target", "memory bandwidth"].value,
-        memory_bytes=given["Table 4", "target", "memory capacity"].value,
-        link_bytes_per_s=given["Table 4", "target", "inter-device bandwidth"].value,
-        cache_bytes=given["Table 4", "target", "on-chip cache"].value,
-        compute_ratio=given["Table 4", "target", "achievable compute"].value,
-        memory_ratio=given["Table 4", "target", "achievable bandwidth"].value,
+        peak_flop_per_s=paper["Table 4", "target", "compute throughput"].value,
+        bandwidth_bytes_per_s=paper["Table 4", "target", "memory bandwidth"].value,
+        memory_bytes=paper["Table 4", "target", "memory capacity"].value,
+        link_bytes_per_s=paper["Table 4", "target", "inter-device bandwidth"].value,
+        cache_bytes=paper["Table 4", "target", "on-chip cache"].value,
+        compute_ratio=paper["Table 4", "target", "achievable compute"].value,
+        memory_ratio=paper["Table 4", "target", "achievable bandwidth"].value,
         source="table 4 of Hestness, Ardalani, Diamos (PPoPP 2019)",
     )
 
 
-def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
+def tables(paper: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
     """Return the derived values of tables 1 to 4, and the years of section 5."""
-    target = target_of(given)
+    target = target_of(paper)
     results: DerivedValues = {
         ("Table 4", "target", "ridge point"): DerivedValue(target.peak_flop_per_s / target.bandwidth_bytes_per_s),
         ("Table 4", "target", "achievable ridge point"): DerivedValue(target.ridge),
     }
     for row in ROWS:
-        results.update(_scales(row, given))
-        results.update(_asymptotes(row, given, formulas))
-        results.update(_requirements(row, given, assumed, formulas, target))
+        results.update(_scales(row, paper))
+        results.update(_asymptotes(row, paper, formulas))
+        results.update(_requirements(row, paper, assumed, formulas, target))
     gammas = [results["Table 2", row.name, "gamma"].value for row in ROWS]
     results["Figure 7", "all domains", "least gamma"] = DerivedValue(min(gammas))
     results["Figure 7", "all domains", "most gamma"] = DerivedValue(max(gammas), ("depths",))
@@ -271,24 +271,24 @@ def domain_of(row: PaperRow, batch: int = 1, sizes: Mapping[str, int | str] | No
 
 
 def sized(
-    row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
+    row: PaperRow, paper: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
 ) -> tuple[Domain, int]:
     """Return a row of table 3 with its sub-batch, and the width that has its parameters."""
-    domain = domain_of(row, int(given["Table 3", row.name, "sub-batch"].value))
-    sigma = assumed[row.sigma] if row.sigma else given["Table 1", row.name, "sigma"].value
+    domain = domain_of(row, int(paper["Table 3", row.name, "sub-batch"].value))
+    sigma = assumed[row.sigma] if row.sigma else paper["Table 1", row.name, "sigma"].value
     parameters = _model_size(
-        given["Table 3", row.name, "data"].value, given["Table 1", row.name, "beta_p"].value, sigma
+        paper["Table 3", row.name, "data"].value, paper["Table 1", row.name, "beta_p"].value, sigma
     )
     return domain, grown_for(domain, formulas[row.model], parameters)
 
 
-def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, DerivedValue]]:
+def _scales(row: PaperRow, paper: Inputs) -> Iterator[tuple[Key, DerivedValue]]:
     """Yield the derived values of table 1, and the data of table 3."""
     now, desired, beta_g, samples, alpha = (
-        given["Table 1", row.name, column]
+        paper["Table 1", row.name, column]
         for column in ("current SOTA", "desired SOTA", "beta_g", "current samples", "alpha")
     )
-    data, beta_p = given["Table 3", row.name, "data"], given["Table 1", row.name, "beta_p"]
+    data, beta_p = paper["Table 3", row.name, "data"], paper["Table 1", row.name, "beta_p"]
 
     def data_of(now: float, desired: float, beta_g: float, samples: float) -> float:
         return float(data_scale(now, desired, beta_g) * samples)
@@ -307,9 +307,9 @@ def _boxed(function: Callable[..., float], *printed: Printed) -> DerivedValue:
     return DerivedValue(function(*(number.value for number in printed)), (), *box(function, *printed))
 
 
-def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, DerivedValue]]:
+def _asymptotes(row: PaperRow, paper: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, DerivedValue]]:
     """Yield the derived values of table 2: limits as the model grows, at table 3's sub-batch."""
-    batch = int(given["Table 3", row.name, "sub-batch"].value)
+    batch = int(paper["Table 3", row.name, "sub-batch"].value)
     models = RESNETS if row.model in RESNETS else (row.model,)
     limits = [asymptote(domain_of(row, batch, row.asymptotic), formulas[model]) for model in models]
     mean = {name: sum(limit[name] for limit in limits) / len(limits) for name in limits[0]}
@@ -324,13 +324,13 @@ def _model_size(data: float, beta_p: float, sigma: float) -> float:
 
 
 def _requirements(
-    row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
+    row: PaperRow, paper: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
 ) -> Iterator[tuple[Key, DerivedValue]]:
     """Yield the derived values of table 3, and the years of section 5."""
     printed = (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
-    by_sigma = _boxed(_model_size, *(given[table, row.name, column] for table, column in printed))
+    by_sigma = _boxed(_model_size, *(paper[table, row.name, column] for table, column in printed))
     yield ("Table 3", row.name, "parameters"), by_sigma
-    domain, grown = sized(row, given, assumed, formulas)
+    domain, grown = sized(row, paper, assumed, formulas)
     cost = cost_of(domain, formulas[row.model], target, grown)
     its = (*((row.sigma,) if row.sigma else ()), *row.assumed)
     step_s = target.step(cost["flop"], cost["moved_bytes"]).time_s
@@ -341,11 +341,11 @@ def _requirements(
     yield ("Table 3", row.name, "step bytes"), DerivedValue(cost["moved_bytes"] / TERA_BINARY, (*its, "binary"))
     yield ("Table 3", row.name, "footprint"), DerivedValue(cost["footprint_bytes"] / GIGA_BINARY, (*its, "binary"))
     yield ("Table 3", row.name, "step time"), DerivedValue(step_s, its)
-    samples = samples_of(row, given, assumed)
+    samples = samples_of(row, paper, assumed)
     if samples is None:
         return
     days = epoch_s(samples, domain.sub_batch, 1, step_s) / DAY_S
-    data = given["Table 3", row.name, "data"]
+    data = paper["Table 3", row.name, "data"]
     low, high = (days * end / data.value for end in data.ends)
     its = (*its, *((row.samples,) if row.samples else ()))
     yield ("Table 3", row.name, "epoch"), DerivedValue(days, its, low, high)
@@ -354,10 +354,10 @@ def _requirements(
         yield ("Section 5", row.name, "years of an epoch"), years
 
 
-def samples_of(row: PaperRow, given: Inputs, assumed: Mapping[str, float]) -> float | None:
+def samples_of(row: PaperRow, paper: Inputs, assumed: Mapping[str, float]) -> float | None:
     """Return the samples of an epoch, from which a step takes a sub-batch: the data over what a sample has of it. None
     where unknown."""
     if row.samples is None:
         return None
-    data, now = given["Table 3", row.name, "data"].value, given["Table 1", row.name, "current samples"].value
+    data, now = paper["Table 3", row.name, "data"].value, paper["Table 1", row.name, "current samples"].value
     return data / now * assumed[COUNTED[row.samples]] if row.samples else data

@@ -37,34 +37,34 @@ LAYER_NAMES = ("embedding", "LSTM 1", "LSTM 2", "output")
 
 def reproduced(folder: Path = ppopp2019.FOLDER) -> list[ppopp2019.PaperCell]:
     """Return every printed result of the paper with the derived value."""
-    given, assumed, formulas = ppopp2019.inputs(folder), ppopp2019.assumptions(folder), shipped_formulas()
-    results = {**tables(given, assumed, formulas), **case_study(given, assumed, formulas)}
+    paper, assumed, formulas = ppopp2019.inputs(folder), ppopp2019.assumptions(folder), shipped_formulas()
+    results = {**tables(paper, assumed, formulas), **case_study(paper, assumed, formulas)}
     return ppopp2019.cells(results, folder)
 
 
-def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
+def case_study(paper: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> DerivedValues:
     """Return the derived values of table 5, figures 11 and 12, section 6."""
-    target, model = target_of(given), model_of(given, assumed, formulas)
-    samples = samples_of(ROWS[0], given, assumed)
+    target, model = target_of(paper), model_of(paper, assumed, formulas)
+    samples = samples_of(ROWS[0], paper, assumed)
     assert samples is not None
     results = _single(model, target, samples, int(assumed["tile"]))
     for stage in ("data parallel 1", "data parallel 2"):
-        workers = int(given["Table 5", stage, "workers"].value)
+        workers = int(paper["Table 5", stage, "workers"].value)
         step_s = data_parallel_s(model, target, workers, assumed)
         results |= _row(stage, model, target, samples, workers, 1, step_s)
         results["Table 5", stage, "memory"] = DerivedValue(memory(model, 3), (SIZES, "memory_ring"))
-    results |= _layers(given, assumed, model, target, samples)
-    return results | _section6(results, given, assumed, formulas, model, target)
+    results |= _layers(paper, assumed, model, target, samples)
+    return results | _section6(results, paper, assumed, formulas, model, target)
 
 
-def model_of(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> ProjectedLM:
+def model_of(paper: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> ProjectedLM:
     """Return the case study's model."""
     return ProjectedLM(
         formulas["wordlm"],
         hidden=int(assumed["case_hidden"]),
         vocab=int(assumed["case_vocab"]),
         seq=int(assumed["case_seq"]),
-        batch=int(given["Table 3", "word LM", "sub-batch"].value),
+        batch=int(paper["Table 3", "word LM", "sub-batch"].value),
         projection=int(assumed["case_projection"]),
     )
 
@@ -134,11 +134,11 @@ def _row(
 
 
 def _layers(
-    given: Inputs, assumed: Mapping[str, float], model: ProjectedLM, target: Accelerator, samples: float
+    paper: Inputs, assumed: Mapping[str, float], model: ProjectedLM, target: Accelerator, samples: float
 ) -> DerivedValues:
     """Derive values for layers on separate accelerators, and the embedding split over them."""
-    workers = int(given["Table 5", "layer parallel", "workers"].value)
-    per_worker = int(given["Table 5", "layer parallel", "accelerators a worker"].value)
+    workers = int(paper["Table 5", "layer parallel", "workers"].value)
+    per_worker = int(paper["Table 5", "layer parallel", "accelerators a worker"].value)
     times = model.times(target, int(assumed["tile"]))
     step_s = accelerator.pipelined_s([times["recurrent"]] * LAYERS, model.seq, times["output"])
     step_s += communication_s(model, target, workers, assumed)
@@ -160,21 +160,21 @@ def _layers(
 
 def _section6(
     results: DerivedValues,
-    given: Inputs,
+    paper: Inputs,
     assumed: Mapping[str, float],
     formulas: Mapping[str, Formulas],
     model: ProjectedLM,
     target: Accelerator,
 ) -> DerivedValues:
     """Return the values that section 6 and the figures state in their text."""
-    domain, grown = sized(ROWS[0], given, assumed, formulas)
+    domain, grown = sized(ROWS[0], paper, assumed, formulas)
     plain = {batch: plain_model(formulas, grown, batch) for batch in range(1, 1_000)}
     ridge = next(batch for batch, lm in plain.items() if lm.flop() / lm.moved_bytes() >= target.ridge)
     before = plain[domain.sub_batch]
     whole, unprojected = (target.step(lm.flop(), lm.moved_bytes()).time_s for lm in (model, before))
     at_ridge, chosen = (lm.flop() / lm.step_s(target, None) / target.flop_per_s for lm in (plain[ridge], before))
     tiled_days = results["Table 5", "cache-aware", "epoch"].value
-    wanted = given["Section 6", "case study", "days wanted"].value
+    wanted = paper["Section 6", "case study", "days wanted"].value
     return {
         ("Section 6", "case study", "faster than word LM"): DerivedValue(unprojected / whole, (SIZES,)),
         ("Section 6", "case study", "accelerators for time"): DerivedValue(

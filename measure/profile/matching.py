@@ -46,8 +46,8 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict
         outer, joined = _aligned(calls, names)
         joined |= _inside(calls, names, joined)
         calls_of |= {rows[row].index: frame for row, frame in joined.items()}
-        taken = {id(frame) for frame in joined.values()}
-        spare += [frame for frame in outer if id(frame) not in taken]
+        joined_ids = {id(frame) for frame in joined.values()}
+        spare += [frame for frame in outer if id(frame) not in joined_ids]
     return calls_of, tuple(spare)
 
 
@@ -111,8 +111,8 @@ def _aligned(calls: Sequence[Frame], names: Sequence[str]) -> tuple[list[Frame],
         if opened and len(joined) <= len(best[1]):
             return best
         best = outer, joined
-        taken = {id(frame) for frame in joined.values()}
-        spare = {id(frame) for frame in outer} - taken
+        joined_ids = {id(frame) for frame in joined.values()}
+        spare = {id(frame) for frame in outer} - joined_ids
         if not spare:
             return best
         opened |= spare
@@ -139,7 +139,7 @@ def _inside(calls: Sequence[Frame], names: Sequence[str], joined: dict[int, Fram
     """Return calls, for operations that found none, from directly inside the calls of the operations before and
     after."""
     starts = [frame.start_ns for frame in calls]
-    taken = {id(frame) for frame in joined.values()}
+    joined_ids = {id(frame) for frame in joined.values()}
     inside: dict[int, Frame] = {}
     for lacking, rows in itertools.groupby(range(len(names)), key=lambda row: row not in joined):
         if not lacking:
@@ -149,8 +149,8 @@ def _inside(calls: Sequence[Frame], names: Sequence[str], joined: dict[int, Fram
         begin = 0 if first == 0 else bisect_left(starts, joined[first - 1].start_ns)
         end = len(calls) if last == len(names) else bisect_left(starts, joined[last].end_ns)
         # Only direct children of joined calls: deeper ones are the kernel's own and would match by chance.
-        near = [frame for frame in calls[begin:end] if id(frame) not in taken and id(frame.above) in taken]
+        near = [frame for frame in calls[begin:end] if id(frame) not in joined_ids and id(frame.above) in joined_ids]
         pairs = common_names([bare_name(frame.name) for frame in near], names[first:last])
         inside |= {first + row: near[call] for call, row in pairs}
-        taken |= {id(near[call]) for call, _ in pairs}
+        joined_ids |= {id(near[call]) for call, _ in pairs}
     return inside

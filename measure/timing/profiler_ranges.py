@@ -66,17 +66,17 @@ class Ranges:
 
         def ranged(mark: Mark = noop) -> Any:
             depth = len(self._open)
-            heard = self._listening()
+            is_recorded = self._listening()
 
             def phase(name: str) -> None:
                 self._close(depth + 1)
                 if name != "end":
-                    self._enter(name, heard)
+                    self._enter(name, is_recorded)
                 mark(name)
 
-            self._enter("step", heard)
+            self._enter("step", is_recorded)
             try:
-                self._enter(BEFORE_FORWARD, heard)
+                self._enter(BEFORE_FORWARD, is_recorded)
                 return step(phase)
             finally:
                 self._close(depth)
@@ -94,9 +94,9 @@ class Ranges:
         finally:
             self._close(depth)
 
-    def _enter(self, name: str, heard: bool) -> None:
+    def _enter(self, name: str, is_recorded: bool) -> None:
         annotation = None
-        if heard:
+        if is_recorded:
             annotation = self._record(f"{DOMAIN}.{name}")
             annotation.__enter__()
         started = None

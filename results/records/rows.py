@@ -205,8 +205,8 @@ class Column:
         )
 
     def read(self, text: str) -> Any:
-        """Return the value that was written as `text`; not a number is unknown. Raises ValueError, naming the column,
-        for what the field cannot hold, or a number outside its range."""
+        """Return the value that was written as `text`; NaN is unknown. Raises ValueError, naming the column, for what
+        the field cannot hold, or a number outside its range."""
         if not text and self.optional:
             return None
         error: Exception | None = None

@@ -130,7 +130,8 @@ class RankProcess:
         return self.local_world == self.world
 
     def device(self, kind: str) -> str:
-        """Return its device of a kind: torchrun gives each process of a host a number, which is its GPU's."""
+        """Return this process's device of a kind: torchrun gives each process of a host a number, which is its
+        GPU's."""
         return f"cuda:{self.local_rank}" if kind == "cuda" and self.local_rank else kind
 
 

@@ -47,12 +47,12 @@ def draw_stories(
         return torch.randint(bound, sizes, device=device, generator=generator)
 
     person, length = below(len(PEOPLE), size, memory), 2 * (1 + below(memory // 2, size, 1))
-    there = torch.arange(memory, device=device) < length
+    used = torch.arange(memory, device=device) < length
     place = _walks(person, below(len(PLACES), size, len(PEOPLE)), 1 + below(len(PLACES) - 1, size, memory))
-    stories = torch.where(there.unsqueeze(2), _sentences(person, place, below(len(WALKS), size, memory), sentence), PAD)
+    stories = torch.where(used.unsqueeze(2), _sentences(person, place, below(len(WALKS), size, memory), sentence), PAD)
     which = (torch.rand(size, 1, device=device, generator=generator) * length).long()
     whom = person.gather(1, which)
-    last = ((person == whom) & there).long().cumsum(dim=1).argmax(dim=1, keepdim=True)
+    last = ((person == whom) & used).long().cumsum(dim=1).argmax(dim=1, keepdim=True)
     where = torch.tensor(numbers("where is"), device=whom.device).expand(whom.shape[0], 2)
     return (
         stories,

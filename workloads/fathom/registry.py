@@ -188,13 +188,13 @@ class FathomModel:
         """
         if self._session is None or self._batches is None:
             raise ValueError(f"{self.workload.name} is not set up: call setup() before run()")
-        taken = runstep or GraphSession.run
+        runner = runstep or GraphSession.run
         results = []
         for _ in range(n_steps):
             batch = next(self._batches)
             if reason := mismatch(self.workload, batch):
                 raise ValueError(reason)
-            results.append(taken(self._session, self.fetches, {"inputs": batch.inputs, "labels": batch.target}))
+            results.append(runner(self._session, self.fetches, {"inputs": batch.inputs, "labels": batch.target}))
         return results
 
     def teardown(self) -> None:

@@ -41,9 +41,9 @@ class Tiled(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
         nn.init.normal_(self.weight, std=(2 / inputs) ** 0.5)
 
-    def forward(self, heard: torch.Tensor) -> torch.Tensor:
-        size, frames, _ = heard.shape
-        return torch.bmm(heard, self.weight.repeat(size, 1, 1)) + self.bias.repeat(size, frames, 1)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        size, frames, _ = inputs.shape
+        return torch.bmm(inputs, self.weight.repeat(size, 1, 1)) + self.bias.repeat(size, frames, 1)
 
 
 class CodedSpeech(nn.Module):
@@ -77,8 +77,8 @@ class DeepSpeech(nn.Module):
         for layer in self.layers:
             sound = _clipped(layer(sound))
         entered = self.entered(sound)
-        heard = _recurrent(entered, self.onward) + _recurrent(entered.flip(1), self.backward_).flip(1)
-        logits: torch.Tensor = self.output(_clipped(self.fifth(heard)))
+        hidden = _recurrent(entered, self.onward) + _recurrent(entered.flip(1), self.backward_).flip(1)
+        logits: torch.Tensor = self.output(_clipped(self.fifth(hidden)))
         return logits.log_softmax(dim=2).transpose(0, 1)
 
 
@@ -101,11 +101,11 @@ def _unfading(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
 
 
-def loss(heard: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+def loss(log_prob: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Return mean CTC loss; the last phoneme is the blank. target: labels, batch × labels, and how many frames and
     labels of each sample there are."""
     labels, frames, lengths = target
-    return functional.ctc_loss(heard, labels, frames, lengths, blank=heard.shape[2] - 1, zero_infinity=True)
+    return functional.ctc_loss(log_prob, labels, frames, lengths, blank=log_prob.shape[2] - 1, zero_infinity=True)
 
 
 def speech_batch(
@@ -154,13 +154,13 @@ def timit(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     if not paths:
         raise ValueError(f"{directory}: expected .WAV files of TIMIT, with .PHN beside them; got none")
     for path in paths:
-        spoken, heard = _phonemes(path), coefficients(*sphere(path))
-        if len(spoken) > hyper["labels"] or len(heard) > hyper["frames"]:
+        phonemes, sound = _phonemes(path), coefficients(*sphere(path))
+        if len(phonemes) > hyper["labels"] or len(sound) > hyper["frames"]:
             continue
-        sounds.append(functional.pad(heard, (0, 0, 0, hyper["frames"] - len(heard))))
-        labels.append(spoken + [0] * (hyper["labels"] - len(spoken)))
-        lengths.append(len(spoken))
-        frames.append(len(heard) if AS_PAPER in workload.name else len(spoken))
+        sounds.append(functional.pad(sound, (0, 0, 0, hyper["frames"] - len(sound))))
+        labels.append(phonemes + [0] * (hyper["labels"] - len(phonemes)))
+        lengths.append(len(phonemes))
+        frames.append(len(sound) if AS_PAPER in workload.name else len(phonemes))
     if not sounds:
         raise ValueError(f"{directory}: expected utterances of {hyper['frames']} frames at most; all are longer")
     target = (torch.tensor(labels), torch.tensor(frames), torch.tensor(lengths))

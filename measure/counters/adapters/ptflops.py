@@ -218,8 +218,8 @@ def ptflops_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: s
     hooks = {operator: _aten_rule(operator, rule, own) for operator, rule in ATEN_OPS_MAPPING.items()}
     with evaluating(model), seen:
         printed, parameters = run_ptflops(model, inputs, "aten", hooks)
-    if printed != (heard := own.total()):
-        raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
+    if printed != (counted := own.total()):
+        raise Inconsistent(f"ptflops printed {printed}, its rules gave {counted}")
     others = {name: calls for name, calls in seen.calls.items() if name not in {str(operator) for operator in hooks}}
     return rows(
         FlopCount(

@@ -58,13 +58,13 @@ def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str,
     import einops
     from deepspeed.profiling.flops_profiler import profiler
 
-    with _listening(profiler, model, {**TORCH, "einops": einops}, profiler) as heard:
+    with _listening(profiler, model, {**TORCH, "einops": einops}, profiler) as counts:
         profile = profiler.FlopsProfiler(model)
         profile.start_profile()
         model(*inputs)
         flop, parameters = profile.get_total_flops(), profile.get_total_params()
         profile.end_profile()
-    counted = sum_counts(heard.own.values())
+    counted = sum_counts(counts.own.values())
     if (total := sum(counted.values())) != flop:
         raise Inconsistent(f"DeepSpeed gave {flop} FLOP, its rules {total}")
     return rows(
@@ -74,7 +74,7 @@ def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str,
             batch_size=batch_size,
             phase="forward",
             native_unit="flop",
-            **heard.uncounted(),
+            **counts.uncounted(),
             parameters=parameters,
         ),
         counted,
@@ -94,7 +94,7 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
     """
     from calflops import calculate_flops, calculate_pipline, pytorch_ops
 
-    with _listening(pytorch_ops, model, TORCH, calculate_pipline) as heard:
+    with _listening(pytorch_ops, model, TORCH, calculate_pipline) as counts:
         flop, _, parameters = calculate_flops(
             model,
             args=[*inputs],
@@ -104,7 +104,7 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
         )
     modules = dict(model.named_modules(remove_duplicate=False))
     own: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
-    for path, counted in heard.own.items():
+    for path, counted in counts.own.items():
         own[id(modules[path])].update(counted)
     forward = sum_counts(
         own[id(module)] for module in walk_modules(model) if id(module) in own
@@ -115,7 +115,7 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
     blank = FlopCount(counter="calflops", workload=workload, batch_size=batch_size, phase="forward", native_unit="flop")
     note = f"note: {BACKWARD_PER_FORWARD} × its forward pass, not counted"
     return [
-        *rows(dataclasses.replace(blank, **heard.uncounted(), parameters=parameters), forward),
+        *rows(dataclasses.replace(blank, **counts.uncounted(), parameters=parameters), forward),
         *rows(
             dataclasses.replace(blank, phase="backward", reason=note),
             {key: BACKWARD_PER_FORWARD * native for key, native in forward.items()},
@@ -158,7 +158,7 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
     library: the module with `wrapFunc` and MODULE_HOOK_MAPPING; stacks: the one with the lists of what runs, which an
     exception leaves behind.
     """
-    heard, wrap, hooks = RuleCounts(), library.wrapFunc, library.MODULE_HOOK_MAPPING
+    counts, wrap, hooks = RuleCounts(), library.wrapFunc, library.MODULE_HOOK_MAPPING
     first_path = {id(module): path for path, module in model.named_modules()}
     recurrent = {path for path, module in model.named_modules(remove_duplicate=False) if type(module) in hooks}
     names: dict[int, str] = {}  # of a function; one that several have is called by the first
@@ -169,15 +169,15 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
     def wrapped(function: Any, rule: Callable[..., Any], *more: Any) -> Any:
         def listen(*args: Any, **kwargs: Any) -> tuple[int, int]:
             flop, mac = rule(*args, **kwargs)
-            heard.add(paths.current, names[id(function)], flop, mac)
+            counts.add(paths.current, names[id(function)], flop, mac)
             return flop, mac
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            heard.running += 1
+            counts.running += 1
             try:
                 return function(*args, **kwargs)
             finally:
-                heard.running -= 1
+                counts.running -= 1
 
         run.__str__ = function.__str__  # type: ignore[method-assign]  # the libraries' key of a function
         return wrap(run, listen, *more)
@@ -187,7 +187,7 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
             before = module.__flops__
             rule(module, inputs, output)
             mac = recurrent_multiply_adds(module, inputs[0])
-            heard.add(first_path[id(module)], type(module).__name__, module.__flops__ - before, mac)
+            counts.add(first_path[id(module)], type(module).__name__, module.__flops__ - before, mac)
 
         return listen
 
@@ -197,11 +197,11 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
         _put_back(owners),
         patch.object(library, "wrapFunc", wrapped),
         patch.dict(hooks, {kind: hooked(rule) for kind, rule in hooks.items()}),
-        UncountedCalls(lambda: heard.running > 0 or paths.current in recurrent) as unseen,
+        UncountedCalls(lambda: counts.running > 0 or paths.current in recurrent) as unseen,
     ):
-        heard.unseen = unseen.calls
+        counts.unseen = unseen.calls
         try:
-            yield heard
+            yield counts
         finally:
             stacks.module_flop_count.clear()
             stacks.module_mac_count.clear()

@@ -75,7 +75,7 @@ def test_luongs_attention_by_hand():
 
 def test_hybrid_attention_by_a_loop():
     """Of 5 steps, with a window of 4: one step before, itself, two after."""
-    attention = HybridAttention(heard=6, state=4, keys=3, conv_width=4, filters=2)
+    attention = HybridAttention(encoded=6, state=4, keys=3, conv_width=4, filters=2)
     keys, last = torch.randn(1, 5, 3), torch.rand(1, 5)
     state = (torch.randn(1, 2), torch.randn(1, 2))
     scores = []
