@@ -360,7 +360,7 @@ def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
     """Return the page of training compute."""
     reached, amount_given, estimate = answer.reached, next(iter(answer.given.values())), answer.answers[answer.answer]
     what, unit = LABELS[answer.answer]
-    given = quantity(amount_given, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")
+    amount = quantity(amount_given, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")
     interval = "" if estimate.low == estimate.high else f" ({ends(estimate.low, estimate.high)})"
     low, high = reached.utilization.interval(answer.confidence)
     rows = [
@@ -370,7 +370,7 @@ def compute_parts(answer: GpuHoursAnswer) -> list[Part]:
     ]
     interval_column = TableColumn(f"{100 * answer.confidence:g} % interval", right=False, wraps=True)
     return [
-        strong(f"{given} on {reached.device}, {reached.precision}"),
+        strong(f"{amount} on {reached.device}, {reached.precision}"),
         strong(f"in short: {what} {quantity(estimate.value, unit)}{interval}"),
         "",
         TextTable((TableColumn(""), TableColumn("", right=True), interval_column), rows, rule=False),

@@ -109,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
     if options.parallel is not None:
-        if given := changed_options(options, COUNTER_OPTIONS):
-            raise Mistake(f"--parallel: goes without {' and '.join(given)}")
+        if changed := changed_options(options, COUNTER_OPTIONS):
+            raise Mistake(f"--parallel: goes without {' and '.join(changed)}")
         from runners import count_ranks
 
         return count_ranks.run(options)
@@ -135,8 +135,8 @@ def _run(options: Namespace) -> int:
 def _checked(options: Namespace) -> tuple[str, ...]:
     """Return the requested counters. Fills in the batch size and the numbers to explain. Raises Mistake for options
     that exclude each other, and for an unknown device or counter."""
-    if given := changed_options(options, PARALLEL):
-        raise Mistake(f"{given[0]}: goes with --parallel only")
+    if changed := changed_options(options, PARALLEL):
+        raise Mistake(f"{changed[0]}: goes with --parallel only")
     options.batch_size = options.batch_size or 1
     if options.device is not None:
         if options.explain is not None:

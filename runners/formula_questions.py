@@ -77,7 +77,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
     subject = _subject(options)
     symbols = _symbols(options, subject)
-    given = _sizes("--at", parse_point, options.at, symbols, subject)
+    fixed = _sizes("--at", parse_point, options.at, symbols, subject)
     sweep = _sizes("--sweep", axes, options.sweep, symbols, subject)
     with as_mistake(ValueError, about="--sweep: "):
         points(sweep, {})
@@ -90,7 +90,7 @@ def answer(options: Namespace) -> FormulaAnswer:
     try:
         derived, left_out = _derived(options, subject, symbols, looked_at, convention)
         symbols = [name for name in symbols if name not in left_out]
-        point = {name: given.get(name, subject.value(name)) for name in symbols}
+        point = {name: fixed.get(name, subject.value(name)) for name in symbols}
         samples, notes = _inspected(looked_at, derived, point, convention)
     except (NotBuilt, Unfitted) as fault:
         if str(fault.__cause__).startswith("--"):
@@ -143,9 +143,9 @@ def answer(options: Namespace) -> FormulaAnswer:
 
 def _subject(options: Namespace) -> SizedModel:
     """Return the model with its sizes. Raises Mistake for an unknown model or invalid sizes."""
-    given = hyper_of(options)
+    hyper_options = hyper_of(options)
     with as_mistake(ValueError):
-        hyper = get(options.model, **given).hyper
+        hyper = get(options.model, **hyper_options).hyper
     own = optimizer_of(options.model) if options.rules == CATAMOUNT else "sgd"
     return SizedModel(
         model=options.model,
@@ -153,7 +153,7 @@ def _subject(options: Namespace) -> SizedModel:
         batch_size=options.batch_size,
         optimizer=options.optimizer or own,
         precision=options.precision,
-        fixed={name: value for name, value in given.items() if not isinstance(value, int)},
+        fixed={name: value for name, value in hyper_options.items() if not isinstance(value, int)},
         constant={name: value for name, value in hyper.items() if name in TEXT_OPTIONS},
         fused=options.fused,
     )
@@ -178,12 +178,12 @@ def _sizes(
 ) -> dict[str, Size]:
     """Return symbol → its value in an option. Raises Mistake."""
     with as_mistake(ValueError, about=f"{option}: "):
-        given = read(text) if text else {}
-    for name in given:
+        sizes = read(text) if text else {}
+    for name in sizes:
         if name not in symbols:
             more = f"; {name} is a size of the model: name it in --symbols" if name in subject.symbols else ""
             raise Mistake(f"{option}: {choice_error('symbol', name, symbols)}{more}")
-    return given
+    return sizes
 
 
 def _requests(

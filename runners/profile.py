@@ -166,8 +166,8 @@ parser = partial(
 def merged(options: Namespace) -> Namespace:
     """Return the options of the command line, filled in from a file, else with defaults."""
     file = read(options.config) if options.config is not None else {}
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    return Namespace(**{**vars(options), **DEFAULTS, **file, **given})
+    typed = {name: value for name, value in vars(options).items() if value is not None}
+    return Namespace(**{**vars(options), **DEFAULTS, **file, **typed})
 
 
 def read(path: Path) -> dict[str, Setting]:

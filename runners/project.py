@@ -70,7 +70,7 @@ def _computed(options: Namespace) -> int:
     from reports.shared.layout import page
 
     reached, by_hours = _utilization(options), options.flop is None
-    given = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
+    amount = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
 
     def function(draws: Any) -> dict[str, Any]:
         flop_per_hour = SECONDS_PER_HOUR * reached.peak_flop_per_s * draws["utilization"]
@@ -78,9 +78,9 @@ def _computed(options: Namespace) -> int:
             return {"flop": draws["gpu_hours"] * flop_per_hour, "gpu_hours": draws["gpu_hours"]}
         return {"flop": draws["flop"], "gpu_hours": draws["flop"] / flop_per_hour}
 
-    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in given.items()}}
+    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in amount.items()}}
     answer = GpuHoursAnswer(
-        given=given,
+        given=amount,
         answer="flop" if by_hours else "gpu_hours",
         answers=answers(function, inputs, options.confidence),
         reached=reached,

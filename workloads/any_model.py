@@ -221,11 +221,11 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
     paths = {id(module): path for path, module in model.named_modules()}
     failed: list[tuple[BaseException | None, str]] = []  # from the inside out: a fault, and who raised it or let it by
 
-    def leave(module: torch.nn.Module, given: Any, _output: Any) -> None:
+    def leave(module: torch.nn.Module, arguments: Any, _output: Any) -> None:
         fault = sys.exception()
         if fault is not None:
             path, kind = paths.get(id(module), ""), type(module).__name__
-            failed.append((fault, f"{f'{path} ({kind})' if path else kind} got {shapes(given)}"))
+            failed.append((fault, f"{f'{path} ({kind})' if path else kind} got {shapes(arguments)}"))
 
     handle = register_module_forward_hook(leave, always_call=True)
     held = [(buffer, buffer.clone()) for buffer in model.buffers()]

@@ -60,16 +60,16 @@ def _config(spec: Spec) -> Any:
     """Return the configuration object; of a bare model type, its defaults."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
-    given = dict(read_config(spec) or {"model_type": spec.target})
-    kind = given.pop("model_type", None)
+    values = dict(read_config(spec) or {"model_type": spec.target})
+    kind = values.pop("model_type", None)
     if not kind:
-        kind = str(_named(spec, (given.get("architectures") or [""])[0]).config_class.model_type)
+        kind = str(_named(spec, (values.get("architectures") or [""])[0]).config_class.model_type)
     if kind not in CONFIG_MAPPING:
         of_hub = "" if Path(spec.target).exists() else "; a hub's model needs its config.json: nothing is downloaded"
         raise ValueError(f"transformers has no model type {kind!r}{nearest(kind, CONFIG_MAPPING)}{of_hub}")
     with building(spec.text), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old names of settings
-        config = AutoConfig.for_model(kind, **given)
+        config = AutoConfig.for_model(kind, **values)
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
         if part is not None and hasattr(part, "use_cache"):
             part.use_cache = False

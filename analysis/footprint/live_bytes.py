@@ -140,19 +140,19 @@ def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]
     Such a sum is a plain `add` of two in the backward pass. The first operand that dies there is reused, if it is as
     large and no view of it exists, since autograd only writes where nobody else looks.
     """
-    given, viewed = {storage.id: storage for storage in storages}, set[int]()
+    by_id, viewed = {storage.id: storage for storage in storages}, set[int]()
     for operation in operations:
         if operation.kind == "view":
             viewed.update(operation.reads)
         if operation.name == "aten.add" and operation.phase == "backward" and len(operation.reads) == 2:
-            summed = given.get(operation.writes[0])
-            ends = [given[number] for number in operation.reads if number in given and number not in viewed]
+            summed = by_id.get(operation.writes[0])
+            ends = [by_id[number] for number in operation.reads if number in by_id and number not in viewed]
             for storage in ends:
                 here = summed and storage.died_index == operation.index == summed.born_index
                 if here and summed and storage.nbytes == summed.nbytes:
-                    given[storage.id] = replace(storage, died_index=operation.index - 1)
+                    by_id[storage.id] = replace(storage, died_index=operation.index - 1)
                     break
-    return list(given.values())
+    return list(by_id.values())
 
 
 def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:

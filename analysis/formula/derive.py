@@ -220,8 +220,8 @@ def partly_evaluated(form: Form, point: Point) -> Form:
     parts = []
     for monomial, coefficient in form.items():
         free = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
-        given = tuple((atom, power) for atom, power in monomial if atom.symbol in point)
-        parts.append({free: Fraction(value_of({given: coefficient}, point))})
+        fixed = tuple((atom, power) for atom, power in monomial if atom.symbol in point)
+        parts.append({free: Fraction(value_of({fixed: coefficient}, point))})
     return plus(parts)
 
 

@@ -185,8 +185,8 @@ def trilinear(operation: Operation) -> Cost:
     sizes: list[Size] = []
     for number in (1, 2, 3):
         missing = set(needed(operation, f"expand{number}"))
-        given = list(shape(operation, f"i{number}"))
-        full = [1 if d in missing else given.pop(0) for d in range(len(given) + len(missing))]
+        own_sizes = list(shape(operation, f"i{number}"))
+        full = [1 if d in missing else own_sizes.pop(0) for d in range(len(own_sizes) + len(missing))]
         sizes = [b if a == 1 else a for a, b in zip(sizes, full, strict=True)] if sizes else full
     summed = tuple(needed(operation, "sumdim"))
     first, second = TRILINEAR.get(summed, (1, 0))

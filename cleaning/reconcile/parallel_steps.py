@@ -66,17 +66,17 @@ def parallel_steps(
     rows = []
     for step in steps:
         run, grid, key = step.run, step.grid, key_of(step.run)
-        given: dict[str, float] = {}  # kind → bytes that the rank gives that gives most
+        largest_bytes: dict[str, float] = {}  # kind → bytes of the rank that hands over the most
         for row in collectives.get(key, ()):
             if row.given_bytes is not None:
-                given[row.kind] = max(given.get(row.kind, 0.0), row.given_bytes)
+                largest_bytes[row.kind] = max(largest_bytes.get(row.kind, 0.0), row.given_bytes)
         rows.append(
             ParallelStep(
                 **identity(run, ParallelStep),
                 parallel=run.parallel,
                 ranks=grid.world,
                 time_s=None if step.time is None or step.rate is None else step.time.mean_s,
-                collective_bytes=given,
+                collective_bytes=largest_bytes,
                 reason=run.reason,
                 variant=variant(run),
                 bubble_ratio=float(grid.bubble) if grid.pp > 1 else None,

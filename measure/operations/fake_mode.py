@@ -295,18 +295,18 @@ def _is_packed(value: Any) -> bool:
     return isinstance(value, PackedSequence)
 
 
-def _as_parameter(copied: torch.Tensor, given: torch.Tensor, hooked: bool) -> torch.Tensor:
+def _as_parameter(copied: torch.Tensor, original: torch.Tensor, hooked: bool) -> torch.Tensor:
     """Return `returned`, with what the given tensor is besides its numbers."""
-    copied.requires_grad_(given.requires_grad)
-    if given.requires_grad and not given.is_leaf:  # made no leaf, so that it may be written in place
+    copied.requires_grad_(original.requires_grad)
+    if original.requires_grad and not original.is_leaf:  # made no leaf, so that it may be written in place
         with torch.enable_grad():
             copied = copied.clone(memory_format=torch.preserve_format)
-    if isinstance(given, torch.nn.Parameter):
+    if isinstance(original, torch.nn.Parameter):
         copied._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
     if hooked:
-        for hook in (given._backward_hooks or {}).values():
+        for hook in (original._backward_hooks or {}).values():
             copied.register_hook(_on_fake(hook))
-        for hook in (given._post_accumulate_grad_hooks or {}).values():
+        for hook in (original._post_accumulate_grad_hooks or {}).values():
             copied.register_post_accumulate_grad_hook(_on_fake(hook))
     return copied
 
@@ -316,9 +316,9 @@ def _on_fake(hook: Callable[..., Any]) -> Callable[..., Any]:
     parameter)."""
 
     @functools.wraps(hook)
-    def run(*given: Any) -> Any:
+    def run(*arguments: Any) -> Any:
         try:
-            return hook(*given)
+            return hook(*arguments)
         except NOT_ON_FAKE:
             raise
         except Exception as fault:

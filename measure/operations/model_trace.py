@@ -50,7 +50,7 @@ def trace_model(
     whether the copy is one of the data, too, and nothing is fake. dense: as in `sum_of_outputs`.
     """
     mode = None if has_values else fake_mode()
-    copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
+    copied, (positional, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
     with contextlib.nullcontext() if mode is None else mode:
         trained = [parameter for parameter in copied.parameters() if parameter.requires_grad]
         optimizer = make_optimizer(trained) if make_optimizer is not None and trained else None
@@ -62,7 +62,7 @@ def trace_model(
             optimizer.zero_grad()
         mark("forward")
         with torch.enable_grad():
-            outputs = copied(*given, **named)
+            outputs = copied(*positional, **named)
             loss = outputs if loss_of is None else loss_of(outputs)
             mark("loss")
             check_outputs(copied, loss)
@@ -83,7 +83,7 @@ def trace_model(
     before = 0 if optimizer is None else 1  # the state that the recorded step finds
     with preserved_random() as drawn:
         trace = trace_step(
-            step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before,
+            step, model=copied, optimizer=optimizer, inputs=(positional, named), mode=mode, steps_before=before,
             batch=has_masks(model, inputs, kwargs),
         )  # fmt: skip
         return replace(trace, notes=(*trace.notes, DREW)) if drawn() else trace

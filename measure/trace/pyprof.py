@@ -154,8 +154,8 @@ def _table_rows(file: IO[str], path: str) -> Iterator[Row]:
                 why = "the file is cut" if len(cells) < len(names) else "fields with commas must stand in quotes"
                 misfit = f"line {reader.line_num} has {len(cells)} fields instead of {len(names)}: {why}"
                 raise ValueError(f"{path}: {misfit}; {HOW_TO_MAKE}")
-            given = dict(zip(names, cells, strict=True))
-            yield {column: given.get(column, "").strip() for column in COLUMNS}
+            by_name = dict(zip(names, cells, strict=True))
+            yield {column: by_name.get(column, "").strip() for column in COLUMNS}
     except csv.Error as error:
         raise ValueError(f"{path}: line {reader.line_num} is cut or no CSV ({error}); {HOW_TO_MAKE}") from error
 

@@ -105,17 +105,17 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
     """Return the arguments in a PyProf marker, those given by name at their place in ATen's order."""
     bare = operator(str(marker.get("op", "")))
     order = FORMS[bare][0].arguments if bare in FORMS else ()
-    given: dict[int, Mapping[str, Any]] = {}
+    by_position: dict[int, Mapping[str, Any]] = {}
     for argument in marker.get("args") or ():
         if isinstance(argument, Mapping):
             name = argument.get("name")
-            given[order.index(name) if name in order else max(given, default=-1) + 1] = argument
+            by_position[order.index(name) if name in order else max(by_position, default=-1) + 1] = argument
     # spatial dimensions of a convolution's weight, since one number stands for all of them
-    dimensions = max(len(_shape(given.get(1, {}))) - 2, 0) if bare.startswith("conv") else 0
+    dimensions = max(len(_shape(by_position.get(1, {}))) - 2, 0) if bare.startswith("conv") else 0
     shapes, dtypes, values = [], [], []
-    for position in range(max(len(order) if dimensions else 0, max(given, default=-1) + 1)):
+    for position in range(max(len(order) if dimensions else 0, max(by_position, default=-1) + 1)):
         name = order[position] if position < len(order) else ""
-        argument = given.get(position, {"value": _DEFAULTS.get(name) if dimensions else None})
+        argument = by_position.get(position, {"value": _DEFAULTS.get(name) if dimensions else None})
         is_tensor = argument.get("type") == "tensor"
         value = None if is_tensor else argument.get("value")
         value = tuple(value) if isinstance(value, list) else value
@@ -199,15 +199,15 @@ def _convolution(numbers: Mapping[str, int], dtype: str) -> Arguments | None:
 def _convolution_gradient(forward: Arguments, of_input: bool) -> Arguments | None:
     names = FORMS["conv2d"][0].arguments
     sizes = {name: shape for name, shape in zip(names, forward.shapes, strict=False) if shape}
-    given = {name: value for name, value in zip(names, forward.values, strict=False) if value is not None}
+    by_name = {name: value for name, value in zip(names, forward.values, strict=False) if value is not None}
     try:
-        (gradient,) = convolution(CallArguments(sizes, given))
+        (gradient,) = convolution(CallArguments(sizes, by_name))
     except (Unavailable, ValueError, TypeError, IndexError):
         return None  # such a window fits nowhere
     inputs, weight = sizes["input"], sizes["weight"]
     ones, zeros = (1,) * (len(weight) - 2), (0,) * (len(weight) - 2)
-    settings = (given.get("stride", ones), given.get("padding", zeros), given.get("dilation", ones))
-    rest = (None, *settings, False, zeros, given.get("groups", 1), (of_input, True, False))
+    settings = (by_name.get("stride", ones), by_name.get("padding", zeros), by_name.get("dilation", ones))
+    rest = (None, *settings, False, zeros, by_name.get("groups", 1), (of_input, True, False))
     dtype = forward.dtypes[0]
     return Arguments(
         (gradient, inputs, weight, *((),) * len(rest)),

@@ -130,8 +130,8 @@ def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeR
     if not stages:
         return [grid_of(options, stored, probed)]
     if options.models or _finds_batches(options, stored):
-        given = "--models" if options.models else f"--batch-sizes {AUTO}"
-        raise ValueError(f"{given}: expected without --suite {options.suite}, whose stages have models and batches")
+        option = "--models" if options.models else f"--batch-sizes {AUTO}"
+        raise ValueError(f"{option}: expected without --suite {options.suite}, whose stages have models and batches")
     usable = [stage for stage in stages if options.precisions or not set(stage["precisions"]) & set(probed.refused)]
     if not usable:
         raise ValueError(f"--suite {options.suite}: expected a device with one of its precisions; name --precisions")
@@ -158,7 +158,7 @@ def grid_of(
             usable = ", ".join(p for p in PRECISIONS if p not in probed.refused)
             raise ValueError(f"--precisions: {probed.refused[name]}; expected of {usable}, got {name}")
     suite = SUITES.get(options.suite or "")
-    given = {
+    chosen_values = {
         f.name: value for f in dataclasses.fields(Grid) if (value := chosen(options, stored, f.name, None)) is not None
     }
     defaults: dict[str, Any] = {"batch_sizes": DEFAULT_BATCHES[kind]}
@@ -177,7 +177,7 @@ def grid_of(
         "precisions": tuple(precisions),
         "device": probed.device,
     }
-    grid = Grid.from_json({**defaults, **given, **own})
+    grid = Grid.from_json({**defaults, **chosen_values, **own})
     return dataclasses.replace(grid, auto=(grid.auto or {"steps": {}}) if _finds_batches(options, stored) else {})
 
 
