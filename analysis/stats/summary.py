@@ -64,7 +64,7 @@ class Summary:
 
 
 def summarise(
-    block_means: Sequence[float],
+    block_means: Sequence[float] | Array,
     weights: Sequence[float] | None = None,
     *,
     signed: bool = False,

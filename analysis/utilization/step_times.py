@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+import numpy as np
+
 from analysis.stats.summary import LAG1, Summary, summarise
 from results.errors import Unavailable
 from results.records.answers import StepTime
@@ -185,11 +187,11 @@ class PairedCeiling:
         if lacking := [unit for unit in flop_of if unit not in self.s_per_flop]:
             known = ", ".join(sorted(self.s_per_flop))
             raise Unavailable(f"no kernel of {', '.join(lacking)} was timed beside the steps; known units: {known}")
-        times = zip(*(self.s_per_flop[unit] for unit in flop_of), strict=True)
-        ideal_s = [sum(flop * time_s for flop, time_s in zip(flop_of.values(), pair, strict=True)) for pair in times]
-        ideal, step = fmean(ideal_s), fmean(self.step_s)
-        ratio, count = ideal / step, len(ideal_s)
-        differences = [a / ideal - b / step for a, b in zip(ideal_s, self.step_s, strict=True)]
+        ideal_s = np.zeros(len(self.step_s))
+        for unit, flop in flop_of.items():
+            ideal_s += flop * np.array(self.s_per_flop[unit])
+        ideal, step, count = fmean(ideal_s.tolist()), fmean(self.step_s), len(self.step_s)
+        ratio, differences = ideal / step, ideal_s / ideal - np.array(self.step_s) / step
         spread = summarise(differences, signed=True, rule=self.rule)
         if spread.low is None or spread.high is None:
             return PairedUtilization(ratio, None, None, count)

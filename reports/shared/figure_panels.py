@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices.precisions import PRECISIONS
@@ -342,9 +342,9 @@ def distinct(values: pd.Series[float]) -> list[float]:
     return sorted({float(f"{value:.7g}") for value in values.dropna()})
 
 
-def drawable(rows: Sequence[Record], record: type[Record]) -> pd.DataFrame:
-    """Return rows as a table in which names of models are drawn literally."""
-    frame = table(record, rows)
+def drawable(rows: Sequence[Record], record: type[Record], names: Collection[str] = ()) -> pd.DataFrame:
+    """Return rows as a table in which names of models are drawn literally. names: of its columns, if not all."""
+    frame = table(record, rows, names)
     return frame.assign(model=frame["model"].map(figure_style.label)) if "model" in frame else frame
 
 

@@ -135,6 +135,10 @@ def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
 def render(figure: Figure) -> dict[str, bytes]:
     """Return the figure as PNG and SVG, without a date in them. Needs no display and keeps no figure open."""
     png, svg = io.BytesIO(), io.BytesIO()
+    if (layout := figure.get_layout_engine()) is not None:  # once for both, as it takes longer than drawing
+        figure.set_dpi(PNG_DPI)
+        layout.execute(figure)
+        figure.set_layout_engine("none")
     figure.savefig(png, format="png", dpi=PNG_DPI)
     figure.savefig(svg, format="svg", metadata={"Date": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}

@@ -7,6 +7,7 @@ if it is longer than a whole line. Nothing is printed, and nothing is told by co
 """
 
 import io
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """Return `csv_text` of records, the header being their fields."""
-    return csv_written([header(record), *map(to_values, rows)])
+    return csv_written(itertools.chain([header(record)], to_values(rows)))
 
 
 def documents(rows: Sequence[Record]) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ def figures(built: Built) -> dict[str, Figure]:
     return (
         by_batch(figure_panels.drawable(built.profile_counts, ProfileCount), variants)
         | by_operation(figure_panels.drawable(built.cleaned_operations, CleanedOperation), models)
-        | ratios(figure_panels.drawable(built.ratios, Ratio))
+        | ratios(figure_panels.drawable([row for row in built.ratios if row.level in ("model", "kind")], Ratio))
     )
 
 

@@ -62,6 +62,12 @@ CAPTIONS = {
 
 LANES = ("theory, fvcore", "theory, ptflops", "one", "batch", "epoch", "exact")
 
+_NEEDED = (
+    *("cell_id", "method", "numerator_source", "denominator", "status", "peak_flop_per_s", "peak_source", *POINT),
+    *(f"{of}_{end}ratio" for of in ("utilization", "windows") for end in ("low_", "high_", "")),
+)
+"""Columns of utilization.csv that are drawn or tell points apart."""
+
 _MOST_ROWS_IN = 9.0
 """Height of the rows of one page."""
 
@@ -73,8 +79,8 @@ _MOST_LANES = 84
 def figures(built: Built) -> dict[str, Figure]:
     """Return file name → figure, for all rows of utilization.csv and, where passes were recorded, of
     utilization_post2021.csv."""
-    fractions = figure_panels.drawable(built.utilization, Utilization)
-    of_the_post = figure_panels.drawable(built.post2021, Utilization)
+    fractions = figure_panels.drawable(built.utilization, Utilization, _NEEDED)
+    of_the_post = figure_panels.drawable(built.post2021, Utilization, _NEEDED)
     post2021 = by_method(of_the_post, post2021=True) if RECORDED_METHODS & set(of_the_post["method"]) else {}
     return by_model(fractions) | by_method(fractions) | post2021
 

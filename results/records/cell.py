@@ -191,7 +191,8 @@ def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, A
 
 def identity(run: Run, record: type[Record]) -> dict[str, Any]:
     """Return a derived record's identifying fields (cell, attempt, …), with the run's values."""
-    return {name: getattr(run, name) for name in IDENTITY if name in header(record)}
+    columns = columns_of(record)
+    return {name: getattr(run, name) for name in IDENTITY if name in columns}
 
 
 @dataclass(frozen=True, kw_only=True)

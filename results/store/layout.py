@@ -14,8 +14,10 @@ import csv
 import gzip
 import hashlib
 import io
+import itertools
+import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +107,8 @@ def key_of(row: Any) -> Key:
 def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
     """Return attempt → its rows, in order."""
     cells: dict[Key, list[R]] = {}
-    for row in rows:
-        cells.setdefault(key_of(row), []).append(row)
+    for key, own in itertools.groupby(rows, operator.attrgetter("cell_id", "attempt")):
+        cells.setdefault(key, []).extend(own)
     return cells
 
 
@@ -193,9 +195,9 @@ def add_checksums(head_line: bytes, block: bytes, before: bytes) -> tuple[bytes,
     return b"".join(checked), before
 
 
-def encode(rows: Iterable[Record]) -> bytes:
+def encode(rows: Sequence[Record]) -> bytes:
     """Encode records as the lines of their file. Raises ValueError for a value that could not be read back."""
-    return csv_written(map(to_values, rows)).encode()
+    return csv_written(to_values(rows)).encode()
 
 
 def decode(lines: Sequence[bytes]) -> list[list[str]]:
@@ -268,11 +270,11 @@ def read_records(path: Path, record: type[R]) -> list[R]:
         raise ValueError(f"{path}: {fault}") from fault
 
 
-def table(record: type[Record], rows: Sequence[Record]) -> pd.DataFrame:
-    """Return the rows as a table with a column for each field of their record."""
+def table(record: type[Record], rows: Sequence[Record], names: Collection[str] = ()) -> pd.DataFrame:
+    """Return the rows as a table with a column for each field of their record, or only for those of these names."""
     import pandas as pd
 
-    columns = columns_of(record).items()
+    columns = [(name, column) for name, column in columns_of(record).items() if name in names or not names]
     return pd.DataFrame({name: _series(column, [getattr(row, name) for row in rows]) for name, column in columns})
 
 
@@ -282,7 +284,10 @@ def _series(column: Column, values: list[Any]) -> pd.Series[Any]:
     dtype: Any = {(int,): "Int64", (int, float): object, (float,): "float64", (bool,): "boolean"}.get(column.kinds)
     if column.kinds == (int,) and any(value is not None and abs(value) >= 2**63 for value in values):
         dtype = object
-    return pd.Series(values if dtype else list(map(to_text, values)), dtype=dtype or "str")
+    if column.kinds == (str,):
+        texts = {value: to_text(value) for value in {*values}}
+        values = [texts[value] for value in values]
+    return pd.Series(values if dtype or column.kinds == (str,) else list(map(to_text, values)), dtype=dtype or "str")
 
 
 RESUMABLE = 6

@@ -12,10 +12,10 @@ import contextlib
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from results.errors import Inconsistent
 from results.process import collector_off
@@ -44,6 +44,10 @@ from results.text_files import unpack
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
+
+_NOT_AS_WRITTEN = "not as it was written: its checksum does not match, or rows before it are gone or moved"
 
 
 @dataclass(frozen=True)
@@ -142,25 +146,31 @@ class _Files:
 
     def rows(self, file: str, record: type[R]) -> list[R]:
         """Return rows that belong to no attempt; an unreadable one is reported with its line number."""
-        lines, rows = layout.lines_of(self.body(file)), list[R]()
-        names, top, before = self.names.get(file, [""]), self.tops.get(file, b""), b""
+        lines, faults, before = layout.lines_of(self.body(file)), dict[int, object](), b""
+        names, top = self.names.get(file, [""]), self.tops.get(file, b"")
         if lines and names[-1] != CHECKSUM:
             self.unchecked.append(file)
         whole = hashlib.sha256(top + b"\n")
         for number, line in enumerate(lines, start=1):
             row, _, written = line.rpartition(b",")
-            try:
-                if names[-1] == CHECKSUM and written != row_checksum(top, row, before):
-                    raise ValueError(
-                        "not as it was written: its checksum does not match, or rows before it are gone or moved"
-                    )
-                rows += read_block(record, names, line + b"\n")
-            except ValueError as fault:
-                self.problems.append(f"{file}, line {number + 1}: left out, {fault}")
+            if names[-1] == CHECKSUM and written != row_checksum(top, row, before):
+                faults[number] = _NOT_AS_WRITTEN
             before = written
             if file in COUNTED:
                 whole.update(line + b"\n")
                 self.counted[file][number] = whole.copy().hexdigest()[:16]
+        numbers = [number for number in range(1, len(lines) + 1) if number not in faults]
+
+        def read_lines(some: Sequence[int]) -> list[R]:
+            return read_block(record, names, b"".join(lines[number - 1] + b"\n" for number in some))
+
+        rows = list[R]()
+        for some, own in _in_groups(numbers, len(lines) or 1, read_lines):
+            if isinstance(own, ValueError):
+                faults[some[0]] = own
+            else:
+                rows += own
+        self.problems += [f"{file}, line {number + 1}: left out, {faults[number]}" for number in sorted(faults)]
         return rows
 
     def sort_by_attempt(self, file: str) -> None:
@@ -203,6 +213,14 @@ class _Files:
                 intact[key_of(run)] = damaged
         return intact
 
+    def rows_of(self, runs: Sequence[Run]) -> dict[str, list[Any]]:
+        """Return file → the rows of these attempts, in their order. Raises ValueError, naming the file."""
+        rows = {}
+        for file in (file for file in self.names if file in CELL_FILES):
+            held = [self.blocks[file][key_of(run)] for run in runs if run.committed.get(file, [0])[0]]
+            rows[file] = records(file, CELL_FILES[file], self.names[file], b"".join(held))
+        return rows
+
     def checksum(self, file: str) -> str:
         """Return a committed file's checksum, "" where it cannot be read. A name outside the run's directory is not
         opened."""
@@ -210,6 +228,24 @@ class _Files:
             if layout.is_committed_name(file) and (data := read(self.path / file)) is not None:
                 return layout.checksum(data)
         return "missing"
+
+
+_TOGETHER = 100
+"""Cells whose rows are read together: texts of more take memory."""
+
+
+def _in_groups(parts: Sequence[T], size: int, read: Callable[[Sequence[T]], Any]) -> Iterator[tuple[Sequence[T], Any]]:
+    """Yield (parts, what `read` gives of them) of at most `size` parts at once; where that fails, of each by itself, or
+    its ValueError."""
+    for start in range(0, len(parts), size):
+        group = parts[start : start + size]
+        try:
+            yield group, read(group)
+        except ValueError as fault:
+            if len(group) == 1:
+                yield group, fault
+            else:
+                yield from _in_groups(group, 1, read)
 
 
 _STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n")
@@ -240,19 +276,14 @@ def read_run(path: Path | str) -> RunData:
     for name in sorted({run.session for run in all_runs} - known):
         problems.append(f"{RUNS}: {SESSIONS} does not have the session {name}")
     last = dict(sorted(run_of))  # cell → its last attempt
-    runs, rows = list[Run](), {file: list[Any]() for file in CELL_FILES}
-    faults = list[ValueError]()
-    for key, run in run_of.items():
-        if last[run.cell_id] != run.attempt or key not in intact:
+    latest = [run for key, run in run_of.items() if last[run.cell_id] == run.attempt and key in intact]
+    runs, rows, faults = list[Run](), {file: list[Any]() for file in CELL_FILES}, list[ValueError]()
+    for some, own in _in_groups(latest, _TOGETHER, files.rows_of):
+        if isinstance(own, ValueError):
+            faults.append(own)
+            problems.append(f"attempt {some[0].attempt} of cell {some[0].cell_id} left out: {own}")
             continue
-        try:
-            held = [file for file in files.names if file in CELL_FILES and run.committed.get(file, [0])[0]]
-            own = {file: records(file, CELL_FILES[file], files.names[file], files.blocks[file][key]) for file in held}
-        except ValueError as fault:
-            faults.append(fault)
-            problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
-            continue
-        runs.append(run)
+        runs += some
         for file, cell_rows in own.items():
             rows[file] += cell_rows
     if faults and not runs:

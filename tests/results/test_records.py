@@ -164,7 +164,7 @@ def test_what_could_not_be_read_back_is_refused(field, value):
     }
     run = Run(**{**given, field: value})
     with pytest.raises(ValueError, match=rf"Run\.{field}: expected .*, got"):
-        to_values(run)
+        list(to_values([run]))
 
 
 @dataclasses.dataclass(frozen=True)
