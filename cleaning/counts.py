@@ -14,7 +14,7 @@ from fractions import Fraction
 from analysis.counters import COUNTERS, kind_of_operator
 from analysis.operators.registry import PRODUCTS
 from results.records.counts import WHOLE, CleaningLog, FlopCount
-from results.records.rows import to_text
+from results.records.rows import replace_fields, to_text
 from results.store.layout import FLOP_COUNTS
 
 
@@ -24,25 +24,27 @@ def model_operators(counts: Iterable[FlopCount]) -> tuple[list[FlopCount], list[
     Counters that report no operators pass through unchanged. A second application leaves out nothing.
     """
     products, log = [], []
+    entry = CleaningLog(
+        **dict.fromkeys(("cell_id", "subject", "before", "after", "reason"), ""),
+        attempt=0,
+        step="model_operators",
+        file=FLOP_COUNTS,
+        field="flop",
+    )
     for count in counts:
         why = _why_left_out(count)
         if why is None:
             products.append(count)
             continue
         where = f"{count.scope} " if count.scope != WHOLE else ""
-        log.append(
-            CleaningLog(
-                step="model_operators",
-                file=FLOP_COUNTS,
-                cell_id=count.cell_id,
-                attempt=count.attempt,
-                subject=f"{count.counter} {count.phase} batch {count.batch_size} {where}{count.operator}",
-                field="flop",
-                before=to_text(count.flop),
-                after="",
-                reason=f"left out: {why}",
-            )
-        )
+        own = {
+            "cell_id": count.cell_id,
+            "attempt": count.attempt,
+            "subject": f"{count.counter} {count.phase} batch {count.batch_size} {where}{count.operator}",
+            "before": to_text(count.flop),
+            "reason": f"left out: {why}",
+        }
+        log.append(replace_fields(entry, own))
     return products, log
 
 
@@ -73,15 +75,14 @@ Point = tuple[int, int | float]
 
 def line(points: Iterable[Point]) -> tuple[Fraction, Fraction] | None:
     """Return a and c of the line through all points; None if there is none, or for fewer than two batch sizes."""
-    exact = {(x, Fraction(y)) for x, y in points}
+    exact = {(x, Fraction(y) if isinstance(y, float) else y) for x, y in points}
     if not exact:
         return None
     (x0, y0), (x1, y1) = min(exact), max(exact)
-    if x0 == x1:
+    if x0 == x1 or any((y - y0) * (x1 - x0) != (y1 - y0) * (x - x0) for x, y in exact):
         return None
-    slope = (y1 - y0) / (x1 - x0)
-    constant = y0 - slope * x0
-    return (slope, constant) if all(slope * x + constant == y for x, y in exact) else None
+    slope = Fraction(y1 - y0, x1 - x0)
+    return slope, y0 - slope * x0
 
 
 def affine(points: Iterable[Point], batch_size: int) -> int | None:

@@ -67,12 +67,16 @@ def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
     """Select the measured blocks of the cell's own whole steps, without warm-up, phases and other passes."""
-    return _own_blocks(samples, "measure", "")
+    return _own_blocks(samples).get(("measure", ""), [])
 
 
-def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> list[Sample]:
-    """Select the blocks of the cell's own steps by part and phase."""
-    return [s for s in samples if s.part == part and s.phase == phase and not s.work and s.steps > 0]
+def _own_blocks(samples: Sequence[Sample]) -> dict[tuple[str, str], list[Sample]]:
+    """Return (part, phase) → the blocks of the cell's own steps."""
+    blocks: dict[tuple[str, str], list[Sample]] = {}
+    for block in samples:
+        if not block.work and block.steps > 0:
+            blocks.setdefault((block.part, block.phase), []).append(block)
+    return blocks
 
 
 def step_times(run: Run, samples: Sequence[Sample], summary: Summary | None = None) -> list[StepTime]:
@@ -80,16 +84,16 @@ def step_times(run: Run, samples: Sequence[Sample], summary: Summary | None = No
 
     samples: of this attempt only. summary: `block_summary` of its whole steps, where known.
     """
-    rule, rows = run.interval_rule, []
-    if whole := whole_steps(samples):
+    rule, rows, own = run.interval_rule, [], _own_blocks(samples)
+    if whole := own.get(("measure", "")):
         row = _row(run, "", whole, summary or block_summary(whole, rule), None)
         others: dict[str, float | None] = {"core_round_trip_s": median_round_trip_s(whole)}
-        disturbed, moved = (_own_blocks(samples, part, "") for part in ASIDE)
+        disturbed, moved = (own.get((part, ""), []) for part in ASIDE)
         if disturbed or moved:
             all_s = block_summary([*whole, *disturbed, *moved]).mean
             others |= {"disturbed_blocks": len(disturbed), "moved_blocks": len(moved), "all_mean_s": all_s}
         rows.append(replace_fields(row, others))
-    blocks = {phase: own for phase in PHASES if (own := _own_blocks(samples, "phase", phase))}
+    blocks = {phase: own["phase", phase] for phase in PHASES if ("phase", phase) in own}
     timed = {phase: block_summary(own, rule) for phase, own in blocks.items()}
     total_s = sum(summary.mean for summary in timed.values())
     return rows + [_row(run, phase, blocks[phase], summary, total_s) for phase, summary in timed.items()]

@@ -16,7 +16,7 @@ from analysis.utilization.numerators import OWN
 from cleaning.counts import line, whole_sum
 from results.records.cell import Run, identity
 from results.records.counts import PHASES, WHOLE, Agreement, BatchLaw, FlopCount
-from results.records.rows import to_text
+from results.records.rows import replace_fields, to_text
 from results.text_files import listed
 
 Traced = Callable[[str], int | None]
@@ -134,9 +134,11 @@ def batch_laws(run: Run, counts: Sequence[FlopCount]) -> tuple[BatchLaw, ...]:
             if count.status == "ok" and not count.extrapolated and count.flop is not None:
                 series.setdefault(count.operator, {})[count.batch_size] = count.flop
         sizes = sorted(series.get("") or set().union(*series.values()))
-        common = {**identity(run, BatchLaw), "counter": counter, "phase": phase}
+        blank = BatchLaw(**identity(run, BatchLaw), counter=counter, phase=phase, operator="", batches=())
         laws = {
-            operator: BatchLaw(**common, operator=operator, batches=tuple(sorted(points)), **law_of(points, sizes))
+            operator: replace_fields(
+                blank, {"operator": operator, "batches": tuple(sorted(points)), **law_of(points, sizes)}
+            )
             for operator, points in sorted(series.items())
         }
         if total := laws.get(""):

@@ -27,7 +27,7 @@ from results.records.counts import (
     ProfileCount,
     Ratio,
 )
-from results.records.rows import to_text
+from results.records.rows import replace_fields, to_text
 from results.store.layout import Key, key_of
 
 OPTIONS = {"precision": "precisions", "layout": "layout", "compile": "compile", "optimizer": "optimizer"}
@@ -179,6 +179,11 @@ class View:
     def variant(self) -> str:
         """What distinguishes the cell besides model, batch size, precision and device."""
         return next((row.variant for row in self.fractions if row.variant), "")
+
+    @functools.cached_property
+    def repeated_cell(self) -> str:
+        """The id of the cell that this one repeats: its own without the repeat."""
+        return replace_fields(self.run.cell, {"repeat": 0}).cell_id
 
     @functools.cached_property
     def partial(self) -> bool:

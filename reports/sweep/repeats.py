@@ -62,7 +62,7 @@ def one_a_cell(views: Iterable[View], of_run: Iterable[View]) -> list[View]:
     ratio. Repeats over different peaks stay separate. of_run: as in `repeats_of`."""
     repeats, cells = repeats_by_cell(views, of_run), dict[str, list[View]]()
     for view in views:
-        cells.setdefault(replace_fields(view.run.cell, {"repeat": 0}).cell_id, []).append(view)
+        cells.setdefault(view.repeated_cell, []).append(view)
     shown = (view for same in cells.values() for view in [v for v in same if v.headline] or same[:1])
     pooled = ((view, repeats.get(key_of(view.run))) for view in shown)
     return [
