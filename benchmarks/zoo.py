@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.records.answers import Attribution, AttributionCause
-from results.records.rows import header
+from results.store.layout import encode, head
 
 if TYPE_CHECKING:
     from reports.count.answer import ModelCounts
@@ -155,11 +155,8 @@ def _write(
     path: Path, record: type[Attribution] | type[AttributionCause], rows: Sequence[Attribution | AttributionCause]
 ) -> None:
     fresh = not path.exists()
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, header(record), lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        writer.writerows(row.to_row() for row in rows)
+    with path.open("ab") as file:
+        file.write((head(record) if fresh else b"") + encode(rows))
 
 
 if __name__ == "__main__":

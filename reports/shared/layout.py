@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from results.printable import LONGEST_TEXT, least_width, letters, printable, shortened, wrap
-from results.records.rows import Record, cell_text, header, to_values
+from results.records.rows import Record, cell_text, header
+from results.store.layout import to_values
 from results.text_files import csv_written
 
 

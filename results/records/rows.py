@@ -1,7 +1,8 @@
 """Converts records to rows of text and back, and checks the ranges of their numbers.
 
 None is an empty field, booleans are true and false, integers are exact, floats are the shortest text that reads back
-equal, nested values are compact JSON with text as keys. `read_rows` returns what `to_values` accepts, except that lists
+equal, nested values are compact JSON with text as keys. `read_rows` returns what `to_values`
+(results/store/layout.py) accepts, except that lists
 become tuples, and line ends and NULs in text become spaces; what could not be read back is refused. Text that a
 spreadsheet would calculate gets an apostrophe (`cell_text`). A number is finite and not negative, within the range of
 its name's unit (`UNITS`); a field says otherwise where it is declared: `slope: Annotated[int | None, SIGNED]`. CSV's
@@ -14,11 +15,10 @@ import functools
 import hashlib
 import json
 import math
-import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -110,15 +110,11 @@ R = TypeVar("R", bound="Record")
 
 
 class Record:
-    """Base of all records: conversion to and from one row of strings."""
-
-    def to_row(self) -> dict[str, str]:
-        """Return column name → text, in the order of the fields. Raises ValueError as `to_values` does."""
-        return dict(zip(header(type(self)), next(to_values([self])), strict=True))
+    """Base of all records."""
 
     @classmethod
     def from_row(cls: type[R], row: Mapping[str, str]) -> R:
-        """Return the record that `to_row` wrote. Raises ValueError as `read_rows` does."""
+        """Return the record of column name → text. Raises ValueError as `read_rows` does."""
         return read_rows(cls, list(row), [list(row.values())])[0]
 
 
@@ -280,43 +276,6 @@ def header(record: type[Record]) -> tuple[str, ...]:
     return tuple(columns_of(record))
 
 
-def to_values(rows: Sequence[Record]) -> Iterator[tuple[str, ...]]:
-    """Yield the fields of each record of one type as CSV texts, in the order of its header.
-
-    Raises ValueError for a value that could not be read back as the field's type: a float in a field of exact integers,
-    None where the field has no unknown.
-    """
-    for start in range(0, len(rows), _TOGETHER):
-        some = rows[start : start + _TOGETHER]
-        columns = columns_of(type(some[0])).values()
-        yield from zip(*(_column_texts(some, column) for column in columns), strict=True)
-
-
-_TOGETHER = 1000
-"""Rows whose fields are formatted column by column: few enough that their texts take no memory."""
-
-
-def _column_texts(rows: Sequence[Record], column: Column) -> list[str]:
-    values, writers = [*map(operator.attrgetter(column.name), rows)], column.writers
-    kinds = {*map(type, values)}
-    if kinds <= {tuple, dict} & writers.keys():  # rows share most of these
-        texts = {id(value): value for value in values}
-        texts = {key: to_text(value) for key, value in texts.items()}
-        return [texts[id(value)] for value in values]
-    if len(kinds) == 1 and kinds <= writers.keys():
-        return [*map(writers[kinds.pop()], values)]
-    return [
-        _checked(rows[0], column, plain(value)) if (write := writers.get(type(value))) is None else write(value)
-        for value in values
-    ]
-
-
-def _checked(record: Record, column: Column, value: Any) -> str:
-    if not column.holds(value):
-        raise ValueError(f"{type(record).__name__}.{column.name}: expected {column.label}, got {value!r}")
-    return json.dumps(value) if Any in column.kinds and isinstance(value, str) else cell_text(value)
-
-
 def to_text(value: Any) -> str:
     """Format one value as CSV text: '' for None, true/false, exact integers, shortest round-trip floats, compact
     JSON."""
@@ -366,7 +325,8 @@ _WRITERS: Mapping[Any, Callable[[Any], str]] = {
     int: repr,
     float: repr,
     str: functools.lru_cache(4096)(cell_text),  # names, units, sources, which repeat
-    **dict.fromkeys((tuple, list, dict), to_text),
+    **dict.fromkeys((tuple, list), lambda value: to_text(value) if value else "[]"),
+    dict: lambda value: to_text(value) if value else "{}",
 }
 """Exact type of a value → the function that formats it."""
 

@@ -11,13 +11,15 @@ Resuming a run of an older schema adds the columns that it lacks, under its old 
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import hashlib
 import io
 import itertools
+import json
 import operator
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ from results.records.cell import (
     Telemetry,
 )
 from results.records.counts import FlopCount, Operation, Storage
-from results.records.rows import Column, R, Record, columns_of, header, read_rows, to_text, to_values
+from results.records.rows import Column, R, Record, cell_text, columns_of, header, plain, read_rows, to_text
 from results.store.disk import Disk, read, replace
 from results.text_files import csv_table, csv_written, read_text
 
@@ -200,6 +202,39 @@ def encode(rows: Sequence[Record]) -> bytes:
     return csv_written(to_values(rows)).encode()
 
 
+def to_values(rows: Sequence[Record]) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of each record of one type as CSV texts, in the order of its header.
+
+    Raises ValueError for a value that could not be read back as the field's type: a float in a field of exact integers,
+    None where the field has no unknown.
+    """
+    for start in range(0, len(rows), _TOGETHER):
+        some = rows[start : start + _TOGETHER]
+        columns = columns_of(type(some[0])).values()
+        yield from zip(*(_column_texts(some, column) for column in columns), strict=True)
+
+
+_TOGETHER = 1000
+"""Rows whose fields are formatted column by column: few enough that their texts take no memory."""
+
+
+def _column_texts(rows: Sequence[Record], column: Column) -> list[str]:
+    values, writers = [*map(operator.attrgetter(column.name), rows)], column.writers
+    kinds = {*map(type, values)}
+    if len(kinds) == 1 and kinds <= writers.keys():
+        return [*map(writers[kinds.pop()], values)]
+    return [
+        _checked(rows[0], column, plain(value)) if (write := writers.get(type(value))) is None else write(value)
+        for value in values
+    ]
+
+
+def _checked(record: Record, column: Column, value: Any) -> str:
+    if not column.holds(value):
+        raise ValueError(f"{type(record).__name__}.{column.name}: expected {column.label}, got {value!r}")
+    return json.dumps(value) if Any in column.kinds and isinstance(value, str) else cell_text(value)
+
+
 def decode(lines: Sequence[bytes]) -> list[list[str]]:
     """Return the fields of whole lines. Raises ValueError for text that is no CSV or no UTF-8."""
     csv.field_size_limit(1 << 30)  # the module's own limit of 131072 is less than some traces' lists of tensors
@@ -284,10 +319,8 @@ def _series(column: Column, values: list[Any]) -> pd.Series[Any]:
     dtype: Any = {(int,): "Int64", (int, float): object, (float,): "float64", (bool,): "boolean"}.get(column.kinds)
     if column.kinds == (int,) and any(value is not None and abs(value) >= 2**63 for value in values):
         dtype = object
-    if column.kinds == (str,):
-        texts = {value: to_text(value) for value in {*values}}
-        values = [texts[value] for value in values]
-    return pd.Series(values if dtype or column.kinds == (str,) else list(map(to_text, values)), dtype=dtype or "str")
+    text_of = functools.lru_cache(4096)(to_text) if column.kinds == (str,) else to_text
+    return pd.Series(values if dtype else list(map(text_of, values)), dtype=dtype or "str")
 
 
 RESUMABLE = 6

@@ -146,31 +146,27 @@ class _Files:
 
     def rows(self, file: str, record: type[R]) -> list[R]:
         """Return rows that belong to no attempt; an unreadable one is reported with its line number."""
-        lines, faults, before = layout.lines_of(self.body(file)), dict[int, object](), b""
-        names, top = self.names.get(file, [""]), self.tops.get(file, b"")
+        lines, good, faults = layout.lines_of(self.body(file)), list[tuple[int, Any]](), list[tuple[int, Any]]()
+        names, top, before, rows = self.names.get(file, [""]), self.tops.get(file, b""), b"", list[R]()
         if lines and names[-1] != CHECKSUM:
             self.unchecked.append(file)
         whole = hashlib.sha256(top + b"\n")
         for number, line in enumerate(lines, start=1):
             row, _, written = line.rpartition(b",")
-            if names[-1] == CHECKSUM and written != row_checksum(top, row, before):
-                faults[number] = _NOT_AS_WRITTEN
+            is_whole = names[-1] != CHECKSUM or written == row_checksum(top, row, before)
+            (good if is_whole else faults).append((number, line if is_whole else _NOT_AS_WRITTEN))
             before = written
             if file in COUNTED:
                 whole.update(line + b"\n")
                 self.counted[file][number] = whole.copy().hexdigest()[:16]
-        numbers = [number for number in range(1, len(lines) + 1) if number not in faults]
-
-        def read_lines(some: Sequence[int]) -> list[R]:
-            return read_block(record, names, b"".join(lines[number - 1] + b"\n" for number in some))
-
-        rows = list[R]()
-        for some, own in _in_groups(numbers, len(lines) or 1, read_lines):
+        for some, own in _in_groups(
+            good, len(lines) or 1, lambda some: read_block(record, names, b"".join(line + b"\n" for _, line in some))
+        ):
             if isinstance(own, ValueError):
-                faults[some[0]] = own
+                faults.append((some[0][0], own))
             else:
                 rows += own
-        self.problems += [f"{file}, line {number + 1}: left out, {faults[number]}" for number in sorted(faults)]
+        self.problems += [f"{file}, line {number + 1}: left out, {fault}" for number, fault in sorted(faults)]
         return rows
 
     def sort_by_attempt(self, file: str) -> None:

@@ -13,6 +13,8 @@ from analysis.utilization.utilization import MeanStepTime, Measurement, rows
 from measure.step import step_trace
 from results.records.cell import Run
 from results.records.counts import Operation
+from results.records.rows import header
+from results.store.layout import encode, read_block
 from tests.measure.model.masked_models import BATCH, BATCHES, LENGTH, model_of
 
 RUN = Run(
@@ -22,7 +24,8 @@ TIME_S, PEAK = 0.5, 1e9
 
 
 def written_and_read(operation: Operation) -> Operation:
-    return Operation.from_row(operation.to_row())
+    (read,) = read_block(Operation, header(Operation), encode([operation]))
+    return read
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "bert"])

@@ -268,7 +268,7 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
     )
     operations = table(batch_size, precision)
     run = Run(
-        **{name: getattr(cell, name) for name in cell.to_row()},
+        **vars(cell),
         cell_id=cell.cell_id,
         attempt=1,
         session="s1",

@@ -53,7 +53,7 @@ def flop_count(cell_id: str, attempt: int = 1, **more: object) -> FlopCount:
     count = FlopCount(
         cell_id=cell_id, attempt=attempt, counter="fvcore", workload="resnet18", batch_size=8, phase="forward"
     )
-    return FlopCount(**{**{name: getattr(count, name) for name in count.to_row()}, **more})
+    return FlopCount(**{**vars(count), **more})
 
 
 def ceiling(rate: float) -> Ceiling:

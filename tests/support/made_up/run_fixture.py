@@ -230,7 +230,7 @@ def _run(cell: Cell, status: str, trace_id: str, reason: str = "") -> Run:
         measured = {"window_start_s": 100.0, "window_end_s": 100.0 + length, "host_bound": key == HOST_BOUND}
         measured |= {"energy_j": POWER_W * length, "energy_method": "counter"}
     return Run(
-        **{name: getattr(cell, name) for name in cell.to_row()},
+        **vars(cell),
         cell_id=cell.cell_id,
         attempt=1,
         session="s1",
