@@ -3,9 +3,9 @@
 `terms(model)` gives FLOP, bytes, footprint and parameters of named groups of graph nodes, as expressions in the model's
 sizes and `batch`. The nodes are in `catamount_graphs.csv`, read off the graphs in Catamount's repository, and for
 tensorpack's ResNets (TensorFlow 1.5) in `resnet_nodes`. Their costs follow from `graph_nodes.py`; nothing is fitted.
-Nodes with negative times are in PyTorch's step only. "Scalars" are bytes, "ScalarFlop" operations, of nodes on single
-numbers and on sizes. Terms hold for the graph's number of layers (`FIXED`), for ResNet images whose side is a multiple
-of 32, since Catamount's convolutions have no padding, and for speech whose frames are a multiple of 4.
+Nodes with negative times are in PyTorch's step only. Nodes on single numbers and on sizes are "Scalars" (their bytes)
+and "ScalarFlop" (their FLOP). Terms hold for the graph's number of layers (`FIXED`), for ResNet images whose side is a
+multiple of 32, since Catamount's convolutions have no padding, and for speech whose frames are a multiple of 4.
 """
 
 import csv
