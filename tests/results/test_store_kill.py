@@ -165,7 +165,7 @@ def test_death_before_and_within_each_call_of_a_run(tmp_path, part):
     assert deaths == len(moments) > 15
 
 
-@pytest.mark.parametrize("step", [80, pytest.param(31, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [160, pytest.param(31, marks=pytest.mark.slow)])
 def test_death_while_going_on_after_a_death(tmp_path, step):
     """Two deaths in a row, within writes where they die in one: at some calls of the first run, each of the second."""
     count = len(calls_of_a_run(tmp_path / "whole"))

@@ -234,6 +234,7 @@ def test_buckets_of_gradients_close_once_they_are_full():
     assert gradient_buckets([]) == []
 
 
+@pytest.mark.cluster
 def test_what_real_processes_execute_is_what_is_predicted(tmp_path):
     """Calls, bytes and FLOP of both ranks, under tensor and data parallelism, with shared weights and in a pipeline, as
     torch.profiler saw them."""

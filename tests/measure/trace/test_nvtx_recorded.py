@@ -111,7 +111,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return listener(tmp_path_factory.mktemp("listener"))
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=["mobilenet_v2", pytest.param("resnet18-bf16", marks=pytest.mark.slow)])
 def case(request: Any, library: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path, list[Any]]:
     if CASES[request.param].get("precision") == "amp-bf16":
         skip_without_bf16()

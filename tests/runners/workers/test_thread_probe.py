@@ -60,6 +60,7 @@ def test_a_number_that_the_user_set_is_honoured_without_a_probe(monkeypatch):
     assert thread_settings(*of_two("cpu")) == {}
 
 
+@pytest.mark.survival
 def test_the_session_has_what_was_chosen_and_keeps_it(monkeypatch, tmp_path):
     """Two threads, as torch takes by itself, but passive ones: the environment of the session says it."""
     monkeypatch.delenv(COUNT)
