@@ -157,6 +157,13 @@ def test_ctrl_c_keeps_what_was_measured(run, tmp_path: Path):
 # --- files ---
 
 
+def test_ceilings_of_a_run_before_version_9_are_read_under_their_former_names():
+    path = ROOT / "results/published/amd-epyc-2-cores-2026-11-29/ceilings.csv"
+    names, *lines = path.read_text(encoding="utf-8").splitlines()
+    assert names.startswith("sitting,device,")
+    assert [row.session for row in ceiling_command.read_ceilings(path)] == [line.partition(",")[0] for line in lines]
+
+
 def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
     code = "import sys; from runners.ceiling import main; code = main(sys.argv[1:])\n"
     code += "print('torch' in sys.modules, file=sys.stderr); sys.exit(code)"
