@@ -98,6 +98,16 @@ class UtilizationMeter:
 
     model: what the loop calls: a module, a compiled or a data-parallel one. options, or any of its fields as keywords:
     `MeterOptions`. Raises ValueError, in one line, for invalid arguments, TypeError for an unknown one.
+
+    >>> import torch, flopledger
+    >>> model = torch.nn.Linear(8, 4)
+    >>> with flopledger.UtilizationMeter(model, warm_up_steps=0, energy=False) as meter:
+    ...     for _ in range(3):
+    ...         with meter.step():
+    ...             model(torch.randn(2, 8)).sum().backward()
+    >>> summary = meter.summary()
+    >>> summary.steps, summary.model_flop_per_step  # forward 2 × 2 × 8 × 4, and as much for the weights' gradient
+    (3, 256.0)
     """
 
     def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
