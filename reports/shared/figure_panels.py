@@ -167,8 +167,8 @@ def label_rows(axes: Axes, labels: Sequence[str], *, bars: bool = False, **look:
     axes.set_yticks(range(count), labels, **look)
     axes.set_ylim(*((count - 0.4, -0.6) if bars else (count - 0.5, -0.5)))
     axes.grid(axis="y", visible=False)
-    for edge in range(0 if bars else count - 1):
-        axes.axhline(edge + 0.5, color="0.93", linewidth=0.6, zorder=0)
+    edges, whole = [edge + 0.5 for edge in range(0 if bars else count - 1)], axes.get_yaxis_transform(which="grid")
+    axes.hlines(edges, 0, 1, color="0.93", linewidth=0.6, zorder=0, transform=whole)
 
 
 def finish(
