@@ -1,8 +1,8 @@
 """States the rules of counters that listen to torch's operators: takes a `CallRecording`, returns what each one counts.
 
 flopledger: every product, 2 FLOP a multiply-add; a cause here is a bug. flop_counter_mode (torch/utils/flop_counter.py
-of 2.11 to 2.15): a formula per registered operator, both passes. ptflops_aten (ptflops/aten_ops.py of 0.7.4 and 0.7.5):
-products at 1 a multiply-add, biases 1 per output element, forward only. torch_profiler (`computeFlops` in
+of 2.11 to 2.15): a formula per operator in its registry, both passes. ptflops_aten (ptflops/aten_ops.py of 0.7.4 and
+0.7.5): products at 1 a multiply-add, biases 1 per output element, forward only. torch_profiler (`computeFlops` in
 torch/csrc/profiler/util.cpp, 2.11 to 2.15): recorded calls by name: conv2d with a numeric padding, mm, addmm, bmm,
 baddbmm at 2 a multiply-add, and each element of the first argument of add and mul, taken from a plain step
 (`measure/counters/model_calls.py`).
@@ -57,15 +57,23 @@ ATTENTION_BACKWARD = frozenset(
 
 
 def flop_counter_mode(recording: CallRecording, phase: str) -> Counted:
-    """Return FlopCounterMode's items of one pass. Recomputation runs in the backward pass, and is counted there."""
-    items = [item for operation in in_phase(recording, phase) for item in _by_formula(operation)]
+    """Return FlopCounterMode's items of one pass. Recomputation runs in the backward pass, and is counted there.
+
+    Attention on a CPU has no formula before torch 2.15: the recording says which operators have one.
+    """
+    items = list(_by_formula(recording, phase))
     if phase == "backward":
-        again = [item for operation in in_phase(recording, "recompute") for item in _by_formula(operation)]
-        items += [replace(item, cause="recompute_counted") for item in again]
+        items += [replace(item, cause="recompute_counted") for item in _by_formula(recording, "recompute")]
     return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
-def _by_formula(operation: Operation) -> Iterator[Item]:
+def _by_formula(recording: CallRecording, phase: str) -> Iterator[Item]:
+    for operation in in_phase(recording, phase):
+        if operation.name in recording.formulas:
+            yield from _of_formula(operation)
+
+
+def _of_formula(operation: Operation) -> Iterator[Item]:
     flop = real_flop(operation)
     if operation.name in FLOP_COUNTER_MODE and flop:
         yield of_operation(operation, flop)

@@ -24,6 +24,7 @@ import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import flop_registry
 
 from measure.model.attention_masks import mask_rules
 from measure.model.module_paths import MODULE as PATH
@@ -89,7 +90,8 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
         except NOT_ON_FAKE as fault:
             note = f"recorded on real tensors: {one_line(plain_message(str(fault)), 200)}"
             recording = dataclasses.replace(_record(model, inputs, None), note=note)
-    return dataclasses.replace(recording, plain=unwatched, mask_rules=mask_rules(model))
+    formulas = frozenset(map(str, flop_registry))
+    return dataclasses.replace(recording, plain=unwatched, mask_rules=mask_rules(model), formulas=formulas)
 
 
 def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | None) -> CallRecording:

@@ -105,7 +105,8 @@ class CallRecording:
     where it has none. parameters: of the model, shared ones once. sources, results: the storages of inputs and weights,
     and of the outputs. note: a remark on how it was recorded. training: the operations of a training step, with loss
     and optimizer; empty with the reason in `untrained`, or where none was requested. mask_rules: module path → the rule
-    of the attention masks that it makes, where it states one.
+    of the attention masks that it makes, where it states one. formulas: the operators for which FlopCounterMode of the
+    torch that recorded has a formula.
     """
 
     operations: tuple[Operation, ...]
@@ -120,6 +121,7 @@ class CallRecording:
     training: tuple[Operation, ...] = ()
     untrained: str = ""
     mask_rules: Mapping[str, str] = field(default_factory=dict)
+    formulas: frozenset[str] = frozenset()
 
     def around(self, call: Call) -> Iterator[Call]:
         """Yield the calls around this one, from the nearest outwards."""

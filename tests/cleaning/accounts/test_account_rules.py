@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from analysis.counters import COUNTERS, CounterEntry
+from cleaning.accounts.dispatched import flop_counter_mode
 from cleaning.accounts.explain import reconcile
 from cleaning.accounts.items import CAUSES
 from cleaning.accounts.wrapped import elementwise
@@ -27,6 +28,9 @@ from tests.support.account_nets import account_nets
 from workloads.catalogue.base import Batch, Workload, mean_loss
 
 BATCHES = (1, 2)
+
+NEEDS_2_15 = {"scores_computed_again"} if torch.__version__ < (2, 15) else set()
+"""Causes that the counters of an older torch do not show on a CPU."""
 
 
 TRAINED = ("Auxiliary", "EvaluatedOnly", "frozen", "small", "checkpointed")
@@ -152,7 +156,7 @@ def test_every_flop_of_difference_has_a_cause(counter):
 
 def test_the_vocabulary_is_that_of_the_rules():
     """Each cause is shown by some net, and no rule gives another."""
-    assert {cause.cause for counter in COUNTERS for cause in accounts(counter)[1]} == set(CAUSES)
+    assert {cause.cause for counter in COUNTERS for cause in accounts(counter)[1]} == set(CAUSES) - NEEDS_2_15
 
 
 def causes_of(counter, name, size=1, phase="forward"):
@@ -180,7 +184,10 @@ BY_HAND = [
     # (groups - 1) · 2 · multiply-adds: 8 groups of 16 · 72, 4 of 4 · 96, 3 of 4 · 96 (transposed, at its input).
     ("flop_counter_mode", "grouped", 1, "backward", "grouped_backward", 7 * 2304 + 3 * 768 + 2 * 768),
     # One product of scores more: 2 heads · 5 · 5 · 4, 2 FLOP each; of three keys 240.
-    ("flop_counter_mode", "fused_attention", 1, "backward", "scores_computed_again", 3 * 400 + 240),
+    pytest.param(
+        *("flop_counter_mode", "fused_attention", 1, "backward", "scores_computed_again", 3 * 400 + 240),
+        marks=pytest.mark.skipif(bool(NEEDS_2_15), reason="an older torch has no formula for a CPU's kernel"),
+    ),
     # 12 → 9 on 5 tokens; 9 → 12 and the layer alone, 12 → 7, are called again and cut short.
     ("flop_counter_mode", "checkpointed_linear", 1, "backward", "recompute_counted", 1080),
     ("torch_profiler", "checkpointed_linear", 1, "backward", "recompute_counted", 1080 + 1080 + 840),
@@ -259,6 +266,18 @@ BY_HAND = [
     ("torch_profiler", "grouped", 1, "backward", "backward_not_counted", -2 * (36 * 216 + 2 * (1152 + 384 + 384))),
 ]
 """Counter, net, batch, pass, cause → what it adds, worked out from the network's sizes and the counter's rule."""
+
+
+def test_attention_on_a_cpu_counts_where_the_counter_of_this_torch_has_a_formula():
+    """FlopCounterMode of torch 2.15 has one, of 2.14 none: there all the attention is without a rule."""
+    recording = recorded("attention", 1)
+    kernels = {f"aten._scaled_dot_product_flash_attention_for_cpu{end}" for end in ("", "_backward")}
+    assert kernels <= {operation.name for operation in recording.operations}
+    for formulas, times in ((recording.formulas | kernels, 1), (recording.formulas - kernels, 0)):
+        for phase in ("forward", "backward"):
+            items, cause_of = flop_counter_mode(dataclasses.replace(recording, formulas=formulas), phase)
+            assert sum(item.kind == "attention" for item in items) == times
+    assert cause_of(next(op for op in recording.operations if op.name in kernels)) == "attention_not_seen"
 
 
 def test_an_operand_by_keyword_broadcasts_as_one_by_position():

@@ -94,7 +94,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # by torch's forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by torch's forward mode
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_is_counted_as_it_runs(loop):
     build, step, layers = LOOPS[loop]

@@ -25,7 +25,7 @@ ENGINE_THREAD = 77
 
 def recorded(run: Callable[[], Any], path: Path) -> list[Event]:
     """The events of one recorded run, with shapes; the first run, which is not recorded, lets libraries set up."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
         run()
     profiler.export_chrome_trace(str(path))
     events: list[Event] = json.loads(path.read_text())["traceEvents"]
