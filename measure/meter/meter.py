@@ -190,8 +190,7 @@ class UtilizationMeter:
                 self._fault("update() came without begin(): no step was measured")
 
     def observe_next(self) -> None:
-        """Observe the next step, if that is possible: for a caller that knows which step is the last before a
-        summary."""
+        """Observe the next step, if possible: for a caller that knows which step is the last before a summary."""
         with self._guarded():
             self._observations.request(self._step.number)
             self._step.left = 0
