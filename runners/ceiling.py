@@ -25,9 +25,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import CACHE, ESSENTIAL, FP8, SPENT, Move, Trial, titled
 from reports.shared.layout import to_csv
 from results.records.cell import Ceiling
-from results.records.rows import read_rows
-from results.store.layout import CEILINGS, current_name
-from results.text_files import csv_table, read_text
+from results.store.layout import CEILINGS, read_table
 from runners.cli import output
 from runners.cli.arguments import number
 from runners.cli.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
@@ -274,8 +272,7 @@ def run_collectives(options: argparse.Namespace) -> int:
 def read_ceilings(path: Path) -> list[Ceiling]:
     """Return the rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for another file."""
     try:
-        names, rows = csv_table(read_text(path))
-        return read_rows(Ceiling, [current_name(name) for name in names], rows)
+        return read_table(path, Ceiling)
     except OSError as fault:
         raise ValueError(f"{path} could not be read: {fault.strerror or fault}") from fault
     except ValueError as fault:

@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.errors import Unavailable
-from results.records import rows as records_rows
 from results.records.characterization import FILES, MODES, Characterization, WorkloadRecording
-from results.text_files import csv_table, read_text
+from results.store.layout import read_table
 from runners.cli.arguments import names, number
 from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import Options, parser_of
@@ -150,7 +149,7 @@ def read_rows(directory: Path) -> Characterization:
     for name, record in FILES.items():
         path = directory / name
         try:
-            files.append(tuple(records_rows.read_rows(record, *csv_table(read_text(path)))))
+            files.append(tuple(read_table(path, record)))
         except (OSError, ValueError) as fault:
             cause = getattr(fault, "strerror", None) or fault
             raise Mistake(f"expected {path} as runners.characterize writes it, got: {cause}") from fault

@@ -61,19 +61,19 @@ def flop_counter_mode(recording: CallRecording, phase: str) -> Counted:
 
     Attention on a CPU has no formula before torch 2.15: the recording says which operators have one.
     """
-    items = list(_by_formula(recording, phase))
+    items = list(_formula_items(recording, phase))
     if phase == "backward":
-        items += [replace(item, cause="recompute_counted") for item in _by_formula(recording, "recompute")]
+        items += [replace(item, cause="recompute_counted") for item in _formula_items(recording, "recompute")]
     return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
-def _by_formula(recording: CallRecording, phase: str) -> Iterator[Item]:
+def _formula_items(recording: CallRecording, phase: str) -> Iterator[Item]:
     for operation in in_phase(recording, phase):
         if operation.name in recording.formulas:
-            yield from _of_formula(operation)
+            yield from _formula_item(operation)
 
 
-def _of_formula(operation: Operation) -> Iterator[Item]:
+def _formula_item(operation: Operation) -> Iterator[Item]:
     flop = real_flop(operation)
     if operation.name in FLOP_COUNTER_MODE and flop:
         yield of_operation(operation, flop)

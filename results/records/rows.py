@@ -203,7 +203,8 @@ class Column:
         )
 
     def read_all(self, texts: set[str]) -> dict[str, Any]:
-        """Return text → its value, as `read` gives it or raises; of numbers, which have nothing else, at once."""
+        """Return text → its value. Raises as `read` does. A column of numbers is parsed, and checked by its least and
+        greatest, at once."""
         numbers = texts - {""} if self.optional else texts
         if len(self.kinds) == 1 and self.kinds[0] in (int, float) and self.range is not None and numbers:
             with contextlib.suppress(ValueError, OverflowError):

@@ -208,14 +208,14 @@ def to_values(rows: Sequence[Record]) -> Iterator[tuple[str, ...]]:
     Raises ValueError for a value that could not be read back as the field's type: a float in a field of exact integers,
     None where the field has no unknown.
     """
-    for start in range(0, len(rows), _TOGETHER):
-        some = rows[start : start + _TOGETHER]
-        columns = columns_of(type(some[0])).values()
-        yield from zip(*(_column_texts(some, column) for column in columns), strict=True)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        group = rows[start : start + _ROWS_AT_ONCE]
+        columns = columns_of(type(group[0])).values()
+        yield from zip(*(_column_texts(group, column) for column in columns), strict=True)
 
 
-_TOGETHER = 1000
-"""Rows whose fields are formatted column by column: few enough that their texts take no memory."""
+_ROWS_AT_ONCE = 1000
+"""Number of rows that are formatted at once, column by column. It bounds the memory of their texts."""
 
 
 def _column_texts(rows: Sequence[Record], column: Column) -> list[str]:
@@ -292,13 +292,20 @@ def read_block(record: type[R], names: Sequence[str], block: bytes) -> list[R]:
     return read_rows(record, names, rows)
 
 
+def read_table(path: Path, record: type[R]) -> list[R]:
+    """Return the records of a CSV file (.csv or .csv.gz), whose columns may have their former names. Raises OSError,
+    and ValueError for another table."""
+    names, rows = csv_table(read_text(path))
+    return read_rows(record, [*map(current_name, names)], rows)
+
+
 def read_records(path: Path, record: type[R]) -> list[R]:
     """Return the records of a derived table (.csv or .csv.gz); none where the file is missing or empty.
 
     Raises ValueError for a file that is not the table its name says.
     """
     try:
-        return read_rows(record, *csv_table(read_text(path)))
+        return read_table(path, record)
     except FileNotFoundError:
         return []
     except ValueError as fault:

@@ -159,13 +159,13 @@ class _Files:
             if file in COUNTED:
                 whole.update(line + b"\n")
                 self.counted[file][number] = whole.copy().hexdigest()[:16]
-        for some, own in _in_groups(
-            good, len(lines) or 1, lambda some: read_block(record, names, b"".join(line + b"\n" for _, line in some))
+        for group, result in _in_groups(
+            good, len(lines) or 1, lambda group: read_block(record, names, b"".join(line + b"\n" for _, line in group))
         ):
-            if isinstance(own, ValueError):
-                faults.append((some[0][0], own))
+            if isinstance(result, ValueError):
+                faults.append((group[0][0], result))
             else:
-                rows += own
+                rows += result
         self.problems += [f"{file}, line {number + 1}: left out, {fault}" for number, fault in sorted(faults)]
         return rows
 
@@ -212,9 +212,10 @@ class _Files:
     def rows_of(self, runs: Sequence[Run]) -> dict[str, list[Any]]:
         """Return file → the rows of these attempts, in their order. Raises ValueError, naming the file."""
         rows = {}
-        for file in (file for file in self.names if file in CELL_FILES):
-            held = [self.blocks[file][key_of(run)] for run in runs if run.committed.get(file, [0])[0]]
-            rows[file] = records(file, CELL_FILES[file], self.names[file], b"".join(held))
+        for file, record in CELL_FILES.items():
+            if file in self.names:
+                held = [self.blocks[file][key_of(run)] for run in runs if run.committed.get(file, [0])[0]]
+                rows[file] = records(file, record, self.names[file], b"".join(held))
         return rows
 
     def checksum(self, file: str) -> str:
@@ -226,22 +227,24 @@ class _Files:
         return "missing"
 
 
-_TOGETHER = 100
-"""Cells whose rows are read together: texts of more take memory."""
+_CELLS_AT_ONCE = 100
+"""Number of cells whose rows are read at once. It bounds the memory of their texts."""
 
 
-def _in_groups(parts: Sequence[T], size: int, read: Callable[[Sequence[T]], Any]) -> Iterator[tuple[Sequence[T], Any]]:
-    """Yield (parts, what `read` gives of them) of at most `size` parts at once; where that fails, of each by itself, or
-    its ValueError."""
+def _in_groups(
+    parts: Sequence[T], size: int, read_group: Callable[[Sequence[T]], Any]
+) -> Iterator[tuple[Sequence[T], Any]]:
+    """Call `read_group` on groups of at most `size` parts, and yield each group with its result. A group that raises
+    ValueError is read part by part, and a part that raises it is yielded with the error."""
     for start in range(0, len(parts), size):
         group = parts[start : start + size]
         try:
-            yield group, read(group)
+            yield group, read_group(group)
         except ValueError as fault:
             if len(group) == 1:
                 yield group, fault
             else:
-                yield from _in_groups(group, 1, read)
+                yield from _in_groups(group, 1, read_group)
 
 
 _STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n")
@@ -274,14 +277,14 @@ def read_run(path: Path | str) -> RunData:
     last = dict(sorted(run_of))  # cell → its last attempt
     latest = [run for key, run in run_of.items() if last[run.cell_id] == run.attempt and key in intact]
     runs, rows, faults = list[Run](), {file: list[Any]() for file in CELL_FILES}, list[ValueError]()
-    for some, own in _in_groups(latest, _TOGETHER, files.rows_of):
-        if isinstance(own, ValueError):
-            faults.append(own)
-            problems.append(f"attempt {some[0].attempt} of cell {some[0].cell_id} left out: {own}")
+    for group, result in _in_groups(latest, _CELLS_AT_ONCE, files.rows_of):
+        if isinstance(result, ValueError):
+            faults.append(result)
+            problems.append(f"attempt {group[0].attempt} of cell {group[0].cell_id} left out: {result}")
             continue
-        runs += some
-        for file, cell_rows in own.items():
-            rows[file] += cell_rows
+        runs += group
+        for file, group_rows in result.items():
+            rows[file] += group_rows
     if faults and not runs:
         raise faults[0]
     return RunData(
