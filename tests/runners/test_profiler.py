@@ -1,4 +1,4 @@
-"""The profiler in DeepSpeed's shape; and each fault of DeepSpeed's profiler (0.19.8), as a test that ours gets right.
+"""Definition, law, injected fault: the profiler in DeepSpeed's shape, where DeepSpeed's own (0.19.8) has faults.
 
 The faults are those of counters.md's list: what DeepSpeed prints instead stands beside the expected value.
 """

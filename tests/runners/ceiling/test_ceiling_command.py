@@ -1,4 +1,4 @@
-"""`python -m runners.ceiling`: end to end on this CPU; with a made-up worker what is asked, kept, told and returned."""
+"""Command, injected fault: `runners.ceiling` on this CPU, and with a made-up worker that fails or is interrupted."""
 
 import json
 import subprocess

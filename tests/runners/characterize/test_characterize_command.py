@@ -1,4 +1,4 @@
-"""`runners.characterize` from end to end on small models, told again without torch, and every way to ask wrongly."""
+"""Command, injected fault: `runners.characterize` on small models, and on their records without torch; its refusals."""
 
 import csv
 import io

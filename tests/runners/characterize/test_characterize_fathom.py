@@ -1,5 +1,8 @@
-"""The eight of Fathom: what is recorded of each, and at small sizes, for real, that nearly every operation has a group
-and the paper's largest groups are ours where neither the batch nor the optimizer decides them."""
+"""Definition, known answer: which of Fathom's workloads are recorded, and the groups that the paper found largest.
+
+At small sizes nearly every operation has a group, and the paper's largest groups are ours where neither the batch nor
+the optimizer decides them.
+"""
 
 import json
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""A caller's mistake: one line that says what was expected, what came and the nearest name, and exit code 2.
-
-Singular and plural of an option.
-"""
+"""Command, injected fault: a mistake is one line with the nearest name and exit code 2; help and completion."""
 
 import os
 import subprocess

@@ -1,5 +1,4 @@
-"""Model files that cannot be taken as they are: one line that says what was expected, without names of torch's own
-parts, and no command dies of them."""
+"""Injected fault: a model file that cannot be used is one line without names of torch's own parts."""
 
 import re
 from pathlib import Path

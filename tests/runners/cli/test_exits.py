@@ -1,4 +1,4 @@
-"""How a command ends: the exit code and the one line for each thing it may raise; the files it derives."""
+"""Definition, injected fault: the exit code and the one line of each exception of a command; files written whole."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a line a cell in a log, one line on a terminal; nothing on stdout."""
+"""Definition: the line of progress on a terminal has the stage, the count and the time left; stdout stays empty."""
 
 import io
 

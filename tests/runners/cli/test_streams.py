@@ -1,6 +1,6 @@
-"""Outputs that are closed, full, or of few letters: each in a process of its own, as a shell starts it.
+"""Injected fault: outputs that are closed, full or of few letters; damaged, endless or hostile CSV, JSON and TOML.
 
-Damaged, endless and hostile tables, JSON and TOML: a ValueError in one line, by the reader and by each command.
+A process of its own writes the outputs, as a shell starts it. Each faulty file is a ValueError in one line.
 """
 
 import gzip

@@ -1,7 +1,6 @@
-"""What every command shows: a table of 100 columns with a sentence that says what it means, CSV that pipes, JSON that
-is one document, all of the same numbers; and pages as narrow as was asked for.
+"""Command: each command as a table of 100 columns with its meaning, as CSV that pipes, and as one JSON document.
 
-Commands run in this process; of those that measure, what a made-up worker measured is told.
+Commands run in this process; those that measure show what a made-up worker measured.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The count command from end to end on tiny models: what it prints, writes and refuses."""
+"""Definition, command, injected fault: `runners.count` on tiny models in each format; each mistake is one line."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""`runners.count --parallel` from end to end: its JSON, its table, its exit codes, and what it refuses."""
+"""Definition, injected fault: `runners.count --parallel` against formulas by hand; each refusal is one line."""
 
 import json
 

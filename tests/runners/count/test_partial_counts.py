@@ -1,4 +1,4 @@
-"""What a model holds that no rule counts: no total, but at least so much, in the count."""
+"""Definition, injected fault: a count of a model with calls that no rule counts has a lower bound and no total."""
 
 import pytest
 import torch

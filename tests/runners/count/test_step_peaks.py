@@ -1,7 +1,4 @@
-"""`runners.count --device`: the peak of a step's formats together beside that of one format, against sums by hand.
-
-`runners.count` by convention of attention, alone and beside other counters, against the pairs of a window.
-"""
+"""Definition, injected fault: `runners.count` over the peaks of a step's formats, and by convention of attention."""
 
 import json
 from pathlib import Path

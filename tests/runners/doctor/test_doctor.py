@@ -1,4 +1,4 @@
-"""doctor: golden output of `--peaks`, exit codes, and each check against facts whose verdict is known."""
+"""Definition, command, injected fault: `runners.doctor --peaks`, exit codes, and each check of facts made by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-test on a CPU: its document and file, its exit codes, and checks that must be able to fail."""
+"""Command, definition, injected fault: the self-test on a CPU, its exit codes, and checks that fail where they must."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""The footprint command from end to end on small models: what it tells, writes and refuses.
+"""Definition, command, injected fault: `runners.footprint` on small models, by hand and by brute force; its refusals.
 
 Numbers are derived beside them from one model: 16 features → 8 → tanh → 4, both layers with biases, mean of the output.
 """

@@ -1,4 +1,4 @@
-"""A predicted footprint against a CUDA device's own allocator. Needs a GPU with 4 GB; says what only a GPU can show."""
+"""Known answer: a predicted footprint against a CUDA device's own allocator; needs a GPU with 4 GB."""
 
 import pytest
 import torch

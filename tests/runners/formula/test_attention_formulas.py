@@ -1,4 +1,4 @@
-"""Formulas of model FLOP by convention of attention, beside closed forms of the pairs that masks keep."""
+"""Definition: formulas of model FLOP by convention of attention, against closed forms of the pairs that masks keep."""
 
 import json
 from pathlib import Path

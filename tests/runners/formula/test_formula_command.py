@@ -1,4 +1,4 @@
-"""The formula command from end to end on small models: what it prints, writes, solves and refuses."""
+"""Definition, known answer, injected fault: `runners.formula` on small models and against Catamount; its refusals."""
 
 import csv
 import io

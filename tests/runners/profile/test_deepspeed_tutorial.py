@@ -1,4 +1,4 @@
-"""The tables of DeepSpeed's tutorial: what ours says of the same models, and from where each difference comes.
+"""Known answer: the tables of DeepSpeed's tutorial beside ours of the same models, and the cause of each difference.
 
 The printed figures are those of the tutorial's earlier editions (deepspeed.ai/tutorials/flops-profiler, 2020 and 2021),
 rounded as there. Their "MACs" are multiply-adds, and with them what is none: the bias of a convolution, an addition an

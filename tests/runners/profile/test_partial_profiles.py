@@ -1,4 +1,4 @@
-"""A profile of a model with an operation that no rule counts: no total, rate or share of a part stands as the whole's.
+"""Definition: a profile with an operation that no rule counts shows no total, rate or share that lacks it.
 
 The model is a linear layer 8 → 8 of batch 4 and a product of the program's own behind it. Known are the layer's 2 · 4 ·
 8 · 8 = 512 FLOP forward and as many for its weight's gradient, and the bias's 32 additions.

@@ -1,4 +1,4 @@
-"""`python -m runners.profile`: with a made-up worker what is asked, told and returned; end to end on this CPU."""
+"""Command, definition, injected fault: `runners.profile` with a made-up worker, and for real on this CPU."""
 
 import json
 import subprocess

@@ -1,9 +1,4 @@
-"""`python -m runners.project`: its modes, formats and figures, files of one's own, each mistake in one line.
-
-`runners.project FILE` by draws: a utilization for the assumed shares, many devices, and the interval of each.
-
-`runners.project --compute` from end to end: GPU-hours into FLOP and back, an interval, mistakes in one line.
-"""
+"""Definition, command, injected fault: `runners.project` in each mode and format; each mistake is one line."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""`runners.reach`: a product whose bound is derived by hand, prediction and published rows, forms, what is refused."""
+"""Definition, command, injected fault: `runners.reach` for one product by hand, in each format; its refusals."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The report command: everything from raw rows, nothing changed in them, no torch, one line for each mistake."""
+"""Command, law, injected fault: `runners.report` makes all tables anew from raw rows, without torch; its refusals."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""`report RUN --predictions FILE`: of a made-up run, which of the step times that were predicted before held."""
+"""Definition, injected fault: `report RUN --predictions FILE` decides which predicted step times of a run held."""
 
 import csv
 import json

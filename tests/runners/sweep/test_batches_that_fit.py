@@ -1,4 +1,4 @@
-"""Batches that fit: the rules, and what a resumed run plans."""
+"""Definition, law: which batches fit into memory, and that a resumed run plans the cells that it planned before."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""A cell trained for real on a host that moves its processors, and keeps the process from them, as a test says: which
-blocks are used, and what its rows say of the others. Its steps take what is planned, so that nothing is left to the
-machine that runs the test."""
+"""Known answer: which blocks of a cell are used and what its rows report, on a host that moves processors as planned.
+
+The cell trains for real. Its steps take what is planned, so that nothing is left to the machine that runs the test.
+"""
 
 import dataclasses
 from collections.abc import Iterable

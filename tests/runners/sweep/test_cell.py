@@ -1,4 +1,4 @@
-"""What is done for one cell inside a worker: probing, tracing, and measuring on simulated and on real devices."""
+"""Definition, injected fault: how a worker probes, builds and measures a cell, on simulated and on real devices."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Cells handed to slots, without a cluster: each is kept once, whatever becomes of the slots."""
+"""Law, injected fault: cells handed to slots, without a cluster, are kept once, whatever becomes of the slots."""
 
 import io
 from collections import deque

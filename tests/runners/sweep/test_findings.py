@@ -1,4 +1,4 @@
-"""What measuring finds of a cell goes into its row field by field, and nothing else of the row is touched."""
+"""Law: what a worker finds of a cell fills all of its row but what was known before, and passes join in order."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Nsight Systems as a sweep uses it: what is asked for, what each of its faults becomes, and that nothing is left."""
+"""Injected fault: Nsight Systems as a sweep uses it; each of its faults is one line, and nothing of it is left."""
 
 import gzip
 import json

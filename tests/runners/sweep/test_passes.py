@@ -1,4 +1,4 @@
-"""The other works of a cell on a simulated device: what is timed, what is profiled, and what a failure costs.
+"""Definition, injected fault: the other passes of a cell on a simulated device, by known times; what a failure costs.
 
 The model of these tests takes 10 ms of device time a sample behind 0.1 ms of host time a step, so that every time is
 known: one 10 ms, a batch of four 40 ms, the last batch of two 20 ms, an epoch of ten 100 ms.

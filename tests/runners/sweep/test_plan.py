@@ -1,4 +1,4 @@
-"""The grid: every cell once, in an order that the seed decides, under identifiers that stay."""
+"""Definition, law: the grid has each cell once, in an order that the seed decides, under identifiers that stay."""
 
 import dataclasses
 import hashlib

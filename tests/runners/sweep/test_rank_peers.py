@@ -1,4 +1,4 @@
-"""The ranks' parents over a store in memory: who failed by itself, who does not answer; what is refused."""
+"""Injected fault, definition: which rank failed, does not answer or is refused, over a store in memory."""
 
 from typing import Any
 

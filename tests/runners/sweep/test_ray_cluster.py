@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine's processors: a node killed, a driver killed, a full disk.
+"""Law, injected fault: a Ray cluster on this machine loses no cell to a killed node, a killed driver or a full disk.
 
 What cells measure is made up, but in the last test; nodes, processes and kills are real.
 """

@@ -1,4 +1,4 @@
-"""One session over made-up workers: each cell becomes one row, whatever becomes of it, and the sweep goes on."""
+"""Law, injected fault: a session over made-up workers makes one row of each cell, whatever becomes of it."""
 
 import dataclasses
 import errno

@@ -1,4 +1,4 @@
-"""A slot on its machine: what it sends is what a session on one machine keeps, and its device is its own alone."""
+"""Law, injected fault: a slot sends what a session on one machine keeps, and no other slot has its device."""
 
 import argparse
 import importlib.util

@@ -1,4 +1,4 @@
-"""What a sweep plans of models that are not in the catalogue: cells, ids, what builds them, and files that change."""
+"""Definition, command, injected fault: how a sweep plans and measures models outside the catalogue; its refusals."""
 
 import argparse
 from pathlib import Path

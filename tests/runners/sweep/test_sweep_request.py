@@ -1,4 +1,4 @@
-"""What a sweep plans from its options, those of the run it resumes, and the device: no process, no torch."""
+"""Definition, law: what a sweep plans, by its options, those of the run that it resumes, and the device."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The trace command: known answers from real recordings, a small one of our own, every bad input one line."""
+"""Known answer, command, injected fault: `runners.trace` on real recordings; each bad input is one line."""
 
 import csv
 import gzip

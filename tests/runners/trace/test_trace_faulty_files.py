@@ -1,4 +1,4 @@
-"""Recordings with one fault each, made here: what the command says of them, and of what it says nothing."""
+"""Injected fault, definition: what `runners.trace` says of recordings made here with one fault each."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`runners.trace DIR` over recordings of three gloo processes, of which one was made late from a known step on."""
+"""Known answer, definition, injected fault: `runners.trace DIR` of three processes, one made late from a known step."""
 
 import gzip
 import json

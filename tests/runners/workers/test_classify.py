@@ -1,7 +1,4 @@
-"""What an exception means for a cell: real messages of torch and CUDA, each with its status.
-
-The names of devices that `--device` takes.
-"""
+"""Definition: the status and the reason of an exception, by real messages of torch and of CUDA's libraries."""
 
 import pytest
 import torch

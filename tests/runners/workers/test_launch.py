@@ -1,4 +1,4 @@
-"""Workers: what a task does becomes a result or a WorkerFault with its reason, and no process of it stays behind."""
+"""Injected fault: a worker's task becomes a result or a WorkerFault with its reason, and no process of it stays."""
 
 import os
 import signal

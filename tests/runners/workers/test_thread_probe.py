@@ -1,4 +1,4 @@
-"""How many threads a sweep on a CPU takes: by which steps they are chosen, who decides instead, and what has them."""
+"""Definition, command: how many threads a sweep on a CPU takes, who decides it, and that its session keeps them."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Telemetry beside a sweep, over a made-up NVML: every device that offers nothing says why, and nothing is invented."""
+"""Injected fault: telemetry during a sweep, of a made-up device; what it does not offer has a reason and no value."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Cells with all their works, for real on the processor: random data, and CIFAR-10 from files."""
+"""Definition, law: cells with all their passes, measured on a CPU, with random data and with CIFAR-10 from files."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Works and profiles on a CUDA device: what is counted, timed, kept and given back. Needs a GPU that CUPTI can record.
+"""Law, known answer, injected fault: passes and profiles of a cell on a CUDA device; needs a GPU that CUPTI can record.
 
 Each test says what only a GPU can show; the same code without one is in test_passes and test_profiles.
 """

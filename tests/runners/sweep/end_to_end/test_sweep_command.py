@@ -1,4 +1,4 @@
-"""The sweep's command line: a mistake is one line, exit 2, and leaves nothing."""
+"""Command, injected fault: a mistake on the sweep's command line is one line, exit code 2, and leaves nothing."""
 
 import json
 import os

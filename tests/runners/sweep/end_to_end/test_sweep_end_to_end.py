@@ -1,4 +1,4 @@
-"""One real sweep of workloads whose FLOP are known, each file held to values derived here from sizes and raw rows."""
+"""Command, definition, law: a real sweep of workloads of known FLOP; each file follows from sizes and raw rows."""
 
 import csv
 import json

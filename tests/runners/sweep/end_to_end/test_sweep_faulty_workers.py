@@ -1,4 +1,4 @@
-"""Faults injected into workers in the midst of training: each fault is one row, and the next cell is measured."""
+"""Injected fault: a worker fails in the midst of training; each fault is one row, and the next cell is measured."""
 
 from __future__ import annotations
 

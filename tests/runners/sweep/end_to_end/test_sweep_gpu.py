@@ -1,4 +1,4 @@
-"""Real sweeps on a CUDA device: units, energy, clock, memory, host-bound and phases in the rows. Needs a GPU."""
+"""Command, law: a real sweep on a CUDA device has units, energy, clock, memory and phases in its rows; needs a GPU."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A sweep with --profile nsys and a stand-in for Nsight Systems: recordings, commands, counts.
+"""Command, known answer: a sweep with --profile nsys and a stand-in for Nsight Systems keeps recordings and counts.
 
 On a CPU the sweep would refuse; here it is told not to. Everything else is real: the command line, the process that
 nsys starts, which builds the model and runs its step, the reading, the report.

@@ -1,4 +1,4 @@
-"""Sweeps under torchrun with two processes over gloo: stages, divided experts, and what cannot be."""
+"""Law, definition: stages and divided experts under torchrun do the single device's FLOP, or a row says why not."""
 
 from __future__ import annotations
 

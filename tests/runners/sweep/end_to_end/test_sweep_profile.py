@@ -1,4 +1,4 @@
-"""A real sweep with --profile kineto: recordings kept, counted by kernels, told beside torch.profiler's numbers."""
+"""Command, definition: a real sweep with --profile kineto keeps recordings, and their cleaned counts are exact."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Sweeps under torchrun with two processes over gloo: replicas, and ranks that are killed, hang or are slow."""
+"""Law, injected fault: sweeps under torchrun as two replicas, and with ranks that are killed, hang or are slow."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""Real training, killed, interrupted and out of room: no cell lost, none twice, no torn row, no orphan."""
+"""Law, injected fault: real sweeps, killed, interrupted or out of room, lose no cell, repeat none and tear no row."""
 
 import random
 import signal
