@@ -1,4 +1,4 @@
-"""The table of faults in docs/evidence.md: each boundary has a fault, and each test that it names is there."""
+"""Law: the table of faults in docs/evidence.md has a fault for each boundary, and each test that it names exists."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""docs/first-hour.md and the program that pastes it: blocks, limits, exit codes, headings; and what pages show."""
+"""Command: each block of docs/first-hour.md runs, and an exit code or a heading that the page lacks is reported."""
 
 import os
 import subprocess

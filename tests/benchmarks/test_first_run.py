@@ -1,5 +1,7 @@
-"""`benchmarks/gpu/first_run.sh` with a stub in Python's place: what each stage leaves, what a second time skips, and
-what is left when a stage fails or the machine is gone. The stages themselves are tested where they are."""
+"""Command, law, injected fault: `first_run.sh` with a stub for Python; a failed or killed stage costs only itself.
+
+Each stage leaves a file and is skipped the next time. The stages themselves are tested where they are.
+"""
 
 import os
 import shutil

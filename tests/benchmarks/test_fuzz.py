@@ -1,4 +1,4 @@
-"""Each cheap parser reads damaged inputs and fails in our own ways alone."""
+"""Injected fault: each fast parser reads a damaged input or refuses it with one of this project's own errors."""
 
 import pytest
 

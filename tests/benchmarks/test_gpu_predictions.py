@@ -1,4 +1,4 @@
-"""The predictions of the suite gpu: one for each of its cells, in order with their bounds."""
+"""Law: the predictions of the suite gpu have one row for each of its cells, with bounds and times in order."""
 
 from benchmarks.gpu.predictions import DEVICE, FILE, suite_cells
 from reports.sweep.predictions import KEY, read_predictions

@@ -1,4 +1,4 @@
-"""Planted faults: what each kind makes of a piece of code, where none is planted, and that the choice is even."""
+"""Definition: which faults are put into a piece of code, by kind, where none is, and which tests judge a module."""
 
 import ast
 from pathlib import Path

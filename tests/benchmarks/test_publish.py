@@ -1,4 +1,4 @@
-"""A published run is the run: its rows, its operation tables and what is derived from them, in fewer files."""
+"""Law, injected fault: a published run has the rows and tables of the run; a changed table costs its attempts."""
 
 import gzip
 from dataclasses import replace

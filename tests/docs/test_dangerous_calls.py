@@ -1,4 +1,4 @@
-"""The tree is read: what runs code, unpickles, starts a shell or unpacks archives stands in named places alone."""
+"""Law: calls that run code, unpickle, start a shell or unpack archives occur only in the files that are listed."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The documents against the code: protocol numbers, precisions, commands, counts, links, paths, pins."""
+"""Law: protocol numbers, precisions, commands, links, paths and requirements in documents agree with the code."""
 
 import itertools
 import re

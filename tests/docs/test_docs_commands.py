@@ -1,4 +1,4 @@
-"""Every command in the documents is one that its program takes: found, split as a shell would, and parsed, not run."""
+"""Command: each command in the documents is parsed by its own program, and is not run."""
 
 import argparse
 import itertools

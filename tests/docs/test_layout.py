@@ -1,4 +1,4 @@
-"""The rules of the layout, checked on the tree itself: imports, docstrings of packages, sizes of folders, the map."""
+"""Law: no module imports one of our packages as a whole, because the wheel has them under another name."""
 
 import ast
 import functools

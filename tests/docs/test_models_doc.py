@@ -1,4 +1,4 @@
-"""The whole file that docs/models.md shows is one that builds, trains and counts as the page says."""
+"""Command: the file that docs/models.md shows in full builds its model, makes batches and trains."""
 
 import textwrap
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The documents' code blocks run as they are pasted, each in a process of its own beside the checkout."""
+"""Command: code blocks of the documents run as they are pasted, in a folder outside the checkout."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""requirements.lock: the constraints' versions, all with hashes."""
+"""Law: requirements.lock has each requirement at the version in constraints.txt, with a hash."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/schema.md against the records: every column of every file, in order, with its type and emptiness."""
+"""Definition: docs/schema.md has every column of every file, in order, with its type and whether it may be empty."""
 
 import collections.abc
 import dataclasses

@@ -1,4 +1,4 @@
-"""docs/systems.md: every test, command, option and function that it names is there. Files are parsed, not imported."""
+"""Law: each test, command, option and function that docs/systems.md names exists; files are parsed, not imported."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The public interface: its names, what importing it costs, and that its examples are true."""
+"""Definition, command, injected fault: the public names, what their import loads, their examples and refusals."""
 
 import doctest
 import importlib

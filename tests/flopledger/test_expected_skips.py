@@ -1,4 +1,4 @@
-"""Which skips fail continuous integration: .ci/skips.py read on a report made here."""
+"""Command: .ci/skips.py accepts the skips that are listed and no other, and each listed test exists."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""Today's answers are the golden ones."""
+"""Known answer: the answers of this version are the stored golden answers, each within its tolerance."""
 
 import pytest
 

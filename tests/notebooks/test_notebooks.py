@@ -1,4 +1,4 @@
-"""The notebooks: nothing but calls, with what they print and draw; each runs here from a clean kernel, small."""
+"""Command, injected fault: each notebook has only calls and output, and runs from a clean kernel in small sizes."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Checksums of rows, headers and the manifest: what was changed, moved or cut off is told, and no row of it is used."""
+"""Injected fault: a row, header or manifest that was changed, moved or cut is reported, and no such row is used."""
 
 import json
 import random

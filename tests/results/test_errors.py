@@ -1,4 +1,4 @@
-"""Messages of faults: on one line, and in words of ours for those of torch."""
+"""Definition: a long message is cut between words, and torch's messages about two devices become one sentence."""
 
 import pytest
 

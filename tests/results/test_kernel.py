@@ -1,4 +1,4 @@
-"""A process ends with the one that started it."""
+"""Injected fault: a process ends when the one that started it is killed."""
 
 import os
 import subprocess

@@ -1,8 +1,6 @@
-"""Limits of what others made: their names, how they are raised, and that nothing larger is unpacked.
+"""Injected fault, definition: what may be unpacked and opened, up to which limits, and which commit the code is.
 
 runs.csv names the files that a cell committed; a name that is none of a run's own is not opened.
-
-Which commit the code is, on a machine with git, with the variable, and with neither.
 """
 
 import dataclasses

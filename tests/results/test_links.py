@@ -1,4 +1,4 @@
-"""A run directory of somebody else may hold links: nothing behind them is read, cut, replaced or deleted."""
+"""Injected fault: what a link in somebody else's run directory leads to is not read, cut, replaced or deleted."""
 
 import shutil
 from pathlib import Path

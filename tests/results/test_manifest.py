@@ -1,4 +1,4 @@
-"""manifest.json, the version of the program, and which machines may go on with a run."""
+"""Law, definition, injected fault: manifest.json, the program's version, and which machines may resume a run."""
 
 import dataclasses
 import errno

@@ -1,4 +1,4 @@
-"""Text of others on a terminal: known answers by hand."""
+"""Definition: text of others as a terminal shows it, with control characters written out and long text cut."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A number of a record has a range by its unit or its field, and a file with another is refused in one line."""
+"""Injected fault: a number outside the range of its unit or field is refused in one line, in whichever file."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""Records become text and come back equal; what could not come back is refused."""
+"""Law, definition, injected fault: records become text and come back equal; what could not come back is refused."""
 
 import collections.abc
 import csv

@@ -1,4 +1,4 @@
-"""What the store keeps and gives back, and what it refuses before it writes."""
+"""Law, injected fault: what is committed is read back, attempts are counted, and a refused commit changes nothing."""
 
 import dataclasses
 import errno

@@ -1,4 +1,4 @@
-"""What is read of a run whose files were damaged, torn, lost, or written by another version."""
+"""Injected fault, law: what is read and resumed of a run with damaged, torn, lost, older or newer files."""
 
 import csv
 import dataclasses

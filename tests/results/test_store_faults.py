@@ -1,4 +1,4 @@
-"""A disk that refuses: every fault becomes a StoreFault, whole rows are kept, and the store goes on."""
+"""Injected fault, law: each refusal of the disk is a StoreFault, whole rows are kept, and the store goes on."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: no cell lost, none twice, no torn row read; a resumed run ends like one never killed."""
+"""Law, injected fault: `kill -9` at any moment loses no cell, repeats none, tears no row; a resumed run is complete."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""A counter that failed is run again."""
+"""Injected fault: a counter that failed is run again, by this process or by one that reads the rows later."""
 
 import pytest
 

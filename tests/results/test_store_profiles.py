@@ -1,4 +1,4 @@
-"""Profiles: one compressed file an attempt, committed with it, replaced only while it is not."""
+"""Law, injected fault: a profile is one file, committed with its attempt and replaced only before that."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""Operation tables: kept once, equal bytes for equal traces, damage named and mended."""
+"""Law, injected fault: equal traces are one operation table of equal bytes; a damaged table is written again."""
 
 import hashlib
 import time

@@ -1,4 +1,4 @@
-"""`benchmarks.reach`: rows of the sources' files become the kept rows, planted factors are found, coverage is held."""
+"""Definition, known answer: `benchmarks.reach` reads published rows, finds planted factors and keeps its coverage."""
 
 import gzip
 import math

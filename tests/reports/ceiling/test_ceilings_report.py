@@ -1,4 +1,4 @@
-"""The answer of `runners.ceiling` as text and JSON, from rows of round rates."""
+"""Definition: the JSON document of `runners.ceiling` has every key, and its ratios follow from rows of round rates."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""report.html of a comparison: what is said first, a row for each cell, the machines' differences, warnings of both."""
+"""Definition, injected fault: what report.html of two runs says first; a run is refused as the place to write it."""
 
 import re
 from dataclasses import replace

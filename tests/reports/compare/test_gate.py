@@ -1,4 +1,4 @@
-"""`report A B --fail-if`: what is met, what is not, what nobody can tell; exact quantities apart from times."""
+"""Definition, injected fault: `report A B --fail-if` decides which conditions are met, not met or undecided."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""Numbers from anywhere beside a counter's: what is read of them, which number they are, and that all steps add up.
+"""Definition, injected fault: a pasted number or formula beside a count, and the steps that explain the difference.
 
-What formulas of people say of a step, and by which operations it differs: every part is derived beside it.
+Each part of the difference is derived beside its test.
 """
 
 import json

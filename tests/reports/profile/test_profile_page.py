@@ -1,4 +1,4 @@
-"""profile.html: its form is whole; a profiled step on a terminal: no line is longer than it has letters."""
+"""Law, injected fault: profile.html is well-formed whatever names it has, and its text fits a terminal of any width."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is told of a profiled step: every number by hand, from `made_up_profile`."""
+"""Definition: the report of a profiled step, with every number derived by hand from `made_up_profile`."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What pages share: numbers that rows are sorted by, and text that stays text."""
+"""Definition: the number that a cell of a page is sorted by, how unsafe characters appear, and which script may run."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A table at every width: no line is longer, and no word is broken that has room; rows as CSV, digests, cut lines."""
+"""Law, definition: a table fits each width and no word is lost; rows as CSV, digests, and lines that are cut."""
 
 import hashlib
 import random

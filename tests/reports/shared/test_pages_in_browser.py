@@ -1,7 +1,8 @@
-"""Every HTML page in headless Chromium, all in one start of it: on a desk and on a telephone, light and dark.
+"""Law, injected fault: each HTML page in headless Chromium, at desktop and telephone width, light and dark.
 
-A page that holds the others in frames looks at them (`page_look.js`): nothing on the console, every figure there, only
-tables scroll sideways, letters that can be read, sorting and filtering, print, and names that try to run.
+Chromium starts once. A page that holds the others in frames looks at them (`page_look.js`): nothing on the console,
+every figure there, only tables scroll sideways, letters that can be read, sorting and filtering, print, and names that
+try to run.
 """
 
 import html

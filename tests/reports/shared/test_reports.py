@@ -1,4 +1,4 @@
-"""What a person is shown: quantities, verdicts, the closing sentence, the table, and figures that hide nothing."""
+"""Definition: verdicts, the headline, the closing sentence, the table and a figure's points, from rows made by hand."""
 
 import dataclasses
 from collections.abc import Iterable

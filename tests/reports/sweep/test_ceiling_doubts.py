@@ -1,4 +1,4 @@
-"""A ceiling that was measured under load is marked wherever a utilization is divided by it."""
+"""Injected fault: a ceiling that was measured under load is marked wherever a utilization is divided by it."""
 
 from dataclasses import replace
 from pathlib import Path

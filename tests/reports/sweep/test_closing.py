@@ -1,4 +1,4 @@
-"""What a run's sentence stands on: the interval and the peak of each number in it."""
+"""Definition: the interval and the peak of each number in the closing sentence, and when models are told apart."""
 
 import math
 from dataclasses import replace

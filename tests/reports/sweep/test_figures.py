@@ -1,4 +1,4 @@
-"""Every figure, from rows by hand and of a published run: right numbers in the right place, words for gaps."""
+"""Definition, law: figures of rows made by hand and of a published run have the right values, and words for gaps."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""headline.csv: one row a cell, and the obvious three lines of pandas give the table's own numbers."""
+"""Law, definition: headline.csv of a published run has one row for each cell, with the numbers of the terminal."""
 
 import io
 import re

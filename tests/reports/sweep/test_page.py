@@ -1,4 +1,4 @@
-"""report.html: every cell and every reason is in it, nothing of the data is markup, and it needs no other file."""
+"""Definition, law, injected fault: report.html has every cell and every reason, and no text of the data is markup."""
 
 import dataclasses
 import re

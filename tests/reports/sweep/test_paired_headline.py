@@ -1,4 +1,4 @@
-"""A utilization over the ceiling that was timed beside its steps is shown before that over the session's ceiling."""
+"""Definition: a utilization over the ceiling timed beside its steps, its interval, and its place as the headline."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Repeats of a cell together: the interval is between them, and those over other peaks are not among them."""
+"""Definition: the interval of a cell's repeats is Student's t on logarithms, with the scatter of all cells."""
 
 from dataclasses import replace
 

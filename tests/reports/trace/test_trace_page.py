@@ -1,7 +1,4 @@
-"""trace.html: all names are text, and its tables have the numbers of the recording.
-
-One step of a recording in time: its window, gaps, and what lies outside, by hand.
-"""
+"""Definition: the tables of trace.html, and a step's window, busy time and gaps, by hand from made-up recordings."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""What a recorded profile is told as: the document, the tables, the text, rates against a peak."""
+"""Definition: the document, the tables, the text and the rates of a recorded profile, derived by hand."""
 
 import csv
 import io
