@@ -1,4 +1,4 @@
-"""Where the stand-in cannot be built it says why: tests are skipped with that reason, in .ci/run they fail."""
+"""Injected fault: a misspelt quantity in the plan of a stand-in is refused by Python and by the device."""
 
 import subprocess
 import sys

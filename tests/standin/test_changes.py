@@ -1,4 +1,4 @@
-"""A device that changes in the middle of a cell: its clock falls, for a reason that it gives, and somebody else comes.
+"""Known answer, injected fault: a stand-in device whose clock falls, and which gets another user, during a cell.
 
 All of it is in the cell's rows: telemetry, the blocks, marks, and a utilization of the clock that has not changed.
 """

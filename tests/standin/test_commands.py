@@ -1,4 +1,4 @@
-"""Other commands on a stand-in device: doctor, ceiling, profile, and an allocator's history against a prediction."""
+"""Known answer: doctor, ceiling, profile and a predicted footprint find what was planted in a stand-in device."""
 
 import json
 import sys

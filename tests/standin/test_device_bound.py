@@ -1,5 +1,7 @@
-"""A sweep of one cell whose every kernel takes equally long: step time, phases, a ceiling above the sheet, a recording
-in which each kernel is twice."""
+"""Known answer, injected fault: a stand-in device whose kernels all take equally long, and a sweep of one cell on it.
+
+A ceiling above the sheet is no denominator, and a recording in which each kernel is twice counts each once.
+"""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""FLOP of the operations that cuDNN and cuBLAS are asked for = this program's exact count, forward and backward.
+"""Known answer: the FLOP that cuDNN and cuBLAS are asked for are this program's exact count, forward and backward.
 
 An independent route: ours counts PyTorch's operators on fake tensors; the stand-in reads the sizes in the libraries'
 own descriptors while the CUDA build of torch trains.

@@ -1,4 +1,4 @@
-"""What was planted in a stand-in comes out of the meter, which never waits for the device."""
+"""Known answer: the utilization and power planted in a stand-in come out of the meter, which never waits for it."""
 
 import json
 import sys

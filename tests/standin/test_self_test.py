@@ -1,5 +1,7 @@
-"""`runners.doctor --self-test` on a stand-in: an honest device passes, and each lie fails the checks that ask for it
-and no other (all lies in one process, short times). The command itself is `slow`."""
+"""Injected fault: `runners.doctor --self-test` on a stand-in; each false answer fails its checks and no other.
+
+An honest device passes. All false answers are tried in one process, in short times; the command itself is `slow`.
+"""
 
 import json
 import sys

@@ -1,6 +1,6 @@
-"""A device that one should not measure on: a slice, used by others, held by every reason, slower with each launch.
+"""Injected fault: a device unfit to measure on (a slice, in use, throttled, slowing down) is named as such in rows.
 
-The second of two, so that nothing is taken from the first. Each of it is in the rows, and gates refuse them.
+It is the second of two, so that nothing is taken from the first, and gates refuse its rows.
 """
 
 import csv

@@ -1,6 +1,6 @@
-"""A step's times and memory on a stand-in, in one process for all: gaps, modules, phases, drift, the largest batch.
+"""Known answer: the kernels, gaps, phases, drift and memory planted in a stand-in are those found of a step.
 
-Expected values follow from the plan and from how many kernels the device's page counted.
+All steps run in one process. Expected values follow from the plan and from how many kernels the device's page counted.
 """
 
 import pytest

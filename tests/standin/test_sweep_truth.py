@@ -1,4 +1,4 @@
-"""What was planted in a stand-in comes out of `runners.sweep`: utilization, ceilings, clock, energy, step time."""
+"""Known answer: utilization, ceilings, clock, energy and time planted in a stand-in come out of `runners.sweep`."""
 
 import csv
 

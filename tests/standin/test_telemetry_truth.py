@@ -1,4 +1,4 @@
-"""NVML on a stand-in device, as a sweep's telemetry sees it: joules by power × time, and what its faults become."""
+"""Known answer, injected fault: telemetry of a stand-in's NVML has joules of power × time; each fault is reported."""
 
 import json
 import sys

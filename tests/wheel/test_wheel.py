@@ -1,4 +1,4 @@
-"""The release: what is in the wheel and the source distribution, and that the wheel runs in somebody else's project.
+"""Law, command, injected fault: what a release holds, and that its wheel does elsewhere what the checkout does.
 
 The project has modules of the same names as our packages, and stands before the wheel on the path. Each of them
 leaves a note when it is imported. The wheel is unpacked by pip into a folder of its own: nothing is downloaded.

@@ -1,4 +1,4 @@
-"""Each fault is a row with its reason, the sweep goes on with a fresh worker, `--resume --retry failed` completes."""
+"""Injected fault, law: a device's fault is a row with its reason, a fresh worker goes on, and `--resume` completes."""
 
 import pytest
 

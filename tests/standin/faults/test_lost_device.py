@@ -1,4 +1,4 @@
-"""A lost device: its cause is in the row, no other cell is tried, `--resume` completes once it is back."""
+"""Injected fault, law: a lost device is the cause in a row, no other cell is tried, and `--resume` completes later."""
 
 import pytest
 

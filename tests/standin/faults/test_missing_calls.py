@@ -1,4 +1,4 @@
-"""A call that is not in the stand-in answers "not supported" and fails the test that made it, in every library."""
+"""Injected fault: a call that a stand-in library lacks answers "not supported" and fails the test that made it."""
 
 import sys
 

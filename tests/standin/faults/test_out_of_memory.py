@@ -1,4 +1,4 @@
-"""Device memory that is refused, at one allocation of a cell or from there on: torch asks again, or a row says so."""
+"""Injected fault: device memory is refused at an allocation or from there on; torch asks again, or a row says so."""
 
 import pytest
 

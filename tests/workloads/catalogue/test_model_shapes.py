@@ -1,9 +1,4 @@
-"""The grammar of --input, and the tensors that come of it.
-
-The checksum of a model's files: what changes it, what does not, and which models have none.
-
-Configurations of transformers that ask for millions of layers are refused before anything is built.
-"""
+"""Definition, injected fault: the grammar of --input, the checksum of a model's files, and configurations refused."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The five forms of a model, and the mistakes that are answered without building anything."""
+"""Definition, injected fault: the five forms of a model, and mistakes that are refused before anything is built."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""Fathom's workloads hold to `tests/support/oracles/fathom_formulas.py` and to what is known of them: parameters,
-products, operations.
+"""Definition, known answer: parameters and FLOP of Fathom's workloads, by formulas and as others publish them.
 
-Fathom's setup, run, teardown over a workload; a person's own parts; batches that a workload cannot take.
+The formulas are in `tests/support/oracles/fathom_formulas.py`. Fathom's setup, run and teardown are tested here, too,
+and batches that a workload cannot take.
 """
 
 import pytest

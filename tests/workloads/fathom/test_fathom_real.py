@@ -1,4 +1,4 @@
-"""Loaders of the real data sets on small files made here, and everything that can be wrong with these."""
+"""Definition, injected fault: loaders of the real data sets, on small files made here, whole and faulty."""
 
 import math
 import struct

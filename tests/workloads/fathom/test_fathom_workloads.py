@@ -1,4 +1,4 @@
-"""What Fathom's workloads calculate: each part against PyTorch's own or a loop by hand; and that each learns."""
+"""Definition, known answer: each part of Fathom's workloads against PyTorch's own or a loop by hand; each learns."""
 
 import math
 

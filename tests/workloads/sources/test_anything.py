@@ -1,5 +1,4 @@
-"""torchvision's and synthetic models by `workloads.any_model`, with inputs of one's own; the network stays
-closed."""
+"""Definition, injected fault: `workloads.any_model` with a user's inputs; a misfit is named; no network is used."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""transformers' models from small configurations: built, fed by their configuration, counted whole; and mistakes."""
+"""Definition, injected fault: transformers' models of small configurations are fed and counted whole; refusals."""
 
 import json
 

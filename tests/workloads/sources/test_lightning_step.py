@@ -1,4 +1,4 @@
-"""LightningModules with a training step of their own, by the name of the class alone: lightning is not needed."""
+"""Definition, injected fault: LightningModules with their own training step, without lightning; refusals."""
 
 import textwrap
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""timm's models as workloads: sizes, mistakes, and our own exact count of a dozen architectures."""
+"""Definition, law, injected fault: timm's models as workloads, and the exact count of a dozen of them; refusals."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Functions of one's own as workloads, in files that the tests write: what they may return, and every way to fail."""
+"""Definition, injected fault: functions of a user's file as workloads, what they may return, and each way to fail."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""The known answers of the synthetic workloads, against torch's own counter, a clock and a profiler of memory."""
+"""Definition, law: synthetic workloads train on random data that repeat; one sleeps as long as it says."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What models of text and speech calculate: each part against PyTorch's own or a loop by hand, and who sees what."""
+"""Definition, known answer: parts of models of text and speech against PyTorch's own or a loop by hand."""
 
 import math
 

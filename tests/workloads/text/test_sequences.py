@@ -1,4 +1,4 @@
-"""Models of text and speech hold to the formulas here on fake and meta tensors, and train on real ones."""
+"""Definition, known answer: parameters and products of models of text and speech, by formulas and by Catamount."""
 
 import pytest
 import torch

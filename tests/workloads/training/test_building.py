@@ -1,9 +1,4 @@
-"""What the author's code raises while a model is built becomes one line.
-
-Functions of initialisation are left out on meta alone, and put back.
-
-Inputs by name brought into positions, examples brought to a batch size, and the loss of any output.
-"""
+"""Definition, injected fault: how inputs reach a model, in which batch and for which loss; its faults are one line."""
 
 from typing import NamedTuple
 

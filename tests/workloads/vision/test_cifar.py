@@ -1,4 +1,4 @@
-"""CIFAR-10 from a directory: a small one of the right format made here, and everything that can be wrong with it."""
+"""Definition, injected fault: CIFAR-10 from a small directory made here, and everything that can be wrong with it."""
 
 import pickle
 

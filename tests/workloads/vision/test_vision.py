@@ -1,4 +1,4 @@
-"""torchvision's models as workloads: each trains at the edge of what the catalogue says, and fails beyond it.
+"""Definition, law: each model of torchvision trains at the edge of the sizes in the catalogue, and fails beyond it.
 
 Most run on the meta device, where a size that cannot be is refused as on any other; detectors look at values and run
 on the CPU. Families whose members differ only in width or depth are run by one member unless `slow` is asked for.
