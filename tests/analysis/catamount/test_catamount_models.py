@@ -1,7 +1,4 @@
-"""Catamount's models by its rules: its published numbers at base sizes, and its published formulas at others.
-
-The terms: some derived by hand, and all with symbols that their workload has and a reason.
-"""
+"""Known answer: Catamount's published numbers at base sizes, and its own symbolic sums at other sizes."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Catamount's rules one by one: on its nodes, and on the ATen operations that are translated to them.
+"""Definition, known answer: Catamount's rules one by one, on its nodes and on ATen operations translated to them.
 
 The rules are those of its operators' `calcAlgFlops`, `calcAlgBytes` and `calcAlgFootprint`; each expected value is
 worked out beside it, float32 and int32 being 4 bytes.

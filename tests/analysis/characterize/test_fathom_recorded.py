@@ -1,4 +1,4 @@
-"""Fathom's eight at the sizes and batches of their code, recorded on a CPU and kept: what only they can show.
+"""Known answer, law: in Fathom's kept run the largest groups are the paper's, and all groups add up to the step.
 
 `results/published/fathom-2026-11-22` was made by the commands that its README gives. Small sizes are recorded anew by
 `tests/runners/characterize/test_characterize_fathom.py`; what the batch decides, as here, would take minutes.

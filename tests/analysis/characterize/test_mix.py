@@ -1,9 +1,4 @@
-"""Shares of made-up steps are those they were made of, whatever single steps do, and everything derived follows.
-
-Bytes of a group with oneDNN's LSTM: its workspace has no known size, so that they are at least what is known.
-
-The four stages that place an operation in a group, one by one, and that nothing recorded is left without one.
-"""
+"""Definition, law: shares, costs and groups of operations by hand; a preempted step changes no share."""
 
 from dataclasses import replace
 from pathlib import Path

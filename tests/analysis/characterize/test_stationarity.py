@@ -1,7 +1,4 @@
-"""A series' spread and trend against scipy, against counting every order, and against what chance does.
-
-Fits of calls' times against scipy's and samples of known laws; a step put together.
-"""
+"""Definition, known answer: spread, trend and fitted law of times, against scipy and against counting every order."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What each rank has to send at least of a collective, against the share that its definition gives."""
+"""Definition: the share of a collective's bytes that each rank has to send at least."""
 
 from analysis.devices.ceilings import COLLECTIVES, sent_share
 

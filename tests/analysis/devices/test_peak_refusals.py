@@ -1,4 +1,4 @@
-"""Peaks by format: sparse figures are stated ones, refusals have a reason, a mixed peak is the time of its parts."""
+"""Known answer, definition, injected fault: sparse figures of sheets, mixed peaks by hand, each refusal's reason."""
 
 import pytest
 

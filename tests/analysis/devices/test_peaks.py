@@ -1,4 +1,4 @@
-"""The table of peaks: names as drivers print them, figures against an independent product, and no guess anywhere."""
+"""Known answer, definition: names as drivers print them, and figures of documents against an independent product."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Energy and clocks over made-up readings; the NVML adapter over a made-up pynvml. No GPU."""
+"""Definition, law, injected fault: energy and clocks of made-up readings by hand, and NVML with its faults.
+
+The NVML adapter reads a made-up pynvml: no GPU is needed but where a test is marked `gpu`.
+"""
 
 import dataclasses
 import itertools

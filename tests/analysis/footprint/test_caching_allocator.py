@@ -1,18 +1,11 @@
-"""The caching allocator's rules: rounding by hand, small runs by hand, and any run against one that marks every block.
+"""Definition, known answer: the caching allocator's rules by hand, and histories recorded on GPUs, to the byte.
 
-That real devices follow the same rules is for a GPU to say.
-
-Sequences of allocations that others recorded on a GPU and published, taken through our rules: the same segments.
-
-Sizes are facts of their sources; addresses there are told as the order of requests here. The histories are those of
-torch.cuda.memory for three forward passes of one linear layer, profile_grad.pkl and profile_no_grad.pkl of
+Sizes of the recorded histories are facts of their sources; addresses there are told as the order of requests here. They
+are those of torch.cuda.memory for three forward passes of one linear layer, profile_grad.pkl and profile_no_grad.pkl of
 https://github.com/shreyansh26/MLSys-Experiments (model_memory_usage).
 
-The allowance for libraries' workspaces, from the sizes that torch's documentation prints.
-
-The history of a CUDA allocator, made up in the shape that torch records: tensors, workspaces and the highest moment.
-
-That real devices record these names is for a GPU to say.
+The allowance for libraries' workspaces has the sizes that torch's documentation prints. Histories of tensors and
+workspaces are made up in the shape that torch records; that real devices record these names is for a GPU to say.
 """
 
 from dataclasses import replace

@@ -1,9 +1,4 @@
-"""The footprint of a step by hand, by counting again in the most naive way, and its laws; and what it refuses.
-
-Footprints of traced steps: one by hand, and what holds of every step.
-
-What others measured of a GPU's memory in a training step, against what is predicted of it.
-"""
+"""Definition, law, known answer: the footprint of a step by hand and by naive count, and bytes that others measured."""
 
 import random
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""The footprint of random small nets is monotone in the batch; the ledger's bytes against what a CPU really allocates,
-operation by operation.
+"""Law, known answer: larger batches never need less; the ledger has the bytes that a CPU really allocates.
 
 What the allocator has beyond the ledger is named here to the byte: the loss that `TrainingStep` keeps from the step
 before (4 bytes), numbers that became tensors on their way into a kernel (8 bytes), the generator's states that

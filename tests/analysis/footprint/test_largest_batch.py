@@ -1,4 +1,4 @@
-"""The largest batch that fits: by brute force, over memory that is a line, bends, jumps or does not grow."""
+"""Definition: the largest batch that fits, by brute force over memory that is a line, bends, jumps or does not grow."""
 
 import random
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""The minimal footprint against every order of small steps, its laws, and traced steps by hand.
-
-Minimal footprints of traced steps: by hand, by law, and by running a step for real in the order that was found.
-"""
+"""Definition, law: the minimal footprint against every order of small steps, and a step run in the order found."""
 
 import contextlib
 from collections.abc import Callable, Sequence

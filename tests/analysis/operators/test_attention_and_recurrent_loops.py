@@ -1,4 +1,4 @@
-"""Formulas of attention and recurrent layers against loops that differentiate themselves and count their multiply-adds.
+"""Definition: FLOP of attention and recurrent layers against loops that differentiate and count their multiply-adds.
 
 A loop is right if its values and gradients equal torch's; then what it counted is what the operation takes.
 """

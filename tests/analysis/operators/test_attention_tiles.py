@@ -1,7 +1,4 @@
-"""Pairs that kernels of attention compute, beside what the kernel itself computes and beside loops over tiles.
-
-Pairs of a query and a key that a mask keeps: each rule beside a mask that is made and counted.
-"""
+"""Definition, known answer: pairs that attention keeps and computes, against counted masks and the CPU's own kernel."""
 
 import numpy as np
 import pytest

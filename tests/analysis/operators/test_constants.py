@@ -1,4 +1,4 @@
-"""Operations per element, by hand: each definition is calculated on a number that counts what is done with it."""
+"""Definition: operations per element, each calculated on a number that counts what is done with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goldens of the formulas, each with its derivation, and laws they obey.
+"""Definition, law: formulas of FLOP, each with its derivation; symbols and numbers agree.
 
 What loops can prove of products is in `test_formulas_brute_force.py`.
 """

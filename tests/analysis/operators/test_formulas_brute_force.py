@@ -1,4 +1,4 @@
-"""Formulas against plain loops: the loops' values equal torch's, and what they counted is what the formulas say.
+"""Definition: FLOP of convolutions and products against plain loops whose values equal torch's.
 
 Convolutions (1-D to 3-D, grouped, depthwise, dilated, strided, padded, transposed) and products, forward and every
 gradient. Seeded: the shapes are the same in every run. The loops are in `tests/support/oracles/naive.py`.

@@ -1,4 +1,4 @@
-"""The table of kinds: its vocabulary, its buckets, how readers find sizes, and the bytes.
+"""Definition, law, injected fault: kinds and buckets of operators; one layer has one cost however it is dispatched.
 
 Operations are made by hand, but for a few real steps at the end.
 """

@@ -1,4 +1,4 @@
-"""Readers: operations made by hand, each with its FLOP derived in place, and what readers owe to symbols and dtypes.
+"""Definition, law: FLOP of operations made by hand, each derived in place; symbols give what numbers give.
 
 Names that only a GPU dispatches are here too, so that their formulas are proved without one.
 """

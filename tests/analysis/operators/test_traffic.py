@@ -1,4 +1,4 @@
-"""Bytes: each input once, each output once; what is only overwritten is not read, a view moves nothing."""
+"""Definition: bytes of operations; each input is read once, each output is written once, and a view moves nothing."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tables of operations by hand: what they cost, how they are linked, and edits that keep them whole."""
+"""Definition, law, injected fault: costs and links of operation tables by hand, and edits that keep them whole."""
 
 from dataclasses import replace
 

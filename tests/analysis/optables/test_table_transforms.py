@@ -1,4 +1,4 @@
-"""Fused chains: what they keep, by hand."""
+"""Definition: what fused chains of operations read, write and keep inside, by hand."""
 
 import pytest
 import sympy

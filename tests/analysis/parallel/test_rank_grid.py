@@ -1,7 +1,4 @@
-"""Where ranks are, what their axes may be, and how long a pipeline waits.
-
-Plans of a step that is trained: their words, one name for each, and what is refused.
-"""
+"""Definition, law, injected fault: places of ranks and names of plans by hand; a wrong plan is one line."""
 
 import pytest
 

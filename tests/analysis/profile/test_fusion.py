@@ -1,4 +1,7 @@
-"""Ideal fusion: who runs with whom, and what a group moves. Bytes are derived by hand, 4 a float32."""
+"""Definition, law: which operations ideal fusion joins and what a group moves, by hand, and laws of any step.
+
+Bytes are derived by hand, 4 a float32.
+"""
 
 from dataclasses import replace
 from math import prod

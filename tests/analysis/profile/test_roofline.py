@@ -1,4 +1,4 @@
-"""The roofline of operations and steps: every number by hand on a machine of round figures; laws over random steps."""
+"""Definition, law: the roofline of operations and steps by hand on a machine of round figures; laws of random steps."""
 
 import random
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""The module tree of a profiled step: every sum by hand, and the tree is the step.
-
-A machine made of rows: the best of each unit, memory beyond caches, the cheapest launch, each with its source.
-"""
+"""Definition, law: sums of a step's module tree by hand, which add up to the step, and a machine made of rows."""
 
 from dataclasses import replace
 from typing import Any

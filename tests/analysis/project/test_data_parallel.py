@@ -1,9 +1,4 @@
-"""What collectives move, against rings and trees that are walked message by message.
-
-Learning curves, model sizes, first-order laws, tiles: against the definitions, and against counting one by one.
-
-Accelerators, sub-batches and several accelerators, against schedules that are gone through step by step.
-"""
+"""Definition, law: collectives, pipelines, tiles and learning curves by hand and by walking through each schedule."""
 
 import itertools
 import math

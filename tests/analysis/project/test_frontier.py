@@ -1,4 +1,4 @@
-"""Projections: domains from files, formulas that are shipped, and every step from target to epoch by hand."""
+"""Definition, law, injected fault: every step of a projection by hand, shipped formulas, and domain files refused."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The paper's results beside ours: what is printed never feeds what follows, which is known from elsewhere."""
+"""Known answer, law, definition: the paper's cells by independent values; printed results never feed ours."""
 
 import csv
 import shutil

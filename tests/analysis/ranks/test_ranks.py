@@ -1,4 +1,4 @@
-"""Time of many ranks, of timelines whose answer is worked out by hand, and of random ones beside brute force."""
+"""Definition, injected fault: time of many ranks by hand and by brute force; ranks that disagree are named."""
 
 from dataclasses import replace
 

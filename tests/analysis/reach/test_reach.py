@@ -1,11 +1,4 @@
-"""What others measured: nothing is under its bound, and which rows are nearest to a model and a device.
-
-Amounts of a step by class: sizes derived by hand, at batches that were not traced.
-
-The least time of a step: every number by hand on a device of round figures, and laws over random steps.
-
-Predicted times: what they are made of, what their intervals held of rows that no fit had seen, what is refused.
-"""
+"""Known answer, definition, injected fault: bounds and predicted times by hand and against published steps."""
 
 import re
 from dataclasses import replace

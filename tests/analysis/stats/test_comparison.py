@@ -1,4 +1,4 @@
-"""Two runs against each other: known truths by simulation, another Welch test, matching, refusals, the command."""
+"""Known answer, definition, command: two runs compared, by simulated truths, scipy's tests and golden output."""
 
 import math
 from dataclasses import replace

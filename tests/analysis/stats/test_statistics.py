@@ -1,7 +1,4 @@
-"""Summaries of block means: closed forms by hand, coverage by simulation (seeded).
-
-Intervals carried through: quantiles, the hypercube, known propagations.
-"""
+"""Definition, known answer: summaries and intervals by closed forms, and their coverage by (seeded) simulation."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Convolutions without settings: counts equal those with settings, by brute force over shapes; else Unavailable."""
+"""Definition, injected fault: convolutions without settings have the count of those with settings, or none."""
 
 import dataclasses
 from itertools import product

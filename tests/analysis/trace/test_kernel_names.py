@@ -1,4 +1,4 @@
-"""Names of kernels: PyProf's lists do what PyProf did, families are those of the algorithms, tiles are counted."""
+"""Known answer, definition: PyProf's lists do what PyProf did; families and tiles of kernels by their algorithms."""
 
 import csv
 import os

@@ -1,5 +1,4 @@
-"""Recorded calls as operations: names of arguments against PyTorch's schemas, sizes of outputs against PyTorch, FLOP
-against loops that count every tap."""
+"""Known answer, definition, injected fault: recorded calls against PyTorch's schemas and outputs and counted taps."""
 
 import contextlib
 from typing import Any

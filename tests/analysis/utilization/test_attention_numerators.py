@@ -1,4 +1,4 @@
-"""A cell's numerator by each convention of attention, from its operation table alone, as it is written and read."""
+"""Law, definition, injected fault: numerators by attention convention, from a table as it is written and read."""
 
 import dataclasses
 from typing import Any

@@ -1,8 +1,6 @@
-"""A cell is divided by the ceiling of its own session, device and allocator.
+"""Definition, known answer: the ceiling of a cell's session, device and allocator, and ratios of a made-up run.
 
-A made-up run whose ratios are known: every method over every denominator.
-
-Blocks by how far two processors were apart after each of them.
+Blocks are told apart by how far two processors were apart after each of them.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""A ceiling that was timed between a cell's blocks: ratios by hand, and drift and neighbours that meet both."""
+"""Definition, known answer: ratios to a paired ceiling by hand, and intervals that hold while a machine drifts."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The 2021 post's arithmetic, against divisions done by hand and against ours of the same cells."""
+"""Definition: the 2021 post's arithmetic against divisions done by hand and against ours of the same cells."""
 
 import dataclasses
 from functools import partial

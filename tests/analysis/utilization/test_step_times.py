@@ -1,4 +1,4 @@
-"""Summaries of a cell's blocks, against sums by hand."""
+"""Definition: summaries of a cell's blocks against sums by hand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Utilization against arithmetic done by hand: each numerator, each denominator, the time, and what is absent."""
+"""Definition: utilization against arithmetic done by hand, for each numerator and denominator, and what is absent."""
 
 import dataclasses
 from functools import partial

@@ -1,4 +1,4 @@
-"""The interval of any window: pooled variances by hand and by numpy, its coverage, and which cells are pooled."""
+"""Definition, known answer: intervals from pooled variances by hand and by numpy, and their coverage by simulation."""
 
 import math
 from dataclasses import replace

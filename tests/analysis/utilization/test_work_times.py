@@ -1,4 +1,4 @@
-"""Times of one sample, a batch and an epoch against sums and intervals worked out by hand."""
+"""Definition: times of one sample, a batch and an epoch against sums and intervals worked out by hand."""
 
 import dataclasses
 import math

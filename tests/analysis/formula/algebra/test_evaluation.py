@@ -1,7 +1,4 @@
-"""Values of formulas at points: exact at any size, against sympy's own substitution; fast; bad points in one line.
-
-Forms and pretty text: equal to what they came from, in one order, as written by hand.
-"""
+"""Definition, law, injected fault: values and forms of formulas against sympy and by hand; bad points in one line."""
 
 import re
 from fractions import Fraction

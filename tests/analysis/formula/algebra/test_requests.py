@@ -1,11 +1,4 @@
-"""Requests as text: sides, units and candidates by hand; each bad one a line with the nearest valid name.
-
-Formulas as text: what is written is read back, by us and by sympy; what is no formula is refused in one line.
-
-Growth by hand and against large numbers: leading terms and limits.
-
-Points and sweeps as text: by hand, and every bad one in a line.
-"""
+"""Definition, law, injected fault: requests, formulas and sweeps as text, by hand and read back; bad ones refused."""
 
 import re
 from fractions import Fraction

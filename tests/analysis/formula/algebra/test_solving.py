@@ -1,4 +1,4 @@
-"""Answers against trying every number; proofs only where they are; no solution in one line."""
+"""Definition, injected fault: answers against trying every number and by hand; no solution in one line."""
 
 import itertools
 import re

@@ -1,8 +1,7 @@
-"""Sizes as expressions: found from values, exactly, or not at all.
+"""Definition, law, injected fault: sizes as expressions, found from values exactly or not at all.
 
-The largest of many forms: never another than that of all, at any sizes, and few where few suffice.
-
-Where operations change between two points: tables made by hand, and the lines of code that two calls part at.
+Also tested are the few of many forms that have the largest value at any sizes, and where the
+tables of two points begin to differ.
 """
 
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Footprints as formulas: at points that no form was fitted to they are the footprints of the steps there."""
+"""Law, definition: footprints as formulas are those of real steps at points that no form was fitted to."""
 
 from dataclasses import replace
 from functools import cache

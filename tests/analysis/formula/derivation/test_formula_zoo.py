@@ -1,4 +1,4 @@
-"""torchvision's models as formulas: at random sizes equal to the integer count of the operation table there.
+"""Law: formulas of torchvision's models equal the integer count of the operation table at random sizes.
 
 Symbols are the batch, the classes and, but for a few, the image. Models of different families, in
 training mode, with an optimizer of which every weight has a state. A few are quick, the others slow.

@@ -1,9 +1,4 @@
-"""Formulas of a step: what the count of whole numbers gives at any point, and derived by hand where that is short.
-
-Where symbols change the operations themselves: how often a step is looked at, and that nothing wrong is told.
-
-Formulas against PyTorch's own symbolic shapes: another route to the same counts, where it has one.
-"""
+"""Definition, law, injected fault: formulas of a step by hand and against whole-number counts; wrong ones refused."""
 
 import random
 from dataclasses import replace
