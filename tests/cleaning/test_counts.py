@@ -1,4 +1,4 @@
-"""Of a counter's operators only convolutions and products are kept, and nothing leaves without a line."""
+"""Definition, law: only a counter's convolutions and products are kept, and all else is in the log."""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""The account as arithmetic: what is conserved, what stays unexplained, and that a rule that is wrong shows."""
+"""Definition, law: causes of a counter's difference by hand; they add up, and one FLOP more is one unexplained."""
 
 from fractions import Fraction
 

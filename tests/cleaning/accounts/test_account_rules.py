@@ -1,4 +1,4 @@
-"""Every counter's rule against the counter itself: on small networks, every FLOP of difference has a cause.
+"""Known answer, definition: every FLOP by which an installed counter differs on small networks has a cause.
 
 The counters are the installed ones, each in a process of its own; the rules see recordings and no total.
 """

@@ -1,4 +1,4 @@
-"""Every gate catches the fault that it is for, alone; a run without fault passes them all; published runs are held."""
+"""Injected fault, known answer, command: each gate catches its own fault, alone; published runs are held."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Blocks of a paired ceiling in the kept small run, longer or shorter than they were: the gates of times fail."""
+"""Injected fault, known answer: blocks of a paired ceiling, made longer or shorter, fail the gates of times."""
 
 from dataclasses import replace
 from pathlib import Path

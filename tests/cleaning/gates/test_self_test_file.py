@@ -1,4 +1,4 @@
-"""self_test.json: what is read of it, what it must say, and that the limits are those of the checks that are run."""
+"""Injected fault, law: self_test.json is read as it was written; what is no self-test is refused in one line."""
 
 import json
 from dataclasses import asdict, replace

@@ -1,4 +1,4 @@
-"""Cleaning of recorded profiles: its laws on made up forests of calls, and real recordings against our own trace."""
+"""Law, definition: cleaned profiles conserve made-up calls, and real ones have the count of our own trace."""
 
 import dataclasses
 import functools

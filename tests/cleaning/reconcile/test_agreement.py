@@ -1,4 +1,4 @@
-"""Counters beside our own count: hand-derived disagreements, failures with their reasons, nothing unknown is zero."""
+"""Definition: how far counters disagree with our own count, by hand; nothing unknown is zero."""
 
 import dataclasses
 from typing import Any

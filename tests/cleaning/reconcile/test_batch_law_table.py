@@ -1,4 +1,4 @@
-"""The law of the batch by counter, phase and operator: exact, and the operator that breaks it is named."""
+"""Definition, injected fault: slope and constant of counts by batch, and the operator that breaks their law."""
 
 from hypothesis import given
 from hypothesis import strategies as st

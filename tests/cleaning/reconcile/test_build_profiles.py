@@ -1,4 +1,4 @@
-"""From profiles and times of works to utilization: every number of a made-up run whose answers are known by hand."""
+"""Definition, injected fault: from profiles to utilization, every number of a made-up run by hand."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Rows of cells that several ranks trained, from made-up times: scaling, shares and the late rank, derived by hand."""
+"""Definition: scaling, shares and the late rank of cells that several ranks trained, from made-up times."""
 
 import math
 from collections.abc import Sequence

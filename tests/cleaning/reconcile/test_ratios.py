@@ -1,4 +1,4 @@
-"""Backward ÷ forward: the closed form of models against an independent count, and ratios from every source."""
+"""Known answer, law, definition: backward ÷ forward by closed form against an independent count, and by hand."""
 
 import dataclasses
 import functools

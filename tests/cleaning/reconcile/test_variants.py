@@ -1,7 +1,4 @@
-"""Variants of a step against the first of its model and batch: ratios by hand, which one is first, what is none.
-
-Repeats on several devices are kept apart by their variant, in rows and in the figure's points.
-"""
+"""Definition: ratios of variants to the first of their model and batch by hand, which one is first, what is none."""
 
 from dataclasses import replace
 from typing import Any

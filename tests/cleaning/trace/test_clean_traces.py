@@ -1,4 +1,4 @@
-"""Attributed recordings cleaned: every fault that is known has its reason, and the totals are those of the sizes.
+"""Definition, injected fault: each known fault of a recording has its reason, and totals are those of the sizes.
 
 Sizes are small enough to count by hand: CONV is a convolution of 2 · 32 · 64 · 56 · 56 · 64 · 3 · 3 FLOP.
 """

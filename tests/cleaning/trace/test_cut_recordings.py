@@ -1,4 +1,4 @@
-"""Recordings that were cut: each total is that of the whole recording, or unknown with a reason, never another number.
+"""Injected fault, law, command: totals of cut recordings are those of the whole ones, or unknown with a reason.
 
 Random nets are recorded here, and events are taken out of the file in eleven ways. With what torch.profiler writes one
 kind of cut is not seen: its last calls are taken out of a file that keeps all else, where no arrow points to them.

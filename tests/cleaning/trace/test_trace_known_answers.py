@@ -1,4 +1,4 @@
-"""Known answers: real recordings of others (V100, MI300X, PyProf's own output), and one of our own on this CPU.
+"""Known answer: recordings of others (V100, MI300X, PyProf's own output), and one of our own on this CPU.
 
 GFLOP in comments are those of the recordings' catalogue. Where a comparison is of convolutions alone, it says so.
 """

@@ -1,4 +1,4 @@
-"""Laws of cleaning that hold for any recording: nothing is lost, nothing depends on order, twice is once."""
+"""Law, injected fault: for any recording nothing is lost, nothing depends on order, and cleaning twice is once."""
 
 import random
 from typing import Any

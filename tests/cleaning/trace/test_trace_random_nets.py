@@ -1,4 +1,4 @@
-"""Of random nets, recorded here and stripped to what torch 1.9 kept, each count is right or unknown, never another.
+"""Law: counts of random nets, recorded here and stripped to what torch 1.9 kept, are right or unknown, never another.
 
 Right is what the same recording says with its settings, which other tests hold against our exact count. Data has other
 channels than any tensor of the net, but pooling keeps them.

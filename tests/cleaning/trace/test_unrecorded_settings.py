@@ -1,4 +1,4 @@
-"""Calls whose settings were not recorded are counted by other recorded sizes that agree, or not at all.
+"""Law, definition: calls without recorded settings are counted by other sizes that agree, or not at all.
 
 Recordings are made here by torch.profiler and stripped to what older versions kept
 (`tests/support/recordings/stripped_recordings.py`). What is right is what the same recording says with its settings,
