@@ -1,4 +1,4 @@
-"""Copies, triads and launches: what runs is what is said, bytes and times by hand on a made-up clock."""
+"""Definition: what copies, triads and launches do, and their bytes and times by hand on a made-up clock."""
 
 import itertools
 import math

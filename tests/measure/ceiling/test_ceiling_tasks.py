@@ -1,4 +1,4 @@
-"""What a worker does for one row of `runners.ceiling`: flags and threads, on this CPU."""
+"""Definition, injected fault: one row of `runners.ceiling` on this CPU, with its flags and threads."""
 
 import pytest
 import torch

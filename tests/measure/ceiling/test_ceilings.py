@@ -1,4 +1,4 @@
-"""Ceilings: shapes and FLOP by hand, times from a made-up clock, faults as rows; small real runs on the CPU."""
+"""Definition, injected fault: shapes and FLOP by hand, times from a made-up clock, and faults as rows."""
 
 import itertools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is tried for a ceiling: each shape once, of equal work where it should be, copies beyond the cache first."""
+"""Definition: shapes that are tried for a ceiling, by hand, and copies beyond the cache first."""
 
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import Trial, moves, sweep, titled

@@ -1,4 +1,4 @@
-"""Known answers: faults of other counters that docs/counters.md marks with *, each in the smallest program.
+"""Known answer: faults of other counters that docs/counters.md marks with *, each in the smallest program.
 
 A fault that is mended upstream turns its row red: take it out of the page.
 """

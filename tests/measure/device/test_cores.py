@@ -1,7 +1,4 @@
-"""The code of the round trip is that of an assembler.
-
-The round trip of a cache line: its shortest try counts, and two threads take it.
-"""
+"""Known answer: the code of a cache line's round trip is an assembler's, and its time one that machines have."""
 
 import os
 import platform

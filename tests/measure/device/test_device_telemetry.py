@@ -1,4 +1,4 @@
-"""Telemetry of any vendor: the registry, and a made-up vendor through the whole path of a sweep."""
+"""Definition, injected fault: a made-up vendor through the whole path of a sweep; an unknown kind is refused."""
 
 import pkgutil
 import sys

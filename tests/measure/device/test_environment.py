@@ -1,4 +1,4 @@
-"""Facts of a machine: read right from files whose content is known, and None, never an exception, where nothing is."""
+"""Definition, injected fault: facts of a machine from files of known content, and None where nothing is."""
 
 import os
 from pathlib import Path

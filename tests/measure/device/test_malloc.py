@@ -1,4 +1,4 @@
-"""Memory that is freed: given back by default, kept where it is retained, and refused where it cannot be kept."""
+"""Law, injected fault: retained memory is used again without page faults; where it cannot be kept, it is refused."""
 
 import platform
 import resource

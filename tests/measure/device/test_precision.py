@@ -1,4 +1,7 @@
-"""Precision policies: what is set, what is read back, what is refused. No device is needed for the flags."""
+"""Definition, law, injected fault: what a precision sets and reads back, restores afterwards, and refuses.
+
+No device is needed for the flags.
+"""
 
 import contextlib
 

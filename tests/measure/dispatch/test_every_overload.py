@@ -1,4 +1,4 @@
-"""Each operator of ATen in this version of torch is counted, free, made of others, or unsupported with a reason."""
+"""Law, definition: each operator of ATen is counted, free, made of others, or unsupported with a reason."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A result that is made again is that of this very call: no stale answer, whatever changed in between.
+"""Law: a fake result that is made again is what torch answers to this very call, whatever changed in between.
 
 Models are built without weights where a count needs none: nothing is allocated, and inputs keep their values.
 """

@@ -1,4 +1,4 @@
-"""Loggers, each read back by what its package reads with."""
+"""Law: what each logger writes is read back by what its package reads with."""
 
 import csv
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The callback in Hugging Face's own Trainer, and the meter in a loop of Accelerate."""
+"""Law: steps of Hugging Face's own Trainer and of Accelerate have the count of `flopledger.count`."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A fault in any function of the meter that something else calls is one warning, and the training goes on unchanged.
+"""Injected fault: a fault in any function of the meter that others call is one warning; the training goes on.
 
 The functions are not listed: they are found while loops run, as frames of the meter's modules that are called from
 elsewhere (hooks by torch, callbacks by trainers, contexts and methods by the loop). In each of them a fault is planted

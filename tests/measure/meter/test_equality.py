@@ -1,5 +1,4 @@
-"""What the meter counts of a loop that really trains is what `flopledger.count` counts of the same step, to the last
-unit."""
+"""Law, definition: the meter counts of a real loop what `flopledger.count` counts of the same step, to the unit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Backward passes after the end of the step that their forward pass was in: none of them is lost without a word."""
+"""Law, definition: backward passes after the end of their step are counted where they ran, or named."""
 
 import warnings
 

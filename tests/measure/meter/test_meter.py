@@ -1,4 +1,4 @@
-"""The meter: what it counts of a loop that really runs, and that the loop never suffers from it."""
+"""Definition, law, injected fault: what the meter counts of real loops, which never suffer from it."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""A model that changes while a loop trains it: a step has the FLOP of the model that it ran, or none, with the reason.
+"""Definition: while a model changes, a step has the FLOP of the model that it ran, or none, with the reason.
 
 Counts are in passes through one square layer without a bias, of BATCH samples. Forward 2 layers, backward two weights
 and one input: 5 a step.

@@ -1,4 +1,4 @@
-"""Loops that run something else than a forward and a backward pass of each call: counted as they run, or not at all.
+"""Definition: loops with other calls than one forward and backward pass are counted as they run, or not at all.
 
 Every expected number is made of layers of WIDTH × WIDTH for BATCH samples: `LAYER` is one pass through one of them.
 """

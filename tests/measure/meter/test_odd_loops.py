@@ -1,4 +1,4 @@
-"""Loops that are no plain training: each has the exact FLOP of its steps, or none, with the reason.
+"""Definition, law: loops that are no plain training have the exact FLOP of their steps, or none with the reason.
 
 Counts are in passes through one layer of WIDTH × WIDTH for BATCH samples. A net of three: forward 3, backward three
 weights and two inputs.

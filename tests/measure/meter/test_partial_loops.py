@@ -1,4 +1,4 @@
-"""What a meter says of a loop of which it knows only a part: no rate of the rest as one of the whole."""
+"""Injected fault, definition: a part of a loop, wrong items or wrong readings give no rate of the whole."""
 
 import math
 from types import SimpleNamespace

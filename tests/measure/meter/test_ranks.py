@@ -1,4 +1,4 @@
-"""Several processes: each rank's meter has its own share, and the sum over ranks is what one device would count."""
+"""Definition, law: each rank's meter has its own share, and the sum over ranks is what one device would count."""
 
 from concurrent.futures import ProcessPoolExecutor
 

@@ -1,4 +1,4 @@
-"""The meter never waits for the device inside of a loop: every call that would is counted.
+"""Law: the meter never waits for the device inside a loop; every call that would is counted.
 
 Events of a device are made up: a step has completed on it two steps after it was given to it. What reads a tensor's
 value on the host (`item`, `tolist`, a copy to the CPU) is an operation that the dispatcher sees: it is counted, too.

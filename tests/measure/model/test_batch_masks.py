@@ -1,4 +1,4 @@
-"""The pairs that are counted beside the masks that models really make, and batches with masks of their own."""
+"""Known answer, definition: pairs that are counted against the masks that models really make, and unknown masks."""
 
 from collections.abc import Callable
 from typing import Any

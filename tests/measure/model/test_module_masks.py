@@ -1,4 +1,4 @@
-"""The rules of transformers' attention modules, beside the masks that they really make, and the FLOP that follow."""
+"""Definition, law: FLOP by the mask rules of transformers' attention modules, by hand, in counts and profiles."""
 
 import pytest
 import torch

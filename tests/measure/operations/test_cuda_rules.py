@@ -1,4 +1,4 @@
-"""CUDA's autocast and dropout over CPU tensors: which dtypes come, which bytes stay, and that nothing is left over."""
+"""Known answer, law: CUDA's autocast and dropout over CPU tensors have its dtypes and bytes, and are undone."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""FlexAttention is counted as attention, dense."""
+"""Definition, law: FlexAttention is counted dense, what a block mask keeps is unknown, and torch is put back."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The tracer on small nets: tables, shapes and lifetimes derived by hand, and the laws of every trace."""
+"""Definition, law: tables, shapes and lifetimes of small nets by hand, and the laws of every trace."""
 
 import gc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Fake tensors: what they stand for, and what they cannot answer."""
+"""Law, injected fault: fake tensors give the trace that real ones give, and refuse what they cannot answer."""
 
 from typing import Any
 

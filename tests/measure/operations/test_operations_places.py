@@ -1,4 +1,4 @@
-"""Where an operation belongs: module, forward operation, recomputation; and that a fault leaves nothing behind."""
+"""Definition, injected fault: module, forward call and phase of each operation; a fault leaves nothing behind."""
 
 import gc
 import threading

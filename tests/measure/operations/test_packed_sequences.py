@@ -1,4 +1,4 @@
-"""Packed sequences of torch's varlen attention: dense against the longest."""
+"""Definition: packed sequences of torch's varlen attention count dense against the longest."""
 
 import pytest
 import torch

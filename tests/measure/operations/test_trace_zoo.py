@@ -1,8 +1,4 @@
-"""Every torchvision model traces: nothing not understood, FLOP as counted elsewhere, storages that add up.
-
-The expected multiply-adds are those of an independent counter (a formula for each matrix product and convolution on
-meta tensors, backward by output mask, run on each model in evaluation mode at batch 1 with 10 classes), not ours.
-"""
+"""Law: every torchvision model traces twice alike, with no unsupported operation and storages that add up."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Experts divided over ranks: hand-derived sizes, and what two real processes over gloo executed."""
+"""Definition, law, known answer: experts divided over ranks by hand, and what real processes over gloo executed."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Steps of several axes at once: what four and eight real processes over gloo executed and computed."""
+"""Law, known answer: steps of several axes at once, as four and eight real processes over gloo executed them."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Steps of a rank under torch's profiler: what is kept of them, and that no thread of gloo writes to it afterwards."""
+"""Law: a rank's profiler stops after all collectives have ended, so that no thread of gloo writes to it later."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A rank's recorded step against hand-derived sizes, and against what two real processes over gloo executed."""
+"""Definition, law, known answer: a rank's step by hand, and as two real processes over gloo executed it."""
 
 import json
 from collections import Counter

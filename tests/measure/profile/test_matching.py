@@ -1,5 +1,4 @@
-"""A step's operations and its recorded calls: lists of names against a slow oracle, real nets against shapes and
-modules, time shared out against a count of single nanoseconds."""
+"""Definition, law: a step's operations and its recorded calls, by slow oracles and by shapes and modules of nets."""
 
 import itertools
 import random

@@ -1,6 +1,6 @@
-"""The step that a profiler around the process records: what runs before, what it is told, and what is left.
+"""Definition: what runs in and before the step that a profiler records, and its allocations by hand.
 
-What is an operation's own and what a tensor: made-up allocations; real ones are test_footprint_allocated's.
+Allocations are made up; `tests/analysis/footprint/test_footprint_random.py` has real ones.
 """
 
 import contextlib

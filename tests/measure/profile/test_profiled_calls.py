@@ -1,4 +1,4 @@
-"""Rows from made-up recordings, as CUDA gives them: threads, phases, modules, links and device times."""
+"""Definition, injected fault: threads, phases, modules, links and device times of made-up CUDA recordings."""
 
 import pytest
 

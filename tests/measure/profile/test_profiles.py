@@ -1,4 +1,4 @@
-"""Recordings of small steps: against the tracer, which goes another way, against counts by hand, against themselves."""
+"""Law, definition, injected fault: recordings of small steps against the tracer, by hand, and after a failure."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A profiled step: its time and FLOP are all there, it is the caller's step, and the model is left as it was."""
+"""Law, definition, injected fault: a profiled step has all its time and FLOP, and leaves the model as it was."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""Times from made-up recordings, as CUDA gives them: kernels beside one another, lost ones, the device idle."""
+"""Definition, law: times of made-up CUDA recordings by hand, with lost and overlapping kernels and an idle device."""
 
 import dataclasses
 import math

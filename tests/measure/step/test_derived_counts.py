@@ -1,4 +1,4 @@
-"""Layers and functions that are counted in odd ways elsewhere: the count is the one by hand.
+"""Definition: counts by hand of layers and functions that are counted in odd ways elsewhere.
 
 Each expected pair is (forward, backward) in FLOP, derived beside it; the input needs no gradient.
 """

@@ -1,4 +1,4 @@
-"""count, footprint and register from Python: numbers derived here."""
+"""Definition, law, injected fault: count, footprint and register from Python, by numbers derived here."""
 
 from dataclasses import dataclass
 

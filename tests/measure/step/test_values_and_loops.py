@@ -1,4 +1,4 @@
-"""Steps that fake tensors cannot run, operators that take functions, sparse products, compiled code, our own loss.
+"""Definition, injected fault: counts by hand of steps that need values, of loops, sparse products, compiled code.
 
 Each expected pair is (forward, backward) in FLOP, derived beside it; inputs need no gradient.
 """

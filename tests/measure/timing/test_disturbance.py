@@ -1,4 +1,4 @@
-"""What kept a process from its processors: read from made-up files, kept with each block, and said in a warning."""
+"""Definition, known answer: what kept a process from its processors, from made-up files and on a simulated host."""
 
 from collections.abc import Iterable
 from dataclasses import replace

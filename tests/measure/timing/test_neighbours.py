@@ -1,7 +1,4 @@
-"""Other processes' share of the processors, from made-up accounts and from a real neighbour.
-
-The server that forks children: Ctrl-C and the end of its parent while it starts.
-"""
+"""Definition, injected fault: other processes' share of the processors by hand, and Ctrl-C while a server starts."""
 
 import os
 import subprocess

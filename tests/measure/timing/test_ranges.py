@@ -1,4 +1,4 @@
-"""Ranges against a recording NVTX domain and annotation: nesting, order, exceptions, and no cost without them."""
+"""Injected fault, definition: an exception closes every NVTX range; Kineto is annotated while a profiler listens."""
 
 import contextlib
 

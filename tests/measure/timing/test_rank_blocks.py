@@ -1,4 +1,4 @@
-"""Blocks of several ranks: the followers run what is announced, and the slowest rank's are the step's."""
+"""Definition, law, injected fault: followers run what is announced, and the slowest rank's blocks are the step's."""
 
 import dataclasses
 

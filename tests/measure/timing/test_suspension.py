@@ -1,4 +1,4 @@
-"""Blocks in which the process was stopped or the machine slept: kept, used for nothing, measured again."""
+"""Injected fault: blocks in which the process was stopped or the machine slept are kept, unused, measured again."""
 
 import json
 import os

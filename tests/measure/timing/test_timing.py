@@ -1,4 +1,4 @@
-"""Blocks, warm-up, stopping and phases on a simulated device whose every second is known."""
+"""Definition, law, injected fault: blocks, warm-up, stopping and phases on a simulated device of known times."""
 
 import gc
 import itertools

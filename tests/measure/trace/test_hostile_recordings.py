@@ -1,4 +1,4 @@
-"""Recordings made to take time or memory without end, or to give wrong sizes: each is refused in one line, in time."""
+"""Injected fault: recordings made to take time or memory without end, or with wrong sizes, are refused in time."""
 
 import gzip
 import itertools

@@ -1,4 +1,4 @@
-"""What a step under emit_nvtx and our own ranges really writes, and that its products are counted from it.
+"""Law: what a step under emit_nvtx and our own ranges really writes has the products of our own trace.
 
 NVTX calls a listener of our own in the place of a profiler (nvtx_listener.c); the step is run by the command that a
 sweep has Nsight Systems start. Only the kernels are made up, one for each product.

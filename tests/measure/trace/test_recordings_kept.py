@@ -1,4 +1,4 @@
-"""Recordings that a sweep keeps: which step of them counts, what it gives, and what becomes of those that are lost."""
+"""Law, injected fault: a kept recording gives what the profiler gives; a lost one costs its own source alone."""
 
 import dataclasses
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Attribution: against brute force, against torch's own events, on small recordings whose answer is known by hand."""
+"""Definition, law: attribution of kernels by hand, by brute force and by torch's own events, in any order of rows."""
 
 import dataclasses
 import random

@@ -1,4 +1,4 @@
-"""Kineto traces: what is read is what the file says, whatever its form; what is no whole trace is refused in a line."""
+"""Law, definition, injected fault: Kineto traces are read as written, in any form, or refused in one line."""
 
 import gzip
 import json

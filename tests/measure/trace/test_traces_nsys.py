@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems: every generation reads alike, every kernel is kept, and what is no export is refused."""
+"""Law, definition, injected fault: Nsight Systems exports of every generation read alike; other files are refused."""
 
 import random
 from collections.abc import Callable

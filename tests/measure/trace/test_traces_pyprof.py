@@ -1,4 +1,4 @@
-"""PyProf's output: rows become calls that can be counted, multiplicities come out as known, no text is ever run."""
+"""Definition, injected fault: PyProf's rows become calls that can be counted; cut files are refused, no text is run."""
 
 import csv
 import gzip

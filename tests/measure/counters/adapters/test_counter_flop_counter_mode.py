@@ -1,4 +1,4 @@
-"""FlopCounterMode's rows: its numbers as they are, its known faults by name, and what it has no formula for."""
+"""Known answer, definition: FlopCounterMode's rows are its own numbers, and what it has no formula for is listed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Our own count as a counter: against multiply-adds by hand, and peers' products."""
+"""Definition, known answer, injected fault: our own count by hand, and against the products of other counters."""
 
 import pytest
 import torch

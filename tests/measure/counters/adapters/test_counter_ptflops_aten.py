@@ -1,4 +1,4 @@
-"""ptflops' aten backend on a model of known sizes: the rows of each rule."""
+"""Definition: rows of each rule of ptflops' aten backend on a model of known sizes."""
 
 import torch
 from torch import nn

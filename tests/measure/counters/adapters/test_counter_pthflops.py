@@ -1,4 +1,4 @@
-"""pthflops on a model of known sizes: the rows of each rule; what it cannot trace is a fault."""
+"""Definition, injected fault: rows of each rule of pthflops by hand; what it cannot trace is a fault."""
 
 import pytest
 import torch

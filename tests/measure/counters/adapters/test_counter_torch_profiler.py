@@ -1,4 +1,4 @@
-"""torch.profiler's rows: its formulas as they are, and what it has none for."""
+"""Definition, known answer: torch.profiler's rows by hand, its own total, and what it has no formula for."""
 
 import pytest
 import torch

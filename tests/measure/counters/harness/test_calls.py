@@ -1,4 +1,4 @@
-"""The recorder: what a network of known structure calls, operation by operation, and torch as it was afterwards."""
+"""Definition, law: what a network of known structure calls, one by one, and torch as it was afterwards."""
 
 import copy
 import warnings

@@ -1,4 +1,4 @@
-"""From counts to rows, and how a model is run and left."""
+"""Definition, law: rows and totals from counts by hand; every counter leaves the model as it was."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""A counter in a process of its own: whatever it does becomes rows, and nothing of it stays behind."""
+"""Injected fault, known answer, law: whatever a counter in its own process does becomes rows, and nothing stays."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A rank's export of Nsight Systems as a timeline, and three of them as `runners.trace DIR` compares them."""
+"""Definition, command, injected fault: Nsight Systems exports of ranks as timelines, also by `runners.trace DIR`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A rank's trace as a timeline: of devices from events as Kineto writes them, of gloo from recordings of our own."""
+"""Definition, injected fault: a rank's trace as a timeline by hand, from made-up events and recordings of gloo."""
 
 import json
 from pathlib import Path
