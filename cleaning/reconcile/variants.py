@@ -7,7 +7,6 @@ device's and not the hour's.
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -244,13 +243,16 @@ def with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
         if (row := view.headline) is not None:
             key = (view.run.model, view.run.device, view.run.precision, view.variant, row.denominator)
             alike.setdefault(key, []).append((view, row))
-    small = {
-        key_of(view.run)
-        for group in alike.values()
-        for (view, row), (other, larger) in itertools.permutations(group, 2)
-        if other.run.batch_size > view.run.batch_size
-        and (larger.utilization_low_ratio or 0.0) > (row.utilization_high_ratio or math.inf)
-    }
+    small = set()
+    for group in alike.values():
+        lows: dict[int, float] = {}  # batch size → the highest lower end
+        for view, row in group:
+            batch = view.run.batch_size
+            lows[batch] = max(lows.get(batch, 0.0), row.utilization_low_ratio or 0.0)
+        for view, row in group:
+            high, batch = row.utilization_high_ratio or math.inf, view.run.batch_size
+            if any(low > high for larger, low in lows.items() if larger > batch):
+                small.add(key_of(view.run))
     return tuple(replace(view, small_batch=key_of(view.run) in small) for view in views)
 
 

@@ -80,9 +80,10 @@ def figures(built: Built) -> dict[str, Figure]:
     """Return file name → figure, for all rows of utilization.csv and, where passes were recorded, of
     utilization_post2021.csv."""
     fractions = figure_panels.drawable(built.utilization, Utilization, _NEEDED)
-    of_the_post = figure_panels.drawable(built.post2021, Utilization, _NEEDED)
-    post2021 = by_method(of_the_post, post2021=True) if RECORDED_METHODS & set(of_the_post["method"]) else {}
-    return by_model(fractions) | by_method(fractions) | post2021
+    drawn = by_model(fractions) | by_method(fractions)
+    if any(row.method in RECORDED_METHODS for row in built.post2021):
+        drawn |= by_method(figure_panels.drawable(built.post2021, Utilization, _NEEDED), post2021=True)
+    return drawn
 
 
 def by_model(frame: pd.DataFrame) -> dict[str, Figure]:

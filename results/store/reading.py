@@ -227,8 +227,9 @@ class _Files:
         return "missing"
 
 
-_CELLS_AT_ONCE = 100
-"""Number of cells whose rows are read at once. It bounds the memory of their texts."""
+_CELLS_AT_ONCE = 10
+"""Number of cells whose rows are read at once. Few, so that their texts stay in a processor's caches: of 100 it took 1.3
+times as long."""
 
 
 def _in_groups(
