@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from cleaning.gates.evidence import Evidence, SelfTest
-    from cleaning.reconcile.variants import Built
+    from cleaning.reconcile.derived import Built
 
 HEADLINE = "headline.csv"
 UTILIZATION = "utilization.csv"

@@ -32,7 +32,7 @@ from runners.cli.output import Page, say, show_answer, write_file
 from runners.rebuild import FIGURES, HEADLINE, PAGE, UTILIZATION, committed_run, evidence_of, put_page, rebuilt
 
 if TYPE_CHECKING:
-    from cleaning.reconcile.variants import Built
+    from cleaning.reconcile.derived import Built
     from reports.compare.page import ComparedRun
 
 COMPARISON = "comparison.csv"

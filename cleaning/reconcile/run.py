@@ -52,8 +52,9 @@ from cleaning.counts import model_operators
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, batch_laws
 from cleaning.reconcile.backward_ratio import TableSides, cell_ratios, profile_ratios, sides_of
+from cleaning.reconcile.derived import Built, View, with_small_batches
 from cleaning.reconcile.parallel_steps import parallel_steps
-from cleaning.reconcile.variants import Built, View, split_by_device, variants, with_small_batches
+from cleaning.reconcile.variants import split_by_device, variants
 from cleaning.trace.clean import clean_recording
 from results.errors import Inconsistent, Unavailable
 from results.printable import shortened

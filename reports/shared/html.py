@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from cleaning.reconcile.variants import View
+from cleaning.reconcile.derived import View
 from reports.shared.layout import TextTable
 from reports.shared.numbers import DASH, cell_name, shared_variant
 from results.printable import LONGEST_TEXT, printable, shortened

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from analysis.devices.precisions import PRECISIONS
-from cleaning.reconcile.variants import View
+from cleaning.reconcile.derived import View
 from results.records.answers import Utilization
 from results.records.cell import Run
 

@@ -13,7 +13,7 @@ from reports.sweep import epoch_figures, profile_figures, utilization_figures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cleaning.reconcile.variants import Built
+    from cleaning.reconcile.derived import Built
 
 NO_HARDWARE = "on a stand-in device: no hardware was measured"
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from cleaning.reconcile.variants import Built, View
+from cleaning.reconcile.derived import Built, View
 from reports.shared.html import span
 from reports.shared.numbers import (
     OF_WHAT,

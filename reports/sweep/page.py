@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.utilization.numerators import PROFILER
-from cleaning.reconcile.variants import Built, View, devices_sentence
+from cleaning.reconcile.derived import Built, View
+from cleaning.reconcile.variants import devices_sentence
 from reports.shared.html import (
     MOST_ROWS,
     CellNames,

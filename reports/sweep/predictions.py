@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cleaning.reconcile.variants import Built, View
+from cleaning.reconcile.derived import Built, View
 from reports.shared.layout import page, strong, table_of
 from reports.shared.numbers import DASH, si_time
 from results.records.cell import Cell

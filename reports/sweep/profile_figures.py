@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from cleaning.reconcile.variants import Built
+    from cleaning.reconcile.derived import Built
 
 CAPTIONS = {
     "flops_per_image_by_batch": FigureCaption(

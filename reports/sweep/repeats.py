@@ -14,7 +14,8 @@ from statistics import geometric_mean
 from typing import Any
 
 from analysis.utilization import windows
-from cleaning.reconcile.variants import Variant, View
+from cleaning.reconcile.derived import View
+from cleaning.reconcile.variants import Variant
 from reports.shared.layout import Part, TableColumn, TextTable, strong
 from reports.shared.numbers import DASH, OF_WHAT, cell_name, digits, percent, source_name
 from results.records.answers import ParallelStep, Utilization

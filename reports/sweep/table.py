@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from cleaning.reconcile.variants import RECORDED_METHODS, Built, View, devices_sentence
+from cleaning.reconcile.derived import RECORDED_METHODS, Built, View
+from cleaning.reconcile.variants import devices_sentence
 from reports.shared.html import span
 from reports.shared.layout import WIDTH, HangingIndent, Part, StyledText, TableColumn, TextTable, page, strong
 from reports.shared.numbers import (

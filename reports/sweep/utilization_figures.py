@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cleaning.reconcile.variants import HEADLINES, METHODS, RECORDED_METHODS, Built
+from cleaning.reconcile.derived import HEADLINES, METHODS, RECORDED_METHODS, Built
 from reports.shared import figure_panels, figure_style
 from reports.shared.html import FigureCaption
 from reports.shared.numbers import OF_WHAT, ceiling_name, shortened_name, si, variant_lines

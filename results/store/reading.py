@@ -228,8 +228,7 @@ class _Files:
 
 
 _CELLS_AT_ONCE = 10
-"""Number of cells whose rows are read at once. Few, so that their texts stay in a processor's caches: of 100 it took 1.3
-times as long."""
+"""Number of cells whose rows are read at once: few, so that their texts stay in the processor's caches."""
 
 
 def _in_groups(

@@ -26,17 +26,9 @@ from results.store.store import FAILED as FAILED_CELL
 from results.store.store import NOT_CONVERGED, Store, check_vacant
 from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, Terminated, exit_code
 from runners.cli.output import Progress, say, show_transient
+from runners.sweep.batches_that_fit import plan_lines, with_batches
 from runners.sweep.options import LOCAL, RETRIED, RUNS, parser
-from runners.sweep.plan import (
-    Grid,
-    cell_of,
-    check,
-    check_images,
-    check_unchanged,
-    least_s,
-    plan_lines,
-    with_batches,
-)
+from runners.sweep.plan import Grid, cell_of, check, check_images, check_unchanged, least_s
 from runners.sweep.request import (
     EARLIER,
     as_options,

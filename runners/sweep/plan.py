@@ -1,5 +1,4 @@
-"""Turns options into cells: the grid, batches that fit, the order, how long a cell takes, and which cells will not
-train.
+"""Turns options into cells: the grid, the order, how long a cell takes, and which cells will not train.
 
 Torch-free. A cell appears once; the seed decides its position within its repeat.
 
@@ -18,24 +17,16 @@ from typing import Any
 from analysis.counters import COUNTERS
 from analysis.parallel.rank_grid import RankGrid, parse_plan
 from results.errors import Unavailable
-from results.process import free_bytes
 from results.records.cell import Cell, Common
-from runners.cli.arguments import MARGIN_RATIO, choice_error
+from runners.cli.arguments import choice_error
 from runners.cli.exits import as_mistake
-from runners.cli.output import show_transient
 from runners.workers.any_model import hyper_of_cell
-from runners.workers.devices import ProbeResult
-from runners.workers.pool import Worker, WorkerFault
 from workloads.catalogue.catalogue import ENTRIES, IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.catalogue.model_names import CLASSES, CODE, model_digest, parse_shapes
 from workloads.catalogue.model_names import check as check_spec
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""
-
-
-FITTING_TIMEOUT_S = 600.0
-"""Limit for predicting the largest batch of a model and precision."""
 
 VARIED = ("layout", "compile", "optimizer")
 """Fields of a grid with a list of values; manifests of older versions have one value."""
@@ -190,75 +181,6 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
             "parallel": plan,
         }
     )
-
-
-def batches_up_to(largest: int, least: int = 1) -> list[int]:
-    """Return powers of two from `least` to `largest`, and `largest`; only `least` if nothing fits, whose row then says
-    so."""
-    if largest < least:
-        return [least]
-    powers = [2**exponent for exponent in range(largest.bit_length())]
-    return sorted({*(power for power in powers if least <= power <= largest), largest})
-
-
-def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
-    """Return the grid with batches that fit for each of its models and precisions; those that it has already stay.
-
-    The largest is predicted before anything is trained (`runners/workers/traced_step.py`), with a share of the memory
-    left free: a CUDA device's own, or for a CPU the host's free memory now. A cell that still runs out of memory has a
-    row that says so.
-
-    Raises ValueError if it cannot be predicted.
-    """
-    from runners.workers.traced_step import StepOptions
-
-    on_cuda = probed.device.startswith("cuda")
-    memory_bytes = grid.auto.get("memory_bytes") or (probed.properties.get("memory_bytes") if on_cuda else free_bytes())
-    if memory_bytes is None:
-        raise ValueError("--batch-sizes auto: the system does not say how much memory is free; say sizes instead")
-    margin_ratio, steps = grid.auto.get("margin_ratio", MARGIN_RATIO), dict(grid.auto.get("steps", {}))
-    worker = Worker("footprint")
-    try:
-        for model, precision in itertools.product(grid.models, grid.precisions):
-            if (key := auto_key(model, precision)) in steps:
-                continue
-            show_transient(f"{model} {precision}: which batches fit")
-            sizes, fits = hyper_of_cell(cell_of(grid, model, 1, precision)), list[Any]()
-            for optimizer, layout in itertools.product(grid.optimizer, grid.layout):
-                step = StepOptions(
-                    model, precision, optimizer, probed.device.partition(":")[0], layout=layout, hyper=sizes
-                )
-                request = (step, memory_bytes, margin_ratio, probed.name)
-                answer = worker.call("runners.workers.traced_step:fitting", *request, timeout_s=FITTING_TIMEOUT_S)
-                if isinstance(answer, WorkerFault):
-                    raise ValueError(f"--batch-sizes auto: {model}: {answer.reason}; say sizes instead")
-                fits.append(answer)
-            least = min(fits, key=lambda fit: fit.fits)
-            steps[key] = {
-                "batches": batches_up_to(least.fits, min(least.needed)),
-                "largest": least.fits,
-                "at_most": least.largest_batch,
-            }
-    finally:
-        worker.stop()
-        show_transient("")
-    return replace(
-        grid, batch_sizes=(), auto={"memory_bytes": memory_bytes, "margin_ratio": margin_ratio, "steps": steps}
-    )
-
-
-def plan_lines(auto: Mapping[str, Any]) -> list[str]:
-    """Return the plan, a line for each model and precision."""
-    from analysis.formula.requests import amount
-
-    free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
-    lines = []
-    for key, step in auto["steps"].items():
-        fits = step.get("largest", step["batches"][-1]) >= step["batches"][0]
-        verdict = "predicted to fit into" if fits else "predicted not to fit, and tried, with"
-        most = f"; at most {step['at_most']:,} by live bytes" if step.get("at_most") else ""
-        lines.append(f"{key}: batch {', '.join(map(str, step['batches']))} ({verdict} {free}{most})")
-    return lines
 
 
 def worker_key(cell: Cell) -> tuple[Any, ...]:

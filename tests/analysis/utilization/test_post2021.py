@@ -9,8 +9,8 @@ import pytest
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet, user
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.utilization import MeanStepTime, Measurement, fp32_peak, post2021_rows
+from cleaning.reconcile.derived import Built
 from cleaning.reconcile.run import build
-from cleaning.reconcile.variants import Built
 from results.records.answers import Utilization
 from results.records.cell import Ceiling, Run
 from results.store.store import read_operations, read_profile, read_run

@@ -27,8 +27,8 @@ from analysis.utilization.utilization import (
     rows,
 )
 from cleaning.counts import model_operators
+from cleaning.reconcile.derived import Built
 from cleaning.reconcile.run import build
-from cleaning.reconcile.variants import Built
 from results.errors import Unavailable
 from results.records.answers import Utilization
 from results.records.cell import Run, Sample, Telemetry

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analysis.utilization.numerators import profiled
+from cleaning.reconcile.derived import Built
 from cleaning.reconcile.run import build
-from cleaning.reconcile.variants import Built
 from results.errors import Inconsistent
 from results.records.answers import Utilization
 from results.records.cell import Run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.utilization.numerators import TableCount
-from cleaning.reconcile.variants import Built, View
+from cleaning.reconcile.derived import Built, View
 from reports.shared.layout import to_csv
 from reports.shared.numbers import digits, verdict
 from reports.sweep import utilization_figures as utilization

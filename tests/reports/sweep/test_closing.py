@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from cleaning.reconcile.variants import View
+from cleaning.reconcile.derived import View
 from reports.sweep.headline import basis, closing
 from tests.support.made_up import made_up_page
 

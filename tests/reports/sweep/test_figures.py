@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from analysis.devices.peaks import stand_in_warning
+from cleaning.reconcile.derived import Built
 from cleaning.reconcile.run import build
-from cleaning.reconcile.variants import Built
 from reports.shared import figure_style
 from reports.shared.layout import to_csv
 from reports.sweep import epoch_figures, profile_figures, utilization_figures

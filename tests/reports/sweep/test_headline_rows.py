@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from cleaning.reconcile.derived import Built
 from cleaning.reconcile.run import build
-from cleaning.reconcile.variants import Built
 from reports.shared.layout import to_csv
 from reports.shared.numbers import percent
 from reports.sweep.headline import headline_rows

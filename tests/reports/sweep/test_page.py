@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cleaning.reconcile.variants import Built, View
+from cleaning.reconcile.derived import Built, View
 from reports.shared.html import CellNames, PageTable, page_table
 from reports.shared.layout import TableColumn, TextTable
 from reports.shared.numbers import merged, skeleton

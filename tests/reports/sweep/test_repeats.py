@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cleaning.reconcile.variants import View
+from cleaning.reconcile.derived import View
 from reports.sweep.repeats import repeats_by_cell, repeats_of
 from tests.support.made_up import made_up_page
 

@@ -8,9 +8,10 @@ import pytest
 
 from analysis.footprint.device_memory import BatchFit
 from results.process import free_bytes
-from runners.sweep import plan
+from runners.sweep import batches_that_fit
+from runners.sweep.batches_that_fit import batches_up_to, plan_lines, with_batches
 from runners.sweep.options import parser
-from runners.sweep.plan import Grid, batches_up_to, cells, with_batches
+from runners.sweep.plan import Grid, cells
 from runners.sweep.request import as_options, grid_of
 from runners.workers.devices import ProbeResult
 from runners.workers.traced_step import StepOptions, fitting
@@ -41,8 +42,8 @@ class Predicting:
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Grid:
     """alexnet and vgg11, of which 35 samples fit; after that nobody can be asked."""
-    monkeypatch.setattr(plan, "Worker", Predicting)
-    monkeypatch.setattr(plan, "free_bytes", lambda: 50 * MB)
+    monkeypatch.setattr(batches_that_fit, "Worker", Predicting)
+    monkeypatch.setattr(batches_that_fit, "free_bytes", lambda: 50 * MB)
     found = with_batches(grid(), ANY)
     monkeypatch.setattr(Predicting, "call", None)
     return found
@@ -70,7 +71,7 @@ def test_each_model_and_precision_has_its_batches(planned: Grid) -> None:
     assert found.largest_batch == 35
     assert len(cells(found)) == 2 * 2 * 7
     assert json.loads(json.dumps(found.as_json()))["auto"] == found.auto, "a manifest has it as it is"
-    line = next(line for line in plan.plan_lines(found.auto) if line.startswith("alexnet fp32: "))
+    line = next(line for line in plan_lines(found.auto) if line.startswith("alexnet fp32: "))
     assert line.startswith("alexnet fp32: batch 1, 2, 4, 8, 16, 32, 35 (predicted to fit into")
     assert line.endswith("; at most 35 by live bytes)")
 

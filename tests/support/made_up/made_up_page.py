@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.utilization.numerators import TableCount
-from cleaning.reconcile.variants import Built, View
+from cleaning.reconcile.derived import Built, View
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run, SessionRow
 from results.records.counts import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from cleaning.reconcile.derived import Built
 from cleaning.reconcile.run import build
-from cleaning.reconcile.variants import Built
 from results.records.cell import Sample
 from results.store.layout import CELL_FILES, key_of
 from results.store.reading import read_operation_table, read_run
