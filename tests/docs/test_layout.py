@@ -1,7 +1,8 @@
-"""Law: no module imports one of our packages as a whole, because the wheel has them under another name."""
+"""Law: no module imports one of our packages as a whole; a test file says which kinds of test it holds."""
 
 import ast
 import functools
+import re
 import subprocess
 from pathlib import Path
 
@@ -37,3 +38,11 @@ def test_no_module_imports_one_of_our_packages_whole() -> None:
         for name in (each.name for each in node.names)
     }
     assert {each for each in whole if each[1].partition(".")[0] in PRODUCT} == set()
+
+
+def test_the_first_line_of_a_test_file_says_which_kinds_of_test_it_holds() -> None:
+    kind = "(definition|law|known answer|command|injected fault)"
+    files = {path: (ROOT / path).read_text(encoding="utf-8").partition("\n")[0].lower() for path in modules().values()}
+    tests = {path: line for path, line in files.items() if path.name.startswith("test_")}
+    assert len(tests) > 200
+    assert [path for path, line in tests.items() if not re.match(rf'"""{kind}(, {kind})*: ', line)] == []

@@ -64,6 +64,3 @@ def test_a_damaged_profile_is_named_and_its_cell_is_measured_again_though_its_ro
         assert store.done() == {}
     with pytest.raises(Inconsistent, match=r"a-1\.csv\.gz"):
         read_profile(tmp_path / "run", "a", 1)
-
-
-# --- recordings ------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class TestConservation:
 
 
 class TestRulesAreBlind:
-    def test_every_counter_has_a_rule_and_no_other_has(self):
+    def test_the_units_of_counters_are_those_that_can_be_converted(self):
         assert {entry.unit for entry in COUNTERS.values()} == set(FLOP_PER_NATIVE)
 
 
