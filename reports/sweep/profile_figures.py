@@ -341,7 +341,7 @@ def _ratio_figure(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Figu
         f"backward FLOP ÷ forward FLOP of a {'model' if column == 'model' else 'kind of operation'}",
         f"as found and cleaned of {' and '.join(sources)}" if sources else "",
     )
-    marks = _ratio_marks(passes, exact=bool(rows["exact_ratio"].notna().any()))
+    marks = _ratio_marks(passes, recorded=bool(sources), exact=bool(rows["exact_ratio"].notna().any()))
     return figure_panels.finish(figure, [axes], marks, *below)
 
 
@@ -377,11 +377,12 @@ def _marked(axes: Axes, ratios: Sequence[float], y: float, end: float, **look: A
         axes.annotate(f"{numbers} →", (end, y), (-2, 0), color=look["color"], **look_beyond)
 
 
-def _ratio_marks(passes: Sequence[str], *, exact: bool) -> list[Any]:
-    """Return legend entries of the passes, of hollow and filled marks, and of the lines."""
+def _ratio_marks(passes: Sequence[str], *, recorded: bool, exact: bool) -> list[Any]:
+    """Return legend entries of the passes, of hollow and filled marks of a recorded profile, and of the lines."""
     marks = figure_panels.marks_of(figure_style.looks(passes, "method"), {"exact": "our own count"})
-    marks.append(figure_panels.mark("hollow: as found", color=figure_panels.GREY, marker="o", **_HOLLOW))
-    marks.append(figure_panels.mark("filled: cleaned", color=figure_panels.GREY, marker="o"))
+    if recorded:
+        marks.append(figure_panels.mark("hollow: as found", color=figure_panels.GREY, marker="o", **_HOLLOW))
+        marks.append(figure_panels.mark("filled: cleaned", color=figure_panels.GREY, marker="o"))
     if exact:
         stroke = figure_panels.mark("exact: 2 − share of the first", color="0.1", marker="|", markersize=8)
         stroke.set_markeredgewidth(1.6)

@@ -238,6 +238,11 @@ def test_ratios_found_cleaned_and_exact_of_a_model(frame: Any) -> None:
     assert names == ["convolution", "matmul"]  # the most FLOP first
     assert [x for x, y in hollow(kinds, yes=False) if abs(y) < 0.5] == pytest.approx([170 / 90] * 3)
     assert {x for x, y in hollow(kinds, yes=True) if abs(y - 1) < 0.5} == {2.0}
+    (own,) = profile_figures.ratios(frame(ratio("", "cleaned", 90, 170, "convolution"))).values()
+    words = {
+        name: {text.get_text() for text in figure.findobj(Text)} for name, figure in (("own", own), *figures.items())
+    }
+    assert [name for name, shown in words.items() if "hollow: as found" in shown] == [*figures]  # where a profile is
 
 
 # --- time per epoch ----------------------------------------------------------------------------------------------
