@@ -1,9 +1,9 @@
 """Sums a profiled step by module: takes a `StepProfile`, returns path → `ModuleNode` with all operations below it.
 
 Sums are exact: parameters (each at the first module that has it), FLOP, bytes, mean times of operations and the waits
-before them. Forward includes the loss; backward includes what it recomputes, whose FLOP are counted separately, as no
-model FLOP. The root holds every operation of the step. A module's utilization is Σ model FLOP ÷ peak of the unit, over
-the time of its operations and the waits before them, under the profiler. Not claimed: that a module ran alone from its
+before them. Forward includes the loss, backward the recomputation, whose FLOP are summed separately and are not model
+FLOP. The root holds every operation of the step. A module's utilization is Σ model FLOP ÷ peak of the unit, over the
+time of its operations and the waits before them, under the profiler. Not claimed: that a module ran alone from its
 first operation to its last.
 """
 
@@ -25,10 +25,9 @@ class ModuleNode:
     """One module with everything below it. Times are None where none of its operations was timed.
 
     counted_parameters: those that no earlier module had, so that they add up over disjoint modules. unknown_calls:
-    pass, or "recompute" → operations that no rule counts: the FLOP are of the others only, and no rate follows.
-    unknown_time_s: their time; None where that was not measured. untimed_flop: model FLOP of operations without a time,
-    with which there is no rate either. untimed_calls: pass → operations without a time, so that the pass's time is of
-    the others only.
+    pass, or "recompute" → operations without a rule, which the FLOP leave out; unknown_time_s: their time, None where
+    it was not measured. untimed_calls: pass → operations without a time, which the pass's time leaves out;
+    untimed_flop: their model FLOP. With either there is no rate.
     """
 
     module: str
@@ -111,8 +110,8 @@ class ModuleNode:
 def tree(profile: StepProfile) -> dict[str, ModuleNode]:
     """Return path → module, in the profile's order, the root ("") first.
 
-    An operation whose path is no module counts for the nearest one above it. A profile without modules has only a root,
-    of the model's name.
+    An operation whose path is not a module counts for the nearest one above it. A profile without modules has only a
+    root, of the model's name.
     """
     modules = profile.modules or (StepModule(module="", type=profile.model, parameters=profile.parameters),)
     if all(module.module for module in modules):

@@ -171,7 +171,7 @@ def _references(answer: CeilingAnswer) -> list[str]:
     lines = [f"sheet: dense {', '.join(printed)} ({known.source})"] if known and printed else []
     lines += [f"sheet: {answer.sheet.reason}"] if answer.sheet.reason else []
     for unit in units:
-        for figure in ceilings.figures(answer.device_name, unit):
+        for figure in ceilings.published_rates(answer.device_name, unit):
             lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator} ({figure.source})")
     return lines
 
@@ -205,7 +205,7 @@ def document(answer: CeilingAnswer) -> dict[str, Any]:
         "achievable": [
             {"unit": figure.unit, "flop_per_s": figure.flop_per_s, "source": figure.source}
             for unit in UNITS
-            for figure in ceilings.figures(answer.device_name, unit)
+            for figure in ceilings.published_rates(answer.device_name, unit)
         ],
         "rows": [asdict(row) for row in answer.rows],
         "notes": answer.warnings,

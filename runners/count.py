@@ -21,7 +21,7 @@ from runners.cli.arguments import choice_error, names, number
 from runners.cli.exits import FAILED, MISTAKE, Mistake, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, Options, check_models, hyper_of, parser_of
 from runners.cli.output import make_directory, say, show_answer, show_transient, with_install_hint, write_file
-from runners.workers.any_model import EXACT, FACTORY, FAST, OWN, TRAINER
+from runners.workers.any_model import EXACT, EXACT_COUNTER, FACTORY, OWN, TRAINER
 
 if TYPE_CHECKING:
     from reports.count.answer import ModelCounts
@@ -179,7 +179,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     needs_operations = options.detail or options.out or options.explain or options.device
     if tuple(counters) == (OWN,) and not needs_operations:
         show_transient(f"{model}: counting")
-        exact = {EXACT: CounterEntry(FAST)}
+        exact = {EXACT: CounterEntry(EXACT_COUNTER)}
         rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=exact)
         if all(row.status == "ok" and not row.not_understood for row in rows):  # else the model has to be recorded
             return [exact_counts(model, size, [row for row in rows if row.batch_size == size]) for size in sizes]

@@ -163,7 +163,7 @@ def memory_of(name: str) -> Memory:
 
 
 def _answer(steps: StepTraces, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
-    from analysis.footprint.device_memory import allowance, replay, unforeseen
+    from analysis.footprint.device_memory import allowance, replay, unknown_memory
     from analysis.footprint.live_bytes import footprint
     from analysis.footprint.minimum import minimal
     from reports.footprint import FootprintAnswer
@@ -172,7 +172,7 @@ def _answer(steps: StepTraces, options: Namespace, fitted: MemoryFit | None) -> 
     batch_size = options.batch_size or largest
     step = steps.trace_of(batch_size)
     live = footprint(step.operations, step.storages)
-    notes = [unforeseen(step.operations, options.device)]
+    notes = [unknown_memory(step.operations, options.device)]
     if fitted and fitted.fit.refused:
         notes.append(f"no larger batch: {fitted.fit.refused}")
     if options.accumulate > 2:

@@ -1,12 +1,13 @@
-"""Makes any model a workload, from what a person types: `get("timm:vit_small_patch16_224")`, `get("net.py:build")`.
+"""Makes a `Workload` of any model, by the name a user types: `get("timm:vit_small_patch16_224")`,
+`get("net.py:build")`.
 
 This is the one factory behind every command that takes models. It reads the form of the name
 (`workloads/catalogue/model_names.py`) and calls the module for that form; it knows no architecture. `docs/models.md`
 describes forms, inputs and errors.
 
-`building` runs the user's code with look-ups of hosts disabled in this process; another process is not kept from
-downloading. Counters call `model(*inputs)`: inputs with names are bound to their positions in `forward`, and inputs
-that can only be passed by name are refused, since a wrapper would change the modules' paths.
+`building` is the context in which the user's code runs: this process cannot look up hosts, so that nothing is
+downloaded; a child process can. Counters call `model(*inputs)`: inputs with names are bound to their positions in
+`forward`, and inputs that can only be passed by name are refused, since a wrapper would change the modules' paths.
 """
 
 import contextlib
@@ -64,7 +65,7 @@ def building(what: str) -> Iterator[None]:
 def offline(what: str) -> Iterator[None]:
     """Raise Unavailable if code within the context looks for a host, naming the host and `what`.
 
-    Unavailable is no OSError, so that no library takes it for a network that may come back.
+    Unavailable is not an OSError, so that no library takes it for a network that may come back.
     """
     for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ[switch] = "1"

@@ -4,8 +4,9 @@ Each ATen operation is translated to the nodes of an equivalent TensorFlow 1 gra
 Model and other FLOP together are Catamount's "algorithmic FLOPs", bytes read and written its "algorithmic bytes",
 `footprint` and the storages of `VARIABLE_ROLES` its "total footprint". Integers are 4 bytes, as TensorFlow's labels and
 indices are. An operation without nodes (fused attention, layer norm, GELU) keeps this project's FLOP and moves each
-tensor once. Trace the step with the optimizer that `optimizer_of` names. What only a graph does (sums over no axis,
-shapes, clipping) is in `graph_terms.py`. Not claimed: that a device does any of this.
+tensor once. Trace the step with the optimizer that `optimizer_of` names. Nodes of Catamount's graph without a
+counterpart in a trace (sums over no axis, shapes, clipping) are in `graph_terms.py`. Not claimed: that a device does
+any of this.
 """
 
 from collections.abc import Callable

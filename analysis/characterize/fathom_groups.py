@@ -4,7 +4,7 @@
 scope (an optimizer's `step` is F, its `zero_grad` G), table (`BY_NAME`, then `BY_KIND` by the kind that
 `analysis/operators/registry.py` gives), pattern (`PATTERNS`), torch's own tag (`BY_TAG`). Anything else is unclassified
 and in no group. Source: Adolf et al., IISWC 2016, Figure 3. Open choices: softmax is A, its logarithm C (the paper's
-columns); pooling and normalisation are C; an embedding is G, a bag of them C; fused attention and recurrent layers,
+columns); pooling and normalisation are C; an embedding is G, an embedding bag C; fused attention and recurrent layers,
 which mix B and A, are B; communication is G.
 """
 
@@ -34,7 +34,7 @@ OPERATIONS = "ABCDEFG"
 UNCLASSIFIED = ""
 
 MOST_UNCLASSIFIED_RATIO = 0.01
-"""Share of the time in operations above which a breakdown says which names have no group."""
+"""Share of the time in operations above which a breakdown lists the names without a group."""
 
 STEP, ZERO_GRAD = "step", "zero_grad"
 """Scopes of an optimizer."""
@@ -75,7 +75,7 @@ _MORE_MOVEMENT = """
     is_coalesced is_signed is_conj is_neg can_cast promote_types result_type storage_offset output_nr set_data
     _nnpack_available cudnn_is_acceptable
 """
-"""Wrappers that torch's profiler shows around operations, other names of these, and questions."""
+"""Wrappers that torch's profiler shows around operations, other names of these, and queries (`is_signed`)."""
 
 BY_NAME: Mapping[str, str] = {
     **dict.fromkeys(_MORE_ARITHMETIC.split(), "A"),

@@ -1,11 +1,11 @@
 """Shows how each operation type's time depends on threads and batch (Fathom's Figure 6), and fits Amdahl's law to it.
 
-`parallelism` gives times over threads, `over_batch` mixes over batch sizes, from a characterization's rows; types are
-timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967), T(n) = serial + parallel ÷ n, is fitted by
-weighted least squares to the median steps (`amdahl`). Karp's and Flatt's serial share (Commun. ACM 33, 1990) of each
-count stands beside it. A share below 0 is a speed-up above n, one above 1 a slow-down. In simulation intervals held the
-truth 93 to 96 times in 100 from eight steps a count, 87 times with five steps at three counts. Not claimed: that the
-law holds, which `lack_of_fit` tests, or anything for more threads than processors.
+From a characterization's rows, `parallelism` returns times by number of threads, `over_batch` operation mixes by batch
+size; types are timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967), T(n) = serial + parallel ÷
+n, is fitted by weighted least squares to the median steps (`amdahl`), with Karp's and Flatt's serial share (Commun. ACM
+33, 1990) for each n. A share below 0 is a speed-up above n, one above 1 a slow-down. In simulations, 93 to 96 % of the
+intervals held the true share from eight steps at each n, 87 % with five steps at three values of n. Not claimed: that
+the law holds, which `lack_of_fit` tests, or anything for more threads than processors.
 """
 
 from __future__ import annotations

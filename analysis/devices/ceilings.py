@@ -1,11 +1,11 @@
-"""Picks the measured ceiling of an arithmetic unit, and checks it against the datasheet; also others' figures,
-collectives.
+"""Picks the measured ceiling of an arithmetic unit and checks it against the datasheet; has published and collective
+rates, too.
 
 `best` takes rows of ceilings.csv and returns the fastest product or convolution: on a CPU 3 × 3 convolutions reach 2.4
 times the rate of products. `impossible` rejects rates that a unit cannot have, since their time must be wrong.
-`figures` returns published rates from `achievable.csv`; nothing is divided by them. A collective of n ranks and S bytes
-has an algorithm rate, S ÷ time, and a link rate (nccl-tests: bus bandwidth), which is that × the share of S that each
-rank has to send (`sent_share`). Not claimed: that a ceiling is more than the best of what was tried.
+`published_rates` reads `achievable.csv`; nothing is divided by these rates. A collective of n ranks and S bytes has an
+algorithm rate, S ÷ time, and a link rate (nccl-tests: bus bandwidth), which is that × the share of S that each rank has
+to send (`sent_share`). Not claimed: that a ceiling is more than the best of what was tried.
 """
 
 import csv
@@ -22,7 +22,7 @@ from results.records.cell import Ceiling
 from results.records.rows import FromOne, Record
 
 ABOVE_SHEET = "ceiling_above_sheet"
-"""Prefix of the reason why a ceiling above what the device can reach is not divided by."""
+"""Prefix of the reason why nothing is divided by a ceiling that is above what the device can reach."""
 
 FAST_ALGORITHM = 4.0
 """Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
@@ -57,10 +57,10 @@ def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | N
     if row.unit not in known.peaks:
         return None
     sheet = max(known.at_clock(row.unit, highest_hz or known.boost_hz or 0.0) or 0.0, known.peaks[row.unit])
-    return sheet * (FAST_ALGORITHM if able_to_be_fast(row) and row.family.endswith(FAST_ALGORITHMS) else 1.0)
+    return sheet * (FAST_ALGORITHM if has_fast_algorithm(row) and row.family.endswith(FAST_ALGORITHMS) else 1.0)
 
 
-def able_to_be_fast(row: Ceiling) -> bool:
+def has_fast_algorithm(row: Ceiling) -> bool:
     """Return whether a fast algorithm exists for what was timed; `row.family` says which one ran."""
     return row.operation == "convolution" and row.unit not in TENSOR_UNITS
 
@@ -104,7 +104,7 @@ class Achievable:
     source: str
 
 
-def figures(device_name: str, unit: str) -> list[Achievable]:
+def published_rates(device_name: str, unit: str) -> list[Achievable]:
     """Return the published rates of this device's unit; empty for a device that `peaks.csv` does not know."""
     device = peaks.lookup(device_name)
     if device is None:

@@ -2,7 +2,7 @@
 
 A precision is a policy, not a dtype: under `fp32` every product is IEEE single precision, under `tf32` convolutions and
 matrix products may round their inputs to TF32, under `amp-*` autocast chooses per operation. `unit_of` maps a dtype to
-its unit, `disagreements` compares recorded flags (named as in `Run.flags_before`) with the policy. Data only:
+its unit, `disagreements` compares recorded flags (named as in `Run.flags_before`) with the policy. Nothing is set here:
 `measure/device/apply_precision.py` sets the flags on a device.
 """
 
@@ -19,7 +19,8 @@ TENSOR_UNITS = ("tf32", "fp16", "bf16", "fp8", "int8")
 
 @dataclass(frozen=True)
 class Precision:
-    """One policy. autocast: dtype name or None. tf32: may fp32 inputs be rounded to TF32. scaler: scales gradients."""
+    """A precision. autocast: dtype name or None. tf32: whether fp32 inputs may be rounded to TF32. scaler: whether
+    gradients are scaled."""
 
     name: str
     autocast: str | None
@@ -43,7 +44,7 @@ def unit_of(dtype: str, precision: Precision, device: str) -> str:
     """Return the unit that runs a convolution or matrix product of this input dtype under this policy.
 
     dtype: torch's name without "torch."; device: "cpu", "cuda", …. float32 runs on tf32 units where the policy allows
-    it and the device is no CPU. Raises ValueError for a dtype that has no unit here.
+    it and the device is not a CPU. Raises ValueError for a dtype that has no unit here.
     """
     if dtype == "float32":
         return "tf32" if precision.tf32 and not device.startswith("cpu") else "fp32"

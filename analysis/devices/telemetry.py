@@ -1,5 +1,4 @@
-"""Computes energy, mean clock and clock-limiting events of a window of time, from rows of telemetry.csv in order of
-time.
+"""Computes energy, mean clock and clock-limiting events in a window of time, from rows of telemetry.csv, oldest first.
 
 Energy comes from the device's own counter where it has one (millijoules since its driver was loaded, Volta and later),
 else from the integral of polled power. Power limits are never used in place of missing power. Not claimed: accuracy
@@ -15,11 +14,12 @@ from typing import NamedTuple
 from results.records.cell import Telemetry
 
 SHORT_WINDOW_S = 5.0
-"""Below this, the counter's steps and power's averaging are not small against the window."""
+"""In a shorter window, the counter's steps and the averaging of power are not negligible."""
 LARGEST_GAP_S = 1.0
 """Polled power may be missing for this long (or a tenth of the window, if that is more)."""
 EDGE_S = 0.5
-"""A window may reach this far beyond the first or last reading, which is then held (the counter: at its mean rate)."""
+"""A window may reach this far beyond the first or last reading: power is held, the counter continues at its mean
+rate."""
 STALL_S = 1.0
 """An energy counter that shows the same value for this long while the device is on has stood still."""
 DISAGREEMENT_RATIO = 0.2

@@ -1,8 +1,8 @@
 """Computes the device memory of a training step beyond its tensors, and the largest batch that fits.
 
-`replay` runs the ledger of storages through the published rules of PyTorch's caching allocator for CUDA (torch 2.11 to
-2.15, `CUDACachingAllocator.cpp`, default settings, one stream): live ≤ allocated ≤ reserved. `allowance` is cuBLAS's
-workspace (`CublasHandlePool.cpp`: 2 × 4096 + 16 × 8 KiB a thread, 32 MiB from compute capability 9.0 on).
+`replay` runs a step's storages through the published rules of PyTorch's caching allocator for CUDA (torch 2.11 to 2.15,
+`CUDACachingAllocator.cpp`, default settings, one stream): live ≤ allocated ≤ reserved. `allowance` is cuBLAS's
+workspace (`CublasHandlePool.cpp`: 2 × 4096 + 16 × 8 KiB per thread, 32 MiB from compute capability 9.0 on).
 `tensors_peak` separates tensors from workspaces in a recorded history. `largest_batch` predicts from small batches,
 then verifies on the step. Not claimed: memory that earlier steps left cached, the device's context, workspaces of cuDNN
 and oneDNN.
@@ -22,7 +22,7 @@ SMALL = 2**20
 SMALL_SEGMENT = 2 * 2**20
 LARGE_SEGMENT = 20 * 2**20
 OWN_SEGMENT = 10 * 2**20
-"""Requests from here on have a segment of their own."""
+"""Requests of at least this many bytes have a segment of their own."""
 OWN_ROUNDING = 2 * 2**20
 
 
@@ -197,7 +197,7 @@ def allowance(
     return (Workspace("cuBLAS", len(threads) * nbytes, f"allowance: torch's default, threads: {len(threads)}"),)
 
 
-def unforeseen(operations: Sequence[Operation], device: str) -> str:
+def unknown_memory(operations: Sequence[Operation], device: str) -> str:
     """Return the memory that is known to come on top and has no number, in one line; "" for none."""
     kinds = {operation.kind for operation in operations}
     if device == "cuda":
@@ -210,7 +210,7 @@ def unforeseen(operations: Sequence[Operation], device: str) -> str:
 SMALL_BATCHES = (2, 4)
 """Batches from which all others are predicted; not 1, whose strides are arbitrary."""
 
-EIGHT = 8
+BATCH_MULTIPLE = 8
 """Batches are rounded down to a multiple of this, for which kernels are made."""
 
 MOST = 2**24
@@ -220,7 +220,8 @@ MOST = 2**24
 @dataclass(frozen=True)
 class BatchFit:
     """largest_batch: by live bytes, 0 where not even the smallest fits. needed: batch → live bytes, of all that were
-    tried. fits: the batch whose reserved segments fit, a multiple of EIGHT where it is that large; reserved_bytes: its.
+    tried. fits: the batch whose reserved segments fit, a multiple of BATCH_MULTIPLE where it is that large;
+    reserved_bytes: its.
 
     predicted: from the small batches alone; None where they predict nothing. capped: the next batch was not tried, as
     it is beyond MOST, or the step refuses it; refused: its message.
@@ -236,17 +237,17 @@ class BatchFit:
     reserved_bytes: int = 0
 
 
-def in_eights(batch: int) -> int:
-    """Return the largest multiple of EIGHT that is not larger; a batch below EIGHT as it is."""
-    return batch - batch % EIGHT if batch > EIGHT else batch
+def round_batch(batch: int) -> int:
+    """Return the largest multiple of BATCH_MULTIPLE that is not larger; a batch below BATCH_MULTIPLE as it is."""
+    return batch - batch % BATCH_MULTIPLE if batch > BATCH_MULTIPLE else batch
 
 
 def reserved_fits(live_fit: BatchFit, reserved: Callable[[int], int], least: int) -> BatchFit:
     """Add the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what comes on top."""
-    batch, nbytes = in_eights(live_fit.largest_batch), 0
+    batch, nbytes = round_batch(live_fit.largest_batch), 0
     while batch >= least and (nbytes := reserved(batch)) > live_fit.available_bytes:
         batch = min(batch - 1, batch * live_fit.available_bytes // nbytes)
-        batch = in_eights(batch)
+        batch = round_batch(batch)
     fits = batch if batch >= least else 0
     return replace(live_fit, fits=fits, reserved_bytes=nbytes if fits else 0)
 

@@ -2,10 +2,10 @@
 
 `minimal` takes a step's operations and storages. It tries a few greedy orders, each of which stays below a limit where
 it can, and returns the one with the lowest peak, with a lower bound of all orders' peaks: if both are equal the minimum
-is proven. `graph` has the dependencies: a write comes before and after the other uses of its storage as in the eager
-step, random draws keep their order, and a number for the host comes before all that follows. A block of memory lives as
-long as the step needs it, a gradient until the optimizer has used it. Not considered: recomputation, offloading,
-splitting, kernels' own memory and the allocator's rounding. An unknown size counts as 0.
+is proven. `graph` has the dependencies: a write keeps its place among the uses of its storage, random draws keep their
+order, and an operation that returns a number to the host comes before all later ones. A block of memory lives as long
+as the step needs it, a gradient until the optimizer has used it. Not considered: recomputation, offloading, splitting,
+kernels' own memory and the allocator's rounding. An unknown size counts as 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEPS = 4
 """Number of limits for which orders are tried, from the lower bound upwards."""
 
 MOST_REACHED = 20_000
-"""Largest graph, in operations, for which reachability is computed, which takes their square."""
+"""Largest graph, in operations, for which reachability is computed, at quadratic cost."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Derives the costs of a step as formulas: from operation tables at a few points to exact sympy expressions.
+"""Derives the costs of a step as exact sympy expressions, from operation tables traced at a few points.
 
-`formulas` samples tables (`Sampler`) and gives `Derived`: every count by phase, kind, module and operation as a
-polynomial in the symbols and their rounded quotients. Symbols that only change sizes are derived from symbolic sizes,
-on which the rules of `analysis/operators/registry.py` (or another table) count; symbols that change the operations
-(layers, an unrolled loop) by exact interpolation between such counts. Results must equal the counts at points that were
-not fitted to, or `Unfitted` is raised. `totals` and `parts` give the answers, None without a formula: `unknown` says
-why, `at_least` what is known.
+`formulas` takes a `Sampler`, which traces a table, and returns `Derived`: every count by phase, kind, module and
+operation as a polynomial in the symbols and their rounded quotients. For symbols that only change sizes, the rules of
+`analysis/operators/registry.py` (or another table) count on symbolic sizes; for those that change the operations
+(layers, an unrolled loop), such counts are interpolated exactly. At points that were not fitted to, the results must
+equal the counts, or `Unfitted` is raised. `totals` and `parts` return expressions, None where there is no formula:
+`unknown` says why, `at_least` what is known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sympy
 from analysis.catamount.graph_terms import Term
 from analysis.footprint.live_bytes import unsized
 from analysis.formula.interpolate import Fitter, Form, Point, interpolated, plus, value_of
-from analysis.formula.sampling import Axis, CountKey, Sampler, Sizes, SizeSample, Unfitted, count_key, derive
+from analysis.formula.sampling import Axis, CountKey, Sampler, Sizes, SizeSample, Unfitted, count_key, sample_sizes
 from analysis.formula.symbolic_table import FOOTPRINT, LESS, OWN, UNKNOWN, Convention, Counts, Key, counts_of
 from analysis.operators import registry
 from analysis.operators.attention_conventions import BY_RULE
@@ -33,7 +33,7 @@ STRUCTURE_POINTS = 2
 """Initial points along a symbol that changes the operations, besides its base."""
 
 STRUCTURE_LONGEST = 12
-"""Most points for those symbols together."""
+"""Maximum number of points for those symbols together."""
 
 STRUCTURE_DEGREE = 3
 """Degree of a count in one symbol that changes the operations."""
@@ -151,7 +151,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     def level(fixed: Point) -> Level:
         key = tuple(fixed.values())
         if key not in levels:
-            sizes = derive(sampled, sized, fixed)
+            sizes = sample_sizes(sampled, sized, fixed)
             counts, points, open_keys = counts_of(sizes, convention, merged=bool(fixed))
             levels[key] = Level(fixed, sizes, counts, points)
             without.update(open_keys)

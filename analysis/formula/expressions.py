@@ -2,9 +2,9 @@
 
 A symbol is a positive integer (a batch, a width, a length), a formula an exact sympy expression: rational coefficients,
 sums, products, integer powers, floor, ceiling, Max, Min and Mod. `plain` writes a formula as text, leading terms first;
-`parse` reads it back without evaluating it as Python. `pretty` of `shortest` is for people: `24·batch·hidden²·layers +
-8·hidden + 2`. `value` and `compiled` calculate in ints and Fractions of any size. Not supported: logarithms, roots,
-floating point (0.5 is one half).
+`parse` reads it back without evaluating it as Python. `shortest` and `pretty` write it for people:
+`24·batch·hidden²·layers + 8·hidden + 2`. `value` and `compiled` calculate in ints and Fractions of any size. Not
+supported: logarithms, roots, floating point (0.5 is one half).
 """
 
 import ast
@@ -39,7 +39,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Expr], int | None]] = {
 
 HIGHEST_POWER = 1000
 DEEPEST = 60
-"""Limits on powers and nested brackets: a text beyond them is refused, so that none can hang or overflow."""
+"""Limits on powers and nested brackets: a text beyond them, which might hang or overflow, is refused."""
 
 MOST_NAMED = 12
 """How many valid names a message lists."""
@@ -85,7 +85,7 @@ def parse(text: str, known: Iterable[str] | Mapping[str, Expr] | None = None) ->
     """Parse a formula.
 
     known: the names that may occur (None: any), or what each name stands for. `^` is a power and `·` a product. Raises
-    ValueError, in one line, for anything that is no formula, an unknown name, and a division by zero.
+    ValueError, in one line, for anything that is not a formula, an unknown name, and a division by zero.
     """
     meanings = known if isinstance(known, Mapping) or known is None else {name: symbol(name) for name in known}
     return _Reader(text, meanings).whole()
@@ -176,10 +176,10 @@ class _Reader:
 
 
 FEW = 16
-"""Most terms of a formula that is factored, which is slow."""
+"""Maximum number of terms of a formula that is factored, which is slow."""
 
 MANY = 60
-"""Most terms of a formula that is collected by a symbol, which takes seconds beyond."""
+"""Maximum number of terms of a formula that is collected by a symbol, which takes seconds beyond."""
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -246,7 +246,7 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
     """Return the expression's value at a point: an int where it is whole, else a Fraction.
 
     symbols: names that the point may have (None: those of the expression). Raises ValueError, in one line, for a symbol
-    without value, a name that is none of the symbols, a value that is no positive whole number, a division by zero.
+    without value, a name that is none of the symbols, a value that is not a positive whole number, a division by zero.
     """
     wanted, function = compiled(sympy.sympify(expression))
     here = checked_point(point, wanted, symbols)

@@ -1,11 +1,12 @@
-"""Derives the footprint of a step as a formula: the maximum of a few forms, each the live bytes while one operation
-runs.
+"""Derives the footprint of a step as a formula: the maximum of a few polynomials, each the live bytes while one
+operation runs.
 
-`footprints` takes `Derived` formulas and a point. For one order of operations the live bytes at each moment are a sum
-of storages, hence a form. *eager* is the peak in the eager order, exact for all sizes for which the other formulas
-hold; *minimal* is the peak in the order that `analysis/footprint/minimum.py` finds at the given point, which elsewhere
-may not be the best. Numbers of layers are interpolated as in `analysis/formula/derive.py`. A formula equals the
-footprint at every sample; where it does not, or the samples differ in kind, there is none, and `why` has the reason.
+`footprints` takes `Derived` formulas and a point, and returns `Footprints`. In one order of operations the live bytes
+at each moment are a sum of storages, hence a polynomial (`Form`). *eager* is the peak in the eager order, exact for all
+sizes for which the other formulas hold; *minimal* is the peak in the order that `analysis/footprint/minimum.py` finds
+at the given point, which elsewhere may not be the best. Numbers of layers are interpolated as in
+`analysis/formula/derive.py`. The eager formula equals the footprint of every sample. Where it does not, or lifetimes or
+dependencies differ between samples, there is no formula, and `why` has the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,36 +30,37 @@ from results.records.counts import Operation
 BATCH = "batch"
 
 MOST = 200
-"""Most forms of one formula."""
+"""Maximum number of forms of one formula."""
 
 PAIRED = 120
-"""Most rows that are compared with means of two others, which takes the cube of their number."""
+"""Maximum number of rows for which each is compared with the means of any two others, at cubic cost."""
 
 LARGEST = 2**62
+"""Bound of products that are calculated in int64; beyond it Python's ints are used."""
 
 ROUGH = 1e-6
-"""Tolerance of floats in the search for a pair."""
+"""Tolerance of the search for such a mean in floats."""
 
 DENOMINATOR = 1000
-"""Largest denominator of the share of a mean of two values."""
+"""Largest denominator of a weight of such a mean."""
 
 FIRST = Operation(BEFORE, "before the first operation", "", "", "", None, None, (), (), (), (), (), {}, (), ())
 
 QUANTITIES = EAGER, MINIMAL = "eager_footprint_bytes", "minimal_footprint_bytes"
 
 Matrix = Any
-"""A numpy array of whole numbers: a form a row, a monomial a column."""
+"""A numpy array of whole numbers: one row per form, one column per monomial."""
 
-Life = tuple[Form, int, int]
+Lifetime = tuple[Form, int, int]
 """A storage: its bytes, the first moment at which it is alive, and the one after the last."""
 
 
-class Unalike(ValueError):
+class NoFormula(ValueError):
     """The footprint has no formula; one line says why."""
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Peak:
     """Live bytes while an operation runs. Where a symbol multiplies modules, the numbers in the key's module are *."""
 
     key: CountKey
@@ -70,7 +72,7 @@ class Footprints:
     """peaks: quantity → the forms whose maximum it is; why: quantity → why it has no formula. proven: no order needs
     less than the minimal formula at the given point, or at the few layers that were sampled there."""
 
-    peaks: Mapping[str, tuple[Labelled, ...]]
+    peaks: Mapping[str, tuple[Peak, ...]]
     why: Mapping[str, str]
     proven: bool
 
@@ -84,7 +86,7 @@ def footprints(derived: Derived, point: Point) -> Footprints:
     """Return the footprints of a step. point: a value of every symbol, at which the minimal order is searched."""
     axes = (*derived.axes, *derived.structural)
     least = {axis.symbol: 1 if axis.symbol == BATCH else min(axis.base, point[axis.symbol]) for axis in axes}
-    peaks: dict[str, tuple[Labelled, ...]] = {}
+    peaks: dict[str, tuple[Peak, ...]] = {}
     why: dict[str, str] = {}
     proven: list[bool] = []
     for quantity in QUANTITIES:
@@ -94,27 +96,29 @@ def footprints(derived: Derived, point: Point) -> Footprints:
                 columns = zip(*(sample.storages for sample in sizes.samples), strict=True)
                 forms = [sizes.form(tuple(storage.nbytes or 0 for storage in column)) for column in columns]
                 if quantity == EAGER:
-                    lives, places = _eager_lives(sizes.samples, forms)
+                    lifetimes, operations = _eager_lifetimes(sizes.samples, forms)
                 else:
-                    lives, places, is_proven = _ordered_lives(sizes.samples, forms, {**point, **fixed})
+                    lifetimes, operations, is_proven = _ordered_lifetimes(sizes.samples, forms, {**point, **fixed})
                     proven.append(is_proven)
-                moments = highest(lives, len(places), least)
+                moments = highest(lifetimes, len(operations), least)
                 merged = bool(derived.structural)
                 by_table.append(
-                    (fixed, [Labelled(count_key(places[moment], merged), form) for moment, form in moments])
+                    (fixed, [Peak(count_key(operations[moment], merged), form) for moment, form in moments])
                 )
             peaks[quantity] = _through(by_table)
             for sample in (sample for _, sizes in derived.levels for sample in sizes.samples):
                 largest, exact = value(peaks[quantity], sample.point), eager_peak(sample)
                 if quantity == EAGER and largest != exact:
-                    raise Unalike(f"at {point_text(sample.point)} the formula gives {largest}, the step needs {exact}")
-        except Unalike as fault:
+                    raise NoFormula(
+                        f"at {point_text(sample.point)} the formula gives {largest}, the step needs {exact}"
+                    )
+        except NoFormula as fault:
             peaks.pop(quantity, None)
             why[quantity] = str(fault)
     return Footprints(peaks, why, MINIMAL in peaks and all(proven))
 
 
-def value(peaks: Sequence[Labelled], point: Point) -> int | Fraction:
+def value(peaks: Sequence[Peak], point: Point) -> int | Fraction:
     """Return the largest of the forms at a point."""
     return max(value_of(peak.form, point) for peak in peaks)
 
@@ -124,32 +128,32 @@ def eager_peak(sample: SizeSample) -> int:
     return peak_bytes(sample.operations, sample.storages)
 
 
-def _eager_lives(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tuple[list[Life], list[Operation]]:
+def _eager_lifetimes(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tuple[list[Lifetime], list[Operation]]:
     """Return when storages are alive in the eager order, and its operations, preceded by the moment before them. Raises
-    Unalike where storages live otherwise at some sample."""
+    NoFormula where storages live otherwise at some sample."""
     lives = []
     for sample in samples:
         sized = [replace(storage, nbytes=storage.nbytes or 0) for storage in sample.storages]
         lives.append([(s.born_index, s.died_index) for s in reuse_gradients(sample.operations, sized)])
         if lives[-1] != lives[0]:
-            raise Unalike(f"storages live otherwise at {point_text(sample.point)}")
+            raise NoFormula(f"storages live otherwise at {point_text(sample.point)}")
     operations = [FIRST, *samples[0].operations]
     pairs = zip(forms, lives[0], strict=True)
     ends = ((form, born + 1, len(operations) if died is None else died + 2) for form, (born, died) in pairs)
     return list(ends), operations
 
 
-def _ordered_lives(
+def _ordered_lifetimes(
     samples: Sequence[SizeSample], forms: Sequence[Form], point: Point
-) -> tuple[list[Life], list[Operation], bool]:
+) -> tuple[list[Lifetime], list[Operation], bool]:
     """Return when storages are alive in the order that is found at a point, its operations, whether none needs less.
-    Raises Unalike where dependencies differ between samples."""
+    Raises NoFormula where dependencies differ between samples."""
     operations, pairs = samples[0].operations, zip(samples[0].storages, forms, strict=True)
     here = tuple(replace(storage, nbytes=int(value_of(form, point))) for storage, form in pairs)
     whole = graph(operations, samples[0].storages)
     for where, storages in (*((sample.point, sample.storages) for sample in samples), (point, here)):
         if _shape(graph(operations, storages)) != _shape(whole):
-            raise Unalike(f"what has to come before what is another at {point_text(where)}")
+            raise NoFormula(f"what has to come before what is another at {point_text(where)}")
     minimum = minimal(operations, here)
     node_of = {index: node for node, index in enumerate(whole.operations)}
     order = [index for index in minimum.order if index in node_of]
@@ -167,29 +171,29 @@ def _shape(graph: Graph) -> tuple[object, ...]:
     return graph.before, [replace(block, nbytes=0) for block in graph.blocks]
 
 
-def _through(by_table: Sequence[tuple[Point, Sequence[Labelled]]]) -> tuple[Labelled, ...]:
-    """Interpolate the peaks of all tables as forms in every symbol. Raises Unalike."""
+def _through(by_table: Sequence[tuple[Point, Sequence[Peak]]]) -> tuple[Peak, ...]:
+    """Interpolate the peaks of all tables as forms in every symbol. Raises NoFormula."""
     if max(len(peaks) for _, peaks in by_table) > MOST:
-        raise Unalike(f"more than {MOST} operations can be the peak")
+        raise NoFormula(f"more than {MOST} operations can be the peak")
     if len(by_table) == 1:
         return tuple(by_table[0][1])
     tables = [(fixed, _by_key(peaks)) for fixed, peaks in by_table]
     fitted = [peaks for _, peaks in tables[:-1]]
     fitter = Fitter([fixed for fixed, _ in tables[:-1]], STRUCTURE_DEGREE)
-    whole: list[Labelled] = []
+    whole: list[Peak] = []
     for key in fitted[0]:
         if all(key in peaks for peaks in fitted):
             form = interpolated(fitter, [peaks[key] for peaks in fitted])
-            if not isinstance(form, str) and Labelled(key[0], form) not in whole:
-                whole.append(Labelled(key[0], form))
+            if not isinstance(form, str) and Peak(key[0], form) not in whole:
+                whole.append(Peak(key[0], form))
     for fixed, peaks in tables:
         here = [partly_evaluated(peak.form, fixed) for peak in whole]
         if any(form not in here for form in peaks.values()) or any(form not in peaks.values() for form in here):
-            raise Unalike(f"the peak at {point_text(fixed)} is at operations that it is not at elsewhere")
+            raise NoFormula(f"the peak at {point_text(fixed)} is at operations that it is not at elsewhere")
     return tuple(whole)
 
 
-def _by_key(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
+def _by_key(peaks: Sequence[Peak]) -> dict[tuple[CountKey, int], Form]:
     """Return the forms by key and number; several of one key are numbered from the first (0, 1, …) and from the last
     (-1, -2, …): of two layers the second is the last, of three it is between."""
     forms_of: dict[CountKey, list[Form]] = {}
@@ -206,7 +210,7 @@ def _by_key(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
 # --- the largest of many forms ---------------------------------------------------------------------------------------
 
 
-def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int, Form]]:
+def highest(lifetimes: Sequence[Lifetime], moments: int, least: Point) -> list[tuple[int, Form]]:
     """Return the moments that may have the most bytes for sizes from `least` on, and their forms.
 
     A moment is dropped where another always has at least as much: their difference, in variables that are never
@@ -214,27 +218,27 @@ def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int
     the last, which trade an activation for a gradient from one to the next. Not claimed: that each moment that is left
     is the highest somewhere.
     """
-    monomials = sorted({monomial for form, *_ in lives for monomial in form})
+    monomials = sorted({monomial for form, *_ in lifetimes for monomial in form})
     column = {monomial: index for index, monomial in enumerate(monomials)}
-    denominator = lcm(1, *(coefficient.denominator for form, *_ in lives for coefficient in form.values()))
+    denominator = lcm(1, *(coefficient.denominator for form, *_ in lifetimes for coefficient in form.values()))
     change = numpy.zeros((moments + 1, len(monomials)), dtype=numpy.int64)
-    for form, begins, ends in lives:
+    for form, begins, ends in lifetimes:
         for monomial, coefficient in form.items() if begins < ends else ():
             change[begins, column[monomial]] += int(coefficient * denominator)
             change[ends, column[monomial]] -= int(coefficient * denominator)
     rows = change[:-1].cumsum(axis=0)
     _, firsts = numpy.unique(rows, axis=0, return_index=True)
     firsts.sort()
-    moved = _moved(rows[firsts], monomials, least)
-    totals = [int(total) for total in moved.sum(axis=1)]
+    shifted = _in_nonnegative_variables(rows[firsts], monomials, least)
+    totals = [int(total) for total in shifted.sum(axis=1)]
     chosen: list[int] = []
-    for row in sorted(range(len(moved)), key=lambda row: (-totals[row], row)):
-        if not (moved[chosen] >= moved[row]).all(axis=1).any():
+    for row in sorted(range(len(shifted)), key=lambda row: (-totals[row], row)):
+        if not (shifted[chosen] >= shifted[row]).all(axis=1).any():
             chosen.append(row)
     chosen.sort()
     for row in tuple(chosen) if len(chosen) <= PAIRED else ():
         others = [other for other in chosen if other != row]
-        if _between(moved[row], moved[others]):
+        if _is_below_mean(shifted[row], shifted[others]):
             chosen = others
     moments_of = [int(firsts[row]) for row in chosen]
     pairs = (zip(monomials, rows[moment].tolist(), strict=True) for moment in moments_of)
@@ -242,7 +246,7 @@ def highest(lives: Sequence[Life], moments: int, least: Point) -> list[tuple[int
     return list(zip(moments_of, forms, strict=True))
 
 
-def _moved(rows: Matrix, monomials: Sequence[Monomial], least: Point) -> Matrix:
+def _in_nonnegative_variables(rows: Matrix, monomials: Sequence[Monomial], least: Point) -> Matrix:
     """Return the rows in variables that are 0 or more for all sizes from the least on.
 
     For each symbol the coarsest rounding is its least value plus a variable; each finer one is the next coarser times
@@ -250,28 +254,28 @@ def _moved(rows: Matrix, monomials: Sequence[Monomial], least: Point) -> Matrix:
     """
     atoms = sorted({atom for monomial in monomials for atom, _ in monomial}, key=lambda a: (a.symbol, -a.by, a.add))
     space, *variables = ring([f"x{number}" for number in range(len(atoms) or 1)], ZZ)
-    above: dict[Atom, Any] = {}
+    shifted: dict[Atom, Any] = {}
     coarser = Atom("")
     for atom, variable in zip(atoms, variables, strict=False):
         start = least[atom.symbol]
         if coarser.symbol == atom.symbol:
             ratio = max(1, coarser.by // atom.by)
             sizes = range(start, start + lcm(coarser.by, atom.by))  # from then on it repeats, or is more
-            apart = min(atom(size) - ratio * coarser(size) for size in sizes)
-            above[atom] = ratio * above[coarser] + apart + variable
+            least_difference = min(atom(size) - ratio * coarser(size) for size in sizes)
+            shifted[atom] = ratio * shifted[coarser] + least_difference + variable
         else:
-            above[atom] = atom(start) + variable
+            shifted[atom] = atom(start) + variable
         coarser = atom
-    parts = [prod((above[atom] ** power for atom, power in monomial), start=space.one) for monomial in monomials]
+    parts = [prod((shifted[atom] ** power for atom, power in monomial), start=space.one) for monomial in monomials]
     columns = sorted({powers for part in parts for powers in part})
-    turned = numpy.array([[int(part.get(powers, 0)) for powers in columns] for part in parts], dtype=object)
-    turned = turned.reshape(len(parts), len(columns))
-    most = int(abs(rows).max(initial=0)) * int(abs(turned).max(initial=0)) * len(parts)
+    in_variables = numpy.array([[int(part.get(powers, 0)) for powers in columns] for part in parts], dtype=object)
+    in_variables = in_variables.reshape(len(parts), len(columns))
+    most = int(abs(rows).max(initial=0)) * int(abs(in_variables).max(initial=0)) * len(parts)
     kind = numpy.int64 if most < LARGEST else object
-    return rows.astype(kind) @ turned.astype(kind)
+    return rows.astype(kind) @ in_variables.astype(kind)
 
 
-def _between(row: Matrix, others: Matrix) -> bool:
+def _is_below_mean(row: Matrix, others: Matrix) -> bool:
     """Return whether a row is at most a mean of two others, and so never above the larger of them."""
     for index in range(len(others) - 1):
         first, rest = others[index], others[index + 1 :]

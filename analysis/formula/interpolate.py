@@ -1,11 +1,11 @@
-"""Finds sizes as exact expressions in symbols from their values at points.
+"""Fits exact formulas of symbols (batch, width, …) to sizes whose values are known at a few points.
 
-`Fitter` takes points and gives the form of each tuple of values, or None. A size in an operation table is nearly always
-an integer, a symbol, a symbol divided by a stride and rounded, or a product or sum of a few of those. Along each axis
-(points that differ from the first in one symbol only) a polynomial of an atom floor((symbol + c) / m) is fitted, and
-over all points their product, their sum, or any multilinear form. A form passes through every point exactly, in
-rational arithmetic. Not claimed: that it holds elsewhere; callers verify that, and add points where it is wrong, which
-never make a right form wrong.
+`Fitter` takes the points; its `fit` takes a size's value at each of them and returns a polynomial (`Form`), or None. A
+size in an operation table is nearly always an integer, a symbol, a symbol divided by a stride and rounded, or a product
+or sum of a few of those. Along each axis (points that differ from the first in one symbol only) a polynomial in
+floor((symbol + c) / m), an `Atom`, is fitted, and over all points the product of these, their sum, or any multilinear
+form. A form passes through every point exactly, in rational arithmetic. Not claimed: that it holds elsewhere. Callers
+verify that, and add points where it does not.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,8 +64,8 @@ def point_text(point: Point) -> str:
 
 
 def value_of(form: Form, point: Point) -> int | Fraction:
-    """Return the value of a form at a point; an int where no coefficient has a denominator, as ints add up many times
-    as fast."""
+    """Return the value of a form at a point; an int where no coefficient has a denominator, because ints are much
+    faster to add."""
     whole: int | Fraction = 0
     for monomial, coefficient in form.items():
         value = coefficient.numerator
@@ -106,21 +106,21 @@ class Fitter:
     def __init__(self, points: Sequence[Point], degree: int = DEGREE) -> None:
         self.points = list(points)
         self._degree = degree
-        self._found: dict[Values, Form | None] = {}
+        self._form_of: dict[Values, Form | None] = {}
         self._along_axis: dict[tuple[str, Values], list[Form]] = {}
 
     def fit(self, values: Values) -> Form | None:
         """Return the form through all values, one a point; None if none is found."""
-        if values not in self._found:
-            self._found[values] = next(self._forms(values), None)
-        return self._found[values]
+        if values not in self._form_of:
+            self._form_of[values] = next(self._forms(values), None)
+        return self._form_of[values]
 
-    def curved(self, values: Values) -> set[str]:
-        """Return the symbols along whose axis no form was found, where more points may help."""
+    def unfitted_symbols(self, values: Values) -> set[str]:
+        """Return the symbols along whose axis no form was found: more points there may help."""
         return {symbol for symbol in self._axes if not self._along(symbol, values)}
 
-    def doubt(self, values: Values, among: Mapping[str, Sequence[int]]) -> tuple[str, int] | None:
-        """Return (symbol, its value) at which the forms through its axis differ most; None where one is left.
+    def deciding_value(self, values: Values, among: Mapping[str, Sequence[int]]) -> tuple[str, int] | None:
+        """Return (symbol, its value) at which the forms along its axis differ most; None where only one is left.
 
         among: the values of each symbol that may be sampled.
         """
@@ -147,6 +147,7 @@ class Fitter:
         }
 
     def _forms(self, values: Values) -> Iterator[Form]:
+        """Yield the forms through all points."""
         if len(set(values)) == 1:
             yield {ONE: Fraction(values[0])} if values[0] else {}
             return
@@ -159,6 +160,7 @@ class Fitter:
                 yield form
 
     def _combined(self, varying: Mapping[str, Form], values: Values) -> Iterator[Form]:
+        """Yield the product of the axes' forms, their sum, and the multilinear form in their monomials."""
         base = Fraction(values[0])
         constant = {ONE: base}
         if base:
@@ -192,6 +194,7 @@ class Fitter:
         return self._along_axis[symbol, axis_values]
 
     def _axis_forms(self, symbol: str, arguments: tuple[int, ...], values: Values) -> list[Form]:
+        """Return the polynomial of least degree in the symbol itself; without one, those in its rounded quotients."""
         if len(set(values)) == 1:
             return [{ONE: Fraction(values[0])}]
         plain = [through(Atom(symbol), arguments, values, degree) for degree in range(1, self._degree + 1)]
@@ -205,10 +208,10 @@ def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
     parts = []
     for monomial in dict.fromkeys(monomial for form in forms for monomial in form):
         values = tuple(form.get(monomial, Fraction(0)) for form in forms)
-        through = fitter.fit(values)
-        if through is None:
-            return next(iter(sorted(fitter.curved(values))), "")
-        parts.append(times(through, {monomial: Fraction(1)}))
+        coefficient = fitter.fit(values)
+        if coefficient is None:
+            return next(iter(sorted(fitter.unfitted_symbols(values))), "")
+        parts.append(times(coefficient, {monomial: Fraction(1)}))
     return plus(parts)
 
 

@@ -1,8 +1,8 @@
-"""Parses questions to formulas: `footprint <= 32 GiB for batch`, `hidden=512:8192:512,batch=1,2,4`.
+"""Parses what a user asks of formulas: `footprint <= 32 GiB for batch`, `hidden=512:8192:512,batch=1,2,4`.
 
-`request` gives a `Constraint`: a formula of quantities, symbols and numbers on each side, numbers with a unit or
-without; `for` names the unknown and may restrict its integers. Units become B, FLOP and s, exactly; a bound in a unit
-that does not measure its quantity is refused. `parse_point` and `axes` read values of symbols, integers of at least 1:
+`request` returns a `Constraint`: a formula of quantities, symbols and numbers (with or without a unit) on each side;
+`for` names the unknown and may restrict its integers. Units become B, FLOP and s, exactly; a bound in a unit that does
+not measure its quantity is refused. `parse_point` and `axes` read values of symbols, integers of at least 1:
 `first:last:step` includes its last value if a step meets it, `first:last:*factor` multiplies. `rates` and `time_bound`
 give the least time of a formula on a device, max(FLOP ÷ peak, bytes ÷ bandwidth), as if both overlapped perfectly.
 Nothing is solved here (`solve.py`).

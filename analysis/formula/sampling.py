@@ -1,9 +1,9 @@
-"""Chooses the points of its symbols at which a step is traced, until every size has a verified form.
+"""Chooses the points (a value of each symbol) at which a step is traced, until every size has a verified formula.
 
-`derive` takes a `Sampler`, which builds and traces the model, and asks it for tables at a base, along each symbol's
-axis and between the axes, until every size has a form that also holds at points that it was not fitted to. It returns
-the samples (`Sizes`). Where the operations themselves change (layers, an unrolled loop), or a size has no form,
-`Unfitted` is raised.
+`sample_sizes` takes a `Sampler`, which builds and traces the model, and asks it for tables at a base, along each
+symbol's axis and between the axes. It returns the samples (`Sizes`) once every size has a `Form` that also holds at
+points that it was not fitted to. Where the operations themselves change (layers, an unrolled loop), or a size has no
+form, `Unfitted` is raised.
 """
 
 import re
@@ -32,7 +32,7 @@ REACH = 512
 """Steps from the base within which two roundings are distinguished."""
 
 LONGEST = 60
-"""Most points."""
+"""Maximum number of samples."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Sizes:
         return all(value_of(form, sample.point) == value for sample, value in checks)
 
 
-def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
+def sample_sizes(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     """Return the samples until all sizes have a form in the axes' symbols. fixed: values of the other symbols.
 
     Raises Unfitted.
@@ -172,11 +172,11 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
                 return sizes
             if not wrong:
                 far = {axis.symbol: axis.value(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
-                far_samples = _tried(sample_point, far) if len(checks) == CHECKS - 1 else []
+                far_samples = _sample_if_possible(sample_point, far) if len(checks) == CHECKS - 1 else []
                 checks += far_samples or [sample_point(next(turns))]
                 continue
-            if len(checks) == CHECKS:  # what is rounded changes far out, and on which axis is not known
-                added = [sample for point in outer for sample in _tried(sample_point, point)]
+            if len(checks) == CHECKS:  # a rounding shows only far out, on an unknown axis
+                added = [sample for point in outer for sample in _sample_if_possible(sample_point, point)]
                 outer = []
         samples += [*checks, *added]
         checks = []
@@ -184,8 +184,8 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
             raise Unfitted(_unfitted_message(samples, unfitted))
 
 
-def _tried(sampler: Sampler, point: Point) -> list[SizeSample]:
-    """Return the sample at a point; empty if the model does not take sizes that large."""
+def _sample_if_possible(sampler: Sampler, point: Point) -> list[SizeSample]:
+    """Return the sample at a point; empty if the model refuses sizes that large."""
     try:
         return [sampler(point)]
     except Unfitted:
@@ -195,20 +195,20 @@ def _tried(sampler: Sampler, point: Point) -> list[SizeSample]:
 
 
 def _deciding_points(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> list[dict[str, int]]:
-    """Return the next point along an axis where more than one rounding is possible; empty where the points decide."""
+    """Return the next point along an axis where more than one rounding is possible; empty where none is."""
     among = {axis.symbol: [axis.value(steps) for steps in range(1, REACH)] for axis in axes}
-    doubts = filter(None, (fitter.doubt(values, among) for values in sizes))
-    return [dict([doubt]) for doubt in islice(doubts, 1)]
+    chosen = filter(None, (fitter.deciding_value(values, among) for values in sizes))
+    return [dict([pair]) for pair in islice(chosen, 1)]
 
 
 def _further_points(
     fitter: Fitter, unfitted: Sequence[Values], used: dict[str, int], axes: Sequence[Axis]
 ) -> list[dict[str, int]]:
     """Return the further points along axes on which a size has no form; empty if that is not the cause."""
-    curved = set().union(*(fitter.curved(values) for values in unfitted))
+    symbols = set().union(*(fitter.unfitted_symbols(values) for values in unfitted))
     points: list[dict[str, int]] = []
     for axis in axes:
-        if axis.symbol in curved and used[axis.symbol] < len(STRIDE):
+        if axis.symbol in symbols and used[axis.symbol] < len(STRIDE):
             count = used[axis.symbol]
             used[axis.symbol] = min(len(STRIDE), count + 2)
             points += [{axis.symbol: axis.value(steps)} for steps in STRIDE[count : used[axis.symbol]]]

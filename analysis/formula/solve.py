@@ -1,10 +1,10 @@
 """Solves for the integer at which a model just fits: the largest batch within a memory, the smallest beyond a ridge.
 
-`solve` answers a request (`analysis/formula/requests.py`) at fixed values of the other symbols. Where the relation
-holds up to a number the answer is the largest that satisfies it; where from a number on, the smallest. With several
-stretches, `<=` takes the end of the last, `>=` the start of the first, `==` the smallest. `proof` is **roots** of
-quotients of polynomials, isolated exactly; **monotone**, sign changes found by bisection; or **searched**, every
-candidate of a stated range tried and nothing said beyond. Each test of a candidate is exact. Not claimed: that each
+`solve` takes a `Constraint` (`analysis/formula/requests.py`) and fixed values of the other symbols, and returns a
+`Solution`. If the relation holds up to a number, that is the answer; if it holds from a number on, the first. If it
+holds on several intervals, `<=` takes the end of the last, `>=` the start of the first, `==` the smallest number.
+`proof` is **roots** of quotients of polynomials, isolated exactly; **monotone**, sign changes found by bisection; or
+**searched**, every candidate up to a stated one tried. Each test of a candidate is exact. Not claimed: that each
 monotone formula is recognised.
 """
 
@@ -28,30 +28,30 @@ HOLDS: Mapping[str, Callable[[Exact, int], bool]] = {
 }
 
 SEARCHED = 100_000
-"""How many candidates are tried where a formula is neither a quotient nor known to be monotone."""
+"""Number of candidates that are tried where a formula is neither a quotient nor known to be monotone."""
 
 BEYOND = 2**62
-"""Candidates after which a monotone formula that has not crossed 0 is taken never to."""
+"""Number of candidates after which a monotone formula that has not crossed 0 is taken never to cross it."""
 
 _ROUNDINGS = (sympy.floor, sympy.ceiling)
 
-Stretch = tuple[int, int | None]
+Interval = tuple[int, int | None]
 """First and last candidate; last None: without end."""
 
 
 @dataclass(frozen=True)
-class Runs:
-    """Stretches of candidates in which the relation holds, ascending.
+class Intervals:
+    """Intervals of candidates in which the relation holds, ascending.
 
     proof: "roots", "monotone" or "searched". searched_to: the last candidate that was tried, if searched.
     """
 
-    runs: tuple[Stretch, ...]
+    intervals: tuple[Interval, ...]
     proof: str
     searched_to: int | None = None
 
 
-def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) -> Runs:
+def intervals_where(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) -> Intervals:
     """Return where `formula relation 0` holds for the unknown, the formula's only symbol.
 
     Raises ValueError where the formula divides by 0 at a candidate.
@@ -66,7 +66,7 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
     elif (way := direction(whole.subs(unknown, unknown + first - 1), unknown)) is not None:
         indices = range(count or BEYOND)
 
-        def rising(index: int) -> int:  # its sign is that of a course that never falls
+        def rising(index: int) -> int:  # the formula's sign, negated if it falls: never decreases
             return way * value(whole, {name: first + index * step}, [name]).numerator
 
         crossings = (find(indices, 0, key=rising) for find in (bisect_left, bisect))
@@ -76,12 +76,12 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
         breaks = range(first, last + 1, step)
     starts = sorted({first, *(first + -(-(number - first) // step) * step for number in breaks if number > first)})
     starts = [start for start in starts if last is None or start <= last]
-    stretches: list[Stretch] = []
+    intervals: list[Interval] = []
     for start, end in zip(starts, [*(start - step for start in starts[1:]), last], strict=True):
         if HOLDS[relation](value(whole, {name: start}, [name]), 0):
-            is_next = stretches and stretches[-1][1] == start - step
-            stretches.append((stretches.pop()[0] if is_next else start, end))
-    return Runs(tuple(stretches), proof, last if proof == "searched" else None)
+            is_next = intervals and intervals[-1][1] == start - step
+            intervals.append((intervals.pop()[0] if is_next else start, end))
+    return Intervals(tuple(intervals), proof, last if proof == "searched" else None)
 
 
 def is_quotient(formula: Expr) -> bool:
@@ -180,7 +180,7 @@ def solve(request: Constraint, fixed: Point) -> Solution:
     left, right = partly(request.left, held), partly(request.right, held)
     whole = left - right
     whole = whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole)
-    where = runs(whole, request.relation, unknown, request.candidates)
+    where = intervals_where(whole, request.relation, unknown, request.candidates)
     answer, end = _chosen(where, request, left, right)
     point = {request.unknown: answer}
     return Solution(
@@ -199,8 +199,8 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
     """Return the unknown at which both sides are equal, as a formula: `(limit - c)/a`, or the larger root of a
     quadratic.
 
-    A right side that is a number is called `limit`. None where the sides are no quotients of polynomials of degree 1 or
-    2 in the unknown, and where the quadratic's leading coefficient is not known to be positive.
+    A right side that is a number is called `limit`. None where the sides are not quotients of polynomials of degree 1
+    or 2 in the unknown, and where the quadratic's leading coefficient is not known to be positive.
     """
     main = symbol(unknown)
     bound = sympy.Symbol(LIMIT, positive=True) if sympy.sympify(right).is_Rational else right
@@ -219,40 +219,40 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
     return None
 
 
-def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr) -> tuple[int, str]:
-    """Return the answer, and which end of a stretch it is."""
+def _chosen(where: Intervals, request: Constraint, left: Expr, right: Expr) -> tuple[int, str]:
+    """Return the answer, and which end of an interval it is."""
     candidates, question = request.candidates, request.text.rpartition(" for ")[0]
-    if not runs.runs:
-        raise NoSolution(_none(runs, request, question, left, right))
-    (start, stop), (tail, end) = runs.runs[0], runs.runs[-1]
+    if not where.intervals:
+        raise NoSolution(_none(where, request, question, left, right))
+    (start, stop), (tail, end) = where.intervals[0], where.intervals[-1]
     if request.relation == "==":
         return start, "equal"
-    final = runs.searched_to if runs.searched_to is not None else candidates.last
+    final = where.searched_to if where.searched_to is not None else candidates.last
     is_ending = end is not None and end != final
     if request.relation in ("<=", "<"):
         if is_ending or (tail == candidates.first and candidates.last is not None):
             assert end is not None  # there is a last candidate
             return end, "largest"
         if tail == candidates.first:
-            reach = f"up to {runs.searched_to:,}" if runs.searched_to is not None else "without end"
+            reach = f"up to {where.searched_to:,}" if where.searched_to is not None else "without end"
             raise NoSolution(f"no largest {request.unknown}: every one {reach} satisfies {question}")
         return tail, "smallest"
-    if len(runs.runs) == 1 and start == candidates.first and is_ending and stop is not None:
+    if len(where.intervals) == 1 and start == candidates.first and is_ending and stop is not None:
         return stop, "largest"
     return start, "smallest"
 
 
-def _none(runs: Runs, request: Constraint, question: str, left: Expr, right: Expr) -> str:
+def _none(where: Intervals, request: Constraint, question: str, left: Expr, right: Expr) -> str:
     """Return why there is no answer, with the value at the first candidate (and the last, where there is one)."""
     unknown, first = request.unknown, request.candidates.first
     if request.relation == "==":
-        reach = "" if runs.searched_to is None else f" up to {runs.searched_to}"
+        reach = "" if where.searched_to is None else f" up to {where.searched_to}"
         return f"no {unknown}{reach} for which {question} exactly"
 
     def amount_at(side: Expr, number: int) -> str:
         return amount(value(side, {unknown: number}, [unknown]), request.measure)
 
-    last = request.candidates.last or runs.searched_to
+    last = request.candidates.last or where.searched_to
     ends = [f"{unknown}={number} has {amount_at(left, number)}" for number in dict.fromkeys((first, last or first))]
     condition = f"{re.split('[<>=≤≥]', request.text)[0].strip()} {request.relation} {amount_at(right, first)}"
     if last is None and is_quotient(left) and (tends := sympy.limit(left, symbol(unknown), sympy.oo)).is_Rational:

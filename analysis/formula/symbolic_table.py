@@ -1,9 +1,10 @@
-"""Counts an operation table with symbolic sizes and verifies the result on samples with integer sizes.
+"""Counts the FLOP, bytes and parameters of a step whose sizes are symbols, and verifies them on samples with integer
+sizes.
 
-`counts_of` takes `Sizes` and a `Convention` and gives every count as a form, by key. Sizes are elements of a ring of
-polynomials over the atoms that occur (`analysis/formula/interpolate.py`), on which the readers of
-`analysis/operators/registry.py` calculate as on numbers. Each count must equal that of the samples that no form was
-fitted to.
+`counts_of` takes `Sizes` and a `Convention`, and returns each count as a polynomial (`Form`), by `Key`. A size is an
+element of a polynomial ring, whose variables are the symbols and rounded quotients (`Atom` of
+`analysis/formula/interpolate.py`), so that the rules of `analysis/operators/registry.py` calculate on it as on a
+number. At samples that no form was fitted to, each count must equal the traced one.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from results.records.counts import Operation
 FOOTPRINT = "footprint_bytes"
 
 Key = tuple[Any, str]
-"""(count key, quantity); for the whole step a word in place of a count key."""
+"""(`CountKey`, quantity); for storages and parameters a role, or "model", instead of the first."""
 
 Counts = dict[Key, Form]
 
 LESS, UNKNOWN = "_less", "_unknown"
-"""Suffixes of attention's quantities: FLOP that a convention counts less, and calls for which that is unknown."""
+"""Suffixes of attention's quantities: FLOP that a convention leaves out, and calls for which they are unknown."""
 
 OPEN = "other_flop"
 """The quantity that may lack a formula where all others have one: unequal windows are summed one by one (an adaptive
-pool whose side is no multiple)."""
+pool whose side is not a multiple)."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Reads convolutions, matrix products, attention and recurrent layers: each reader takes an Operation, returns its
-`Cost`.
+"""Counts convolutions, matrix products, attention and recurrent layers: each function takes an `Operation` and returns
+its `Cost`.
 
-A reader knows the argument names and layouts of one family of ATen operations, and passes the sizes to a shape function
+Such a reader knows the argument names and layouts of one family of ATen operations, and passes the sizes to a formula
 of `analysis/operators/products.py`. Bytes are counted in `analysis/operators/traffic.py`; which name has which reader
 is in `analysis/operators/registry.py`.
 """

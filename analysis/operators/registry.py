@@ -1,9 +1,10 @@
 """Maps each operation name to its rule (kind, bucket, reader), and computes costs and totals of a trace from the rules.
 
 Names are those of `Operation`: ATen's ("aten.convolution"), torchvision's, collectives' and the backends' own (cuDNN,
-oneDNN, MIOpen), so that a trace of any device is understood; an in-place form has the rule of its bare name. Buckets:
-*counted*; *ignored* on purpose (views, copies, random numbers); *not understood* for a name without a rule, which is
-listed with every total and never silently zero. Another counting convention is another table, passed as `rules`.
+oneDNN, MIOpen), so that a trace of any device is understood; an in-place form has the rule of its bare name. A reader
+takes an `Operation` and returns its `Cost`. Buckets: *counted*; *ignored* on purpose (views, copies, random numbers);
+*not understood* for a name without a rule, which is listed with every total and never silently zero. Another counting
+convention is another table, passed as `rules`.
 """
 
 from collections import Counter

@@ -1,12 +1,12 @@
-"""Makes tables of operations by hand, anew or from others: what a tracer records of a step, without model or device.
+"""Builds and edits operation tables by hand: what a tracer records of a step, here without a model or a device.
 
     table = Table()
     x, w = table.input((b, h)), table.weight((h, 4 * h))
     y = table.relu(table.mm(x, w))
     total(table.done().operations).model_flop          # 2·b·h·4h
 
-Sizes are ints or sympy expressions; nothing runs. `insert`, `replaced`, `remove` return new tables, whose operations,
-links and storage lives are renumbered; an operation that would read what no operation makes is refused.
+Sizes are ints or sympy expressions; nothing runs. `insert`, `replaced` and `remove` return a new table, with
+operations, links and lifetimes of storages renumbered. They refuse an operation that reads what no operation made.
 """
 
 import contextlib
@@ -180,7 +180,7 @@ class Table:
             return self.mm(grad, turned_right, of=out), self.mm(turned_left, grad, of=out, role="gradient")
 
     def done(self) -> StepTable:
-        """Return the table so far, with the life of each storage."""
+        """Return the table so far, with the lifetime of each storage."""
         last = {storage: operation.index for operation in self.operations for storage in operation.reads}
         died = (
             storage if storage.role in LASTING else replace(storage, died_index=last.get(storage.id))

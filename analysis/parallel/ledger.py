@@ -1,8 +1,8 @@
-"""Computes the ledger of a parallel step: takes a `RankRecording`, returns each rank's load and a check of the total.
+"""Adds up the FLOP of a parallel step over ranks: takes a `RankRecording`, returns a `Ledger` that explains the sum.
 
 The sum over ranks is the single device's FLOP, plus what is replicated, plus what is recomputed. A product is
 replicated if no axis divides it, because its size does not follow the batch: each of the `tp` ranks runs all of it, or
-each replica and micro-batch does. Both cases are detected by module. The sum over the tensor axis is either the
+each replica and micro-batch does. Both are detected module by module. The sum over the tensor axis is either the
 undivided micro-batch's FLOP or exactly `tp` times that; the sum over micro-batches is a whole multiple of the global
 batch's. The rest is `unexplained_flop`: a bug here, or a plan that does not compute the model.
 """

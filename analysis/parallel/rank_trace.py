@@ -1,7 +1,7 @@
-"""Describes what one rank runs in a micro-batch: all of it (`RankTrace`), or by stages of a pipeline (`split`).
+"""Holds what one rank runs in a micro-batch (`RankTrace`), and splits it into the stages of a pipeline (`split`).
 
-Sizes are local: what the rank computes with, keeps and sends; there are no values and no times (`measure.parallel`
-records them). Layers are the numbered children of the module with most of the FLOP; stages differ by one layer at most,
+`measure.parallel` records the trace. Sizes are local: what the rank computes with, keeps and sends; there are no values
+and no times. Layers are the numbered children of the module with most of the FLOP; stages differ by one layer at most,
 the first ones having more. What runs before the first layer belongs to the first stage, after the last layer to the
 last, and in between to the stage whose layer ran last; a backward pass belongs to its forward's stage. What a stage
 reads of another is sent once per micro-batch.
@@ -22,8 +22,9 @@ from results.records.counts import Operation, Storage
 @dataclass(frozen=True)
 class LocalParameter:
     """One rank's part of a parameter. names: all its names in the model; shape, dtype, nbytes: of this part; trained:
-    whether it needs a gradient; rows: size of the first dimension where replicas share it, this being the largest part;
-    0: each replica has all; element: path of the element of an outermost module list that contains it, or ""."""
+    whether it needs a gradient. rows: where replicas shard it, the rows of all their parts, of which this is the
+    largest; 0 where each replica has all. element: path of the element of an outermost module list that contains it, or
+    ""."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
@@ -160,17 +161,17 @@ def split(trace: RankTrace, count: int) -> Stages:
         whole = frozenset({0})
         return Stages(1, (0,) * len(trace.operations), (whole,) * len(trace.parameters), (0,) * len(trace.buffers))
     prefix, stage_of = layer_stages(trace.operations, count)
-    places = tuple(_stages(trace.operations, prefix, stage_of, count))
-    owners = _owners(trace.operations, places)
+    stage_of_operation = tuple(_stages(trace.operations, prefix, stage_of, count))
+    owners = _owners(trace.operations, stage_of_operation)
     return Stages(
         count,
-        places,
+        stage_of_operation,
         tuple(
             frozenset(_home(name, prefix, stage_of, owners, count) for name in parameter.names)
             for parameter in trace.parameters
         ),
         tuple(_home(name, prefix, stage_of, owners, count) for name in trace.buffers),
-        tuple(_crossings(trace, places)),
+        tuple(_crossings(trace, stage_of_operation)),
     )
 
 
@@ -203,10 +204,10 @@ def _stages(operations: Sequence[Operation], prefix: str, stage_of: dict[int, in
         yield stage
 
 
-def _owners(operations: Sequence[Operation], places: Sequence[int]) -> dict[str, int]:
+def _owners(operations: Sequence[Operation], stage_of_operation: Sequence[int]) -> dict[str, int]:
     """Return module → the stage in which it runs first."""
     owners: dict[str, int] = {}
-    for operation, stage in zip(operations, places, strict=True):
+    for operation, stage in zip(operations, stage_of_operation, strict=True):
         if operation.phase in FORWARD:
             owners.setdefault(operation.module, stage)
     return owners
@@ -220,7 +221,7 @@ def _home(name: str, prefix: str, stage_of: dict[int, int], owners: dict[str, in
     return owners.get(name.rpartition(".")[0], count - 1)
 
 
-def _crossings(trace: RankTrace, places: Sequence[int]) -> Iterator[Crossing]:
+def _crossings(trace: RankTrace, stage_of_operation: Sequence[int]) -> Iterator[Crossing]:
     """Yield the tensors made in one stage and read in another, within the forward pass and within the backward pass."""
     sent: dict[tuple[int, int, bool], set[int]] = {}
     tied = {
@@ -228,18 +229,18 @@ def _crossings(trace: RankTrace, places: Sequence[int]) -> Iterator[Crossing]:
         for parameter in trace.parameters
         if parameter.names[1:]
     }
-    for operation, stage in zip(trace.operations, places, strict=True):
+    for operation, stage in zip(trace.operations, stage_of_operation, strict=True):
         for number in operation.reads:
             storage = trace.storages[number]
             born = storage.born_index
-            if born < 0 or places[born] == stage:
+            if born < 0 or stage_of_operation[born] == stage:
                 continue
             maker = trace.operations[born]
             if maker.module in tied.get(storage.nbytes, ()):
                 continue  # a gradient of a weight that both stages hold: reduced once a step
             backward = maker.phase == "backward"
             if backward == (operation.phase == "backward") and maker.phase != "recompute":
-                sent.setdefault((places[born], stage, backward), set()).add(number)
+                sent.setdefault((stage_of_operation[born], stage, backward), set()).add(number)
     for (source, target, backward), numbers in sorted(sent.items()):
         nbytes = sum(int(trace.storages[number].nbytes) for number in numbers)
         yield Crossing(source, target, nbytes, len(numbers), backward)

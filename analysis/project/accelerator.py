@@ -1,11 +1,11 @@
-"""Predicts the time of a training step on one accelerator and on several, from FLOP, bytes and a target's figures.
+"""Predicts the time of a training step on one accelerator and on several, from FLOP, bytes and the accelerator's rates.
 
-One accelerator (PPoPP 2019, section 5.2.2): step = max(FLOP ÷ (share · peak), bytes ÷ (share · bandwidth)); the shares
-are assumptions, the bytes unfused and uncached. Several (section 6.2): dense gradients are summed in a ring, those of
-an embedding gathered; layers on accelerators of their own form a pipeline. `all_reduce_s` is a lower bound: the fastest
-of a ring (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009), two trees (Sanders, Speck, Träff, Parallel
-Computing 35, 2009), and reducing within nodes first. Not claimed: overlap of communication and arithmetic, contention,
-or that a larger batch learns as well.
+One accelerator (`Accelerator.step`; PPoPP 2019, section 5.2.2): time = max(FLOP ÷ (share · peak), bytes ÷ (share ·
+bandwidth)); the shares are assumptions, the bytes unfused and uncached. Several (section 6.2): dense gradients are
+summed in a ring, those of an embedding gathered (`communication_s`); layers, one on each accelerator, form a pipeline
+(`pipelined_s`). `all_reduce_s` is a lower bound: the fastest of a ring (Patarasuk and Yuan, J. Parallel Distrib.
+Comput. 69, 2009), two trees (Sanders, Speck, Träff, Parallel Computing 35, 2009), and reducing within nodes first. Not
+claimed: overlap of communication and arithmetic, contention, or that a larger batch learns as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMPUTE_RATIO, MEMORY_RATIO = 0.8, 0.7
 
 
 SATURATED = 0.95
-"""Share of its limit from which an intensity counts as saturated."""
+"""A sub-batch is saturated if its intensity is at least this share of that of the largest one."""
 
 
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
@@ -34,7 +34,7 @@ ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A target. memory_bytes, link_bytes_per_s and cache_bytes are None where unknown. source: of the figures."""
+    """Rates and sizes of an accelerator; None where unknown. source: where they were published."""
 
     name: str
     peak_flop_per_s: float
@@ -92,7 +92,7 @@ class SubBatches:
     """Sub-batches of interest (section 5.2.1 of the paper); None where there is none.
 
     ridge: the whole step's intensity is at the ridge; fastest: the smallest with the least time per sample; saturated:
-    the intensity reaches `SATURATED` of its limit.
+    the intensity is at least `SATURATED` of that of the largest sub-batch.
     """
 
     ridge: int | None
@@ -101,10 +101,10 @@ class SubBatches:
 
 
 def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
-    """Return a row of the table of peaks as a target; what the row lacks comes from `like`.
+    """Return a row of the table of peaks as an accelerator; the achievable shares are those of `like`.
 
-    Its memory is that of the table of memories, or None. Raises ValueError as `device_called`, for a unit without a
-    peak, and for a row without bandwidth.
+    Its memory is that of the table of memories, or None; its link and cache are unknown. Raises ValueError as
+    `device_called`, for a unit without a peak, and for a row without bandwidth.
     """
     row, known = peaks.device_called(device), rates(device, unit)
     memory = next(filter(None, map(devices_memory.lookup, (device, *row.names))), None)
@@ -209,8 +209,7 @@ class DeviceGroup:
 
 
 def all_reduce_s(total_bytes: float, group: DeviceGroup) -> float:
-    """Return the seconds of an all-reduce: the fastest of a ring, two trees, and both halves within and between
-    nodes."""
+    """Return the seconds of an all-reduce: the fastest of a ring, two trees, and reducing within nodes first."""
     if group.size == 1:
         return 0.0
     link = group.slowest()

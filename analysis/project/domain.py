@@ -1,4 +1,4 @@
-"""Reads a domain from a TOML file's tables: what is trained, how its error falls with data, and the target error.
+"""Reads a domain from a TOML file: what is trained, how its error falls with data, and the target error.
 
 docs/projections.md explains each key; examples are in `analysis/project/domains/`. Any number may be `[value, low,
 high]`. A learning curve has three regions (Hestness et al. 2017, arXiv:1712.00409; PPoPP 2019, "the paper"): error(m) =
@@ -48,7 +48,7 @@ NEEDED = ("beta_g", "sigma", "beta_p", "error_target")
 DEFAULTS = {"floor": 0.0, "per_sample": 1.0, "guess": math.inf}
 
 MOST_UNCERTAIN = 6
-"""Most numbers with an interval: every corner of their box is evaluated."""
+"""Maximum number of values with an interval: every corner of their box is evaluated."""
 
 Interval = tuple[float, float, float]
 """value, low, high."""

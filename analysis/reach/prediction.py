@@ -1,4 +1,5 @@
-"""Answers what a step takes on a device: at least, probably (with an interval), and by the nearest published steps.
+"""Estimates a step's time on a device: the least one (`step_bound`), the probable one with an interval (`predict`), and
+those of the nearest published steps (`nearest_steps`).
 
 The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak, bytes
 ÷ bandwidth); products by a faster algorithm (Winograd) and cached tensors may beat it. A prediction is refused where
@@ -38,12 +39,12 @@ from results.records.answers import StepOperation
 MEASURED, OTHER_DEVICE = "measured", "not measured"
 
 NOMINAL = 0.9
-"""Share of its group's rows that an interval is to hold."""
+"""Nominal coverage of an interval: the share of its group's rows that should lie in it."""
 
 WIDELY, THINLY = "measured widely", "measured thinly"
 
 THIN_KINDS = (GROUPED, TRANSPOSED, "recurrent", "attention backward")
-"""Kinds of operations that dominate few model families: time in them says little about another family."""
+"""Kinds of operations that dominate few model families, so that they are measured thinly."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ ARITHMETIC, MEMORY = "arithmetic", "memory"
 
 IN_PARTS = "aten._safe_softmax"
 """Operation of a CPU trace in which attention runs in parts. CUDA may fuse them into a kernel that keeps the scores of
-every pair of tokens to itself, so that the sum over the parts is no least time."""
+every pair of tokens to itself, so that the sum over the parts is not a least time."""
 
 Counts = NDArray[np.int64]
 
@@ -259,7 +260,7 @@ TABLE = Path(__file__).with_name("published_steps.csv.gz")
 """The published rows, written by `python -m benchmarks.reach import`."""
 
 MOST = 5
-"""Most rows that `nearest_steps` returns."""
+"""Maximum number of rows that `nearest_steps` returns."""
 
 OWN, FAMILY, ELSEWHERE, OTHERS = "this model", "models of its family", "this model on other devices", "other models"
 

@@ -1,10 +1,10 @@
-"""Represents quantities with intervals, and computes the intervals of answers that depend on several of them.
+"""Represents quantities with intervals, and computes the intervals of results that depend on several of them.
 
 A quantity is a median and a spread on a scale where it may be added to: "log" (positive), "logit" (fractions between 0
-and 1) or "exact" (no interval). On that scale it is Student's t with its own degrees of freedom (infinite: normal).
-`answers` carries inputs through a function by Monte Carlo over a Latin hypercube with a fixed seed: each input's
-distribution is cut into as many equally likely slices as there are draws, and each slice is drawn from once. Inputs are
-taken to be independent; an interval covers what its inputs cover, nothing else.
+and 1) or "exact" (no interval). On that scale it has a Student's t distribution with the given degrees of freedom
+(infinite: normal). `answers` evaluates a function of them by Monte Carlo over a Latin hypercube with a fixed seed: each
+input's distribution is cut into as many equally likely slices as there are draws, and each slice is drawn from once.
+Inputs are taken to be independent. Not claimed: errors that no input's interval includes.
 """
 
 import math
@@ -31,7 +31,7 @@ SCALES: Mapping[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] 
 
 @dataclass(frozen=True)
 class Uncertain:
-    """A quantity. location and spread are on the scale; degrees: of freedom of its Student's t."""
+    """A quantity. location and spread are on the scale; degrees: its degrees of freedom."""
 
     location: float
     spread: float = 0.0
@@ -106,7 +106,7 @@ def hypercube(draws: int, columns: int, seed: int = SEED) -> Array:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An answer: its value with every input at its median, and the central interval of the draws."""
+    """A result: its value with every input at its median, and the central interval of the draws."""
 
     value: float
     low: float

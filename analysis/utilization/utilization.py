@@ -161,7 +161,7 @@ def rows(
             status, reason, own = _fraction(measured, numerator, denominator, standing)
             own |= {"denominator": denominator.name, "status": status, "reason": reason}
             own["warnings"] = marks + _surprises(measured, own, numerator, denominator, exact)
-            for name in BY_RULE if others else ():  # what a kernel computes is no model FLOP, and is divided by no peak
+            for name in BY_RULE if others else ():  # what a kernel computes is not model FLOP: no peak divides it
                 if name in others:
                     _, _, other = _fraction(
                         measured, replace(numerator, flop_by_unit=others[name]), denominator, standing

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analysis.devices import peaks
-from analysis.devices.ceilings import FAST_ALGORITHM, FAST_ALGORITHMS, able_to_be_fast, best, limit_of
+from analysis.devices.ceilings import FAST_ALGORITHM, FAST_ALGORITHMS, best, has_fast_algorithm, limit_of
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.utilization.denominators import loaded
 from analysis.utilization.step_times import whole_steps
@@ -169,7 +169,7 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
         limit = limit_of(row, known, float(clock_hz) if clock_hz else None)
         if limit is not None:
             text = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
-            if able_to_be_fast(row):
+            if has_fast_algorithm(row):
                 text += f" with {row.family}" if row.family in FAST_ALGORITHMS else " and no fast algorithm is named"
             yield finding(RUN, row.flop_per_s <= limit, text)
 

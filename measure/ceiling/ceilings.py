@@ -7,7 +7,7 @@ precision.
 are random normal, never zeros (an H200 multiplies zeros 13 % faster). Convolutions count their direct multiply-adds:
 where one is above the datasheet of a vector unit, the names of its kernels are recorded, since a fast algorithm
 (Winograd, FFT) needs fewer. Not claimed: the device's limit; on a shared machine the ceiling is as low as the others'
-load is high; nor that a kernel of an unknown name is no fast algorithm.
+load is high; nor that a kernel of an unknown name is not a fast algorithm.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from analysis.devices import peaks
-from analysis.devices.ceilings import SUSTAINED, able_to_be_fast, best
+from analysis.devices.ceilings import SUSTAINED, best, has_fast_algorithm
 from analysis.devices.precisions import PRECISIONS, Precision
 from analysis.trace.kernel_names import fast_algorithm
 from analysis.utilization.denominators import loaded
@@ -46,10 +46,10 @@ from results.records.cell import Ceiling, Telemetry
 
 
 def above_sheet(row: Ceiling, device_name: str) -> bool:
-    """Return whether a convolution on units that are no tensor units is faster than the dense peak of its device."""
+    """Return whether a convolution on units that are not tensor units is faster than the dense peak of its device."""
     known = peaks.lookup(device_name)
     rate = row.flop_per_s or 0.0
-    return known is not None and able_to_be_fast(row) and rate > known.peaks.get(row.unit, math.inf)
+    return known is not None and has_fast_algorithm(row) and rate > known.peaks.get(row.unit, math.inf)
 
 
 def kernel_names(call: Callable[[], Any]) -> list[str]:
@@ -80,7 +80,7 @@ WARM_UP_S, SUSTAINED_S, SUSTAINED_BLOCK_S = 0.3, 3.0, 0.1
 of which length."""
 
 MOST_TRIES = 3
-"""Most repetitions of a kernel's calls while a host moves or stops the processors."""
+"""Maximum number of repetitions of a kernel's calls while a host moves or stops the processors."""
 
 MOVED = "the processors were moved while it was timed, or where they were is not known"
 

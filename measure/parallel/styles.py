@@ -1,15 +1,15 @@
-"""Splits a model over ranks: modules by a tensor-parallel plan, experts by an expert plan, all weights over replicas
-(FSDP).
+"""Splits a model over ranks, in place: modules by a tensor-parallel plan (`apply_plan`), experts by an expert plan
+(`apply_experts`), all weights over replicas (`shard_weights`, FSDP).
 
-A plan is patterns of modules → styles, put on the model by torch's own parallelize_module. Names are those of
-transformers' `tp_plan`, so that a model's own plan and one from a file read alike. A pattern has as many parts as a
-module's path, `*` matching any one part. Parameters become DTensors without communication: they have no values here.
-Not claimed: packed weights, quantized ones; a style that is not in STYLES is refused.
+A plan maps patterns of module paths to styles, with the names of transformers' `tp_plan`; torch's parallelize_module
+applies it. A pattern has as many parts as a path, `*` matching any one part. Parameters become DTensors without
+communication: they have no values here. Not claimed: packed or quantized weights; a style that is not in STYLES is
+refused.
 
 With expert parallelism each rank has some of the experts. transformers sorts the tokens by expert, tells each rank how
 many come, and exchanges them by all-to-all (`AllToAllEP`). These numbers depend on values, which fake tensors lack:
 there tokens are taken to be spread evenly over the experts. If they are not, the sum over ranks is the same, but the
-ranks' shares differ. Not claimed: experts that are no parameters of three dimensions in a module with `num_experts`, or
+ranks' shares differ. Not claimed: experts other than three-dimensional parameters of a module with `num_experts`, or
 that are divided over the tensor axis, too.
 """
 

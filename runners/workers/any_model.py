@@ -1,10 +1,8 @@
-"""Builds any model in a worker, with layers frozen or checkpointed if asked for, and makes its batches.
+"""Builds the model of a command or a sweep's cell, with layers frozen or checkpointed on request, and its batches.
 
-`get` is the factory of counters and recordings alike, so that all of them see the same model. torch is imported inside
-the functions.
-
-`hyper_of_cell` returns, without torch, the arguments with which a cell's model is built; `Batches` are its batches:
-random ones or CIFAR-10's, which lie on the device before anything is timed.
+`get` takes a model's name and returns its `Workload`, to counters and recordings alike. `hyper_of_cell` returns,
+without torch, the arguments with which a cell's model is built; `Batches` are its batches, random ones or CIFAR-10's,
+which are on the device before anything is timed. torch is imported inside the functions.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ if TYPE_CHECKING:
     from workloads.catalogue.base import Batch, Workload
 
 
-FACTORY, TRAINER, FAST = (
+FACTORY, TRAINER, EXACT_COUNTER = (
     "runners.workers.any_model:get",
     "runners.sweep.cell:training",
     "runners.workers.any_model:exact_counter",
 )
-"""Functions, as "module:function" for a child process."""
+"""Functions by which a child process makes a workload, trains a cell and counts exactly: "module:function"."""
 
 EXACT, OWN = "exact", "flopledger"
 """The exact count's name in options, and its name in the registry of counters."""
@@ -152,7 +150,7 @@ def hyper_of_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _changes(cell: Cell) -> dict[str, Any]:
-    """Return the options that are no sizes: inputs, batches, frozen parameters, recomputed modules."""
+    """Return the options that are not sizes: inputs, batches, frozen parameters, recomputed modules."""
     changes = {
         "input": cell.inputs,
         "batch": cell.batch_maker,

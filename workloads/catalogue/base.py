@@ -1,8 +1,8 @@
-"""Defines a `Workload`: a model, a batch, a loss and the items in a batch; and makes one of a family of networks.
+"""Defines a `Workload` (a model, its batches, its loss), and makes one of a `Family` of networks on tokens.
 
 A workload is one frozen value; all its sizes are in `hyper`, so that the same workload can be built, counted, and
-derived as a formula at any point. A token is a random whole number below the vocabulary; the target is the next token.
-Nothing is padded and nothing masked. Nothing here measures.
+derived as a formula at any sizes. A token is a random integer below the vocabulary size; the target is the next token.
+Nothing is padded or masked. Nothing here measures.
 """
 
 import math
@@ -29,7 +29,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Workload:
-    """One thing to train.
+    """A model with what its training step needs.
 
     hyper: name → int, each usable as a symbol. build(**hyper) → module in training mode, on the current default device.
     batch(hyper, size, device, generator) → Batch of random data, never zeros. loss(output, target) → scalar.

@@ -1,10 +1,10 @@
-"""Builds Fathom's `memnet`, a network with memory, and makes the stories that it reads.
+"""Builds Fathom's `memnet`, an end-to-end memory network, and makes the stories that it is trained on.
 
-It is an end-to-end memory network on bAbI's first task (Sukhbaatar et al. 2015, arXiv:1503.08895). With embedding e,
-vocabulary v and m sentences of memory it has 3ev + me + e² parameters: embeddings of the question, of the story (shared
-by input and output memory) and of time, a product between hops, and one for the answer. Nothing is nonlinear but the
-softmax over the memory. It is small enough to measure the overhead of a framework. Word vectors are weighted by their
-position before they are added up. Word 0 is padding and stays zero.
+It learns bAbI's first task (Sukhbaatar et al. 2015, arXiv:1503.08895). With embedding e, vocabulary v and m sentences
+of memory it has 3ev + me + e² parameters: embeddings of the question, of the story (shared by input and output memory)
+and of time, a product between hops, and one for the answer. Nothing is nonlinear but the softmax over the memory. It is
+small enough to measure the overhead of a framework. Word vectors are weighted by their position before they are added
+up. Word 0 is padding and stays zero.
 
 Stories are those of the task (Weston et al. 2015), made by its grammar: who walked where, and where is somebody now? A
 story has two sentences to begin with and a question after every second one; each person walks to a place where they are

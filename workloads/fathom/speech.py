@@ -1,9 +1,8 @@
-"""Builds Fathom's `fathom-speech`: phonemes from sound by layers over each frame, trained by CTC; and reads TIMIT for
-it.
+"""Builds Fathom's `fathom-speech`, which recognises phonemes in sound and is trained by CTC, and reads TIMIT for it.
 
-As coded: three layers of h and one of the phonemes, each followed by a ReLU clipped at 20, the last one, too: 2h² + (c
-+ p + 3)h + p parameters for c coefficients and p phonemes. Its code also builds a recurrent layer in both directions,
-whose output nothing reads, so that it was never run: this "recurrent" workload of the paper's measurements is three
+As coded: three layers of width h and an output layer, each followed by a ReLU clipped at 20, also the last: 2h² + (c +
+p + 3)h + p parameters for c coefficients and p phonemes. Fathom's code also builds a bidirectional recurrent layer,
+whose output nothing reads, so that it was never run: this "recurrent" workload of the paper's measurements is four
 matrix products. Weights are repeated for each sample and biases for each frame before they are used, which is the
 paper's share of Tile; CTC sees as many frames as there are labels.
 

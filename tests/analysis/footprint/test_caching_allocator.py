@@ -21,7 +21,7 @@ from analysis.footprint.device_memory import (
     rounded,
     segment,
     tensors_peak,
-    unforeseen,
+    unknown_memory,
 )
 from results.records.counts import Storage
 from tests.support.made_up_operations.made_up_operations import operation
@@ -177,10 +177,10 @@ def test_cublas(operations, capability: str | None, nbytes: int) -> None:
 def test_what_has_no_number_is_said() -> None:
     convolution = replace(PRODUCT, kind="convolution")
     for kind in ("convolution", "recurrent"):
-        assert "cuDNN" in unforeseen([replace(PRODUCT, kind=kind)], "cuda")
-    assert unforeseen([PRODUCT], "cuda") == ""
-    assert "not known before" in unforeseen([convolution], "cpu")
-    assert unforeseen([PLAIN], "cpu") == ""
+        assert "cuDNN" in unknown_memory([replace(PRODUCT, kind=kind)], "cuda")
+    assert unknown_memory([PRODUCT], "cuda") == ""
+    assert "not known before" in unknown_memory([convolution], "cpu")
+    assert unknown_memory([PLAIN], "cpu") == ""
 
 
 PRODUCT_FRAME = [

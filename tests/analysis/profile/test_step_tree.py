@@ -134,7 +134,7 @@ def test_only_rows_of_this_device_and_these_threads_count():
     ],
 )
 def test_figures_of_a_device(name: str, unit: str, rates: list[float]):
-    assert [figure.flop_per_s for figure in ceilings.figures(name, unit)] == rates
+    assert [figure.flop_per_s for figure in ceilings.published_rates(name, unit)] == rates
 
 
 def test_a_module_has_what_is_below_it() -> None:

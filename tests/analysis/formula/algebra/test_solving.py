@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.formula.expressions import parse, plain, symbol, value
 from analysis.formula.requests import Candidates, Rates, rates, request, time_bound
-from analysis.formula.solve import HOLDS, NoSolution, Runs, Solution, crossing, direction, runs, solve
+from analysis.formula.solve import HOLDS, Intervals, NoSolution, Solution, crossing, direction, intervals_where, solve
 from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas
 
 B, H, S = SYMBOLS
@@ -35,9 +35,9 @@ def tried(formula: Any, relation: str, which: Candidates) -> list[int]:
     return [n for n in numbers if HOLDS[relation](value(formula, {"hidden": n}, ["hidden"]), 0)]
 
 
-def claimed(found: Runs, which: Candidates) -> list[int]:
+def claimed(found: Intervals, which: Candidates) -> list[int]:
     last = N if which.last is None else min(N, which.last)
-    spans = (range(low, (last if high is None else min(high, last)) + 1, which.step) for low, high in found.runs)
+    spans = (range(low, (last if high is None else min(high, last)) + 1, which.step) for low, high in found.intervals)
     return list(itertools.chain.from_iterable(spans))
 
 
@@ -56,7 +56,7 @@ def test_runs_of_any_formula_are_all_that_trying_finds(
     only = in_hidden(formula, batch, seq)
     only -= value(only, {"hidden": at}, ["hidden"])
     which = Candidates(which.first, which.step, which.last or N)
-    found = runs(only, relation, H, which)
+    found = intervals_where(only, relation, H, which)
     assert claimed(found, which) == tried(only, relation, which)
 
 

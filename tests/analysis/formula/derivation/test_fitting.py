@@ -19,7 +19,7 @@ from analysis.formula.interpolate import (
     Form,
     value_of,
 )
-from analysis.formula.sampling import Axis, SizeSample, Unfitted, derive, difference
+from analysis.formula.sampling import Axis, SizeSample, Unfitted, difference, sample_sizes
 from results.records.counts import Operation, Storage
 
 POINTS = [
@@ -68,13 +68,13 @@ def test_two_roundings_that_are_both_possible_are_a_doubt_which_a_value_of_the_s
     points = [{"i": x} for x in places]
     fitter = Fitter(points)
     seen = tuple((x - 15) // 16 for x in places)
-    symbol, chosen = fitter.doubt(seen, {"i": range(64, 600)})
+    symbol, chosen = fitter.deciding_value(seen, {"i": range(64, 600)})
     assert symbol == "i"
     while chosen:
         points.append({"i": chosen})
         fitter = Fitter(points)
         seen = tuple((p["i"] - 15) // 16 for p in points)
-        found = fitter.doubt(seen, {"i": range(64, 600)})
+        found = fitter.deciding_value(seen, {"i": range(64, 600)})
         chosen = found[1] if found else None
     assert fitter.fit(seen) == {((Atom("i", 16, -15), 1),): 1}
     assert len(points) < 16
@@ -154,7 +154,7 @@ def rounded(point):
 
 def test_a_rounding_that_no_near_point_shows_is_found():
     """Bytes of a storage are 16 throughout; of the points of n, 224 to 235, none has another size."""
-    sizes = derive(rounded, [Axis("m", 3), Axis("n", 224)], {})
+    sizes = sample_sizes(rounded, [Axis("m", 3), Axis("n", 224)], {})
     values = tuple(sample.point["n"] // 16 for sample in sizes.samples)
     form = sizes.form(values)
     for n in (224, 239, 240, 1000, 4096):
@@ -163,4 +163,4 @@ def test_a_rounding_that_no_near_point_shows_is_found():
 
 def test_a_branch_far_out_is_told_with_both_sizes():
     with pytest.raises(Unfitted, match=r"between m 3, n 5 and m \d+, n \d+: aten.tanh in layer1 \(forward\) comes"):
-        derive(branching, [Axis("m", 3, 3), Axis("n", 5)], {})
+        sample_sizes(branching, [Axis("m", 3, 3), Axis("n", 5)], {})
