@@ -5,8 +5,8 @@ FLOP of products; other FLOP of the rest, on fp32 or fp64 cores); **memory time*
 time** is kernels × the time of an empty one; the **attained** ratio is the larger of the first two ÷ measured time. An
 operation is bound by `host` where the device waited for it longer than it ran, else by the largest time; empty where
 one is unknown. The **attainable** ratio is Σ model FLOP ÷ peak over the least time under ideal fusion, never below the
-measured ratio (`raised`); `unfused_estimate` sums over single operations, and is no bound. Not claimed: that a kernel
-of this shape can reach the roof, or that the three times overlap perfectly.
+measured ratio (`raised`); `unfused_estimate` sums over single operations, and is not a bound. Not claimed: that a
+kernel of this shape can reach the roof, or that the three times overlap perfectly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -111,7 +111,7 @@ def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PR
             time_s=call.time_s,
         )
         rows.append(mark_outside_step(row))
-    sums: dict[tuple[str, str], list[int]] = {}  # what the recorder counted of what is no product, by name
+    sums: dict[tuple[str, str], list[int]] = {}  # what the recorder counted of what is not a product, by name
     for call in (inner.call for outer in nodes for inner in outer.walk()):
         if call.found_flop and not is_product(call.name):
             sums.setdefault((call.work, call.name), []).append(call.found_flop)
@@ -137,7 +137,7 @@ def _entry(run: Run, step: str, subject: str, column: str, before: object, after
 
 
 def mark_outside_step(row: CleanedOperation) -> CleanedOperation:
-    """Return the row; for a product that is no model FLOP of a step, with a note that says so."""
+    """Return the row; for a product that is not model FLOP of a step, with a note that says so."""
     where = f"in {row.phase}" if row.phase else "in no phase"
     reason = f"{where}: no model FLOP of the step"
     if row.phase in STEP or reason in row.reason:

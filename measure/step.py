@@ -48,7 +48,7 @@ def step_trace(
 
     inputs: a tensor, or a tuple or list of arguments. optimizer: an object (another of its class and defaults is made
     for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in; None:
-    each module in its own. Raises ValueError if model is no module, Unavailable with the cause where the step cannot
+    each module in its own. Raises ValueError if model is not a module, Unavailable with the cause where the step cannot
     be run.
     """
     if not isinstance(model, torch.nn.Module):
@@ -168,14 +168,14 @@ class OperationCost:
 class StepCount:
     """FLOP of one step; a multiply-add is 2.
 
-    forward_flop, backward_flop, recompute_flop: convolutions and matrix products (forward includes the loss,
-    recompute is what activation checkpoints run again); None where an operation of the phase has no rule.
-    at_least_flop: phase → FLOP of the operations that have one. optimizer_flop: all arithmetic of the optimizer's step;
-    None without an optimizer. other_flop: all arithmetic of the other phases that is no product. not_understood:
-    operation → calls without a rule (`flopledger.register` gives one). operations: the same by module and kind.
-    attention: what conventions other than the dense one count less (`by_convention`). optimizer_model_flop: the matrix
-    products in optimizer_flop, such as Muon's and Shampoo's, which no utilization includes; known even where an
-    eigendecomposition, which is no product, leaves optimizer_flop unknown.
+    forward_flop, backward_flop, recompute_flop: convolutions and matrix products (forward includes the loss, recompute
+    is what activation checkpoints run again); None where an operation of the phase has no rule. at_least_flop: phase →
+    FLOP of the operations that have one. optimizer_flop: all arithmetic of the optimizer's step; None without an
+    optimizer. other_flop: all arithmetic of the other phases that is not a product. not_understood: operation → calls
+    without a rule (`flopledger.register` gives one). operations: the same by module and kind. attention: what
+    conventions other than the dense one count less (`by_convention`). optimizer_model_flop: the matrix products in
+    optimizer_flop, such as Muon's and Shampoo's, which no utilization includes; known even where an eigendecomposition,
+    which is not a product, leaves optimizer_flop unknown.
     """
 
     forward_flop: int | None
@@ -222,7 +222,7 @@ def count(
 
     inputs: a tensor, or a tuple or list of arguments; their values do not matter. loss_of: the outputs → what the loss
     is made of; None: all outputs. Each module counts in the mode (train, eval) that it is in. Raises ValueError if
-    model is no module, Unavailable where the step cannot be traced.
+    model is not a module, Unavailable where the step cannot be traced.
 
     >>> import torch, flopledger
     >>> step = flopledger.count(torch.nn.Linear(8, 4), torch.randn(2, 8))

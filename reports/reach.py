@@ -12,7 +12,7 @@ from reports.shared.layout import WIDTH, HangingIndent, Part, TextTable, csv_tex
 from reports.shared.numbers import digits, percent, si, si_time
 
 SHOWN = 10
-"""Most parts of the step in the text; the document has all."""
+"""Maximum number of parts of the step in the text; the document has all."""
 
 PARTIAL = (
     "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
@@ -40,8 +40,8 @@ class ReachAnswer:
     eager_peak_bytes: memory of the step without fusion; largest_batch: the largest that fits into the device by
     reserved segments, at_most_batch: by live bytes; all None where unknown, with the reasons in the notes. is_partial:
     whether a storage of the step has no known size, so that memory is a lower bound and no batch is known to fit.
-    is_bounded: False where the sum over the operations is no least time, with the reason in the notes. prediction: None
-    where nothing similar was measured; no_prediction: why. published: others' measurements, each with the keys of
+    is_bounded: False where the sum over the operations is not a least time, with the reason in the notes. prediction:
+    None where nothing similar was measured; no_prediction: why. published: others' measurements, each with the keys of
     `PUBLISHED`; published_are: which rows these are.
     """
 

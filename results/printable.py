@@ -13,7 +13,7 @@ _STEERS = re.compile(
 """Control characters except line ends and tabs, direction marks, and surrogates."""
 
 LONGEST_TEXT = 10_000
-"""Most characters of a text that are shown: foreign names may have millions."""
+"""Maximum number of characters of a text that are shown: foreign names may have millions."""
 
 
 def printable(text: str) -> str:

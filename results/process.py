@@ -30,7 +30,7 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = dict(line.split(":", 1) for line in kernel.read_text(encoding="ascii").splitlines())
         limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
+    with contextlib.suppress(OSError, ValueError):  # "max" is not a number: no limit
         limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
         limits.append(limit - used)
     return max(0, min(limits)) if limits else None

@@ -68,7 +68,8 @@ def beyond(what: str, name: str) -> str:
 
 
 def check_regular(path: Path | str) -> None:
-    """Raise ValueError for an existing path that is no regular file: reading a pipe waits, and a device has no end."""
+    """Raise ValueError for an existing path that is not a regular file: reading a pipe waits, and a device has no
+    end."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -135,7 +136,7 @@ _LONGEST_FIELD = 1 << 30
 def read_text(path: Path, errors: str = "strict") -> str:
     """Return the text of a file, unpacked if it begins as gzip does. errors: as of `bytes.decode`.
 
-    Raises ValueError for what is no regular file, damaged, no UTF-8, or more than `memory_bytes`; OSError where the
+    Raises ValueError for what is not a regular file, damaged, not UTF-8, or more than `memory_bytes`; OSError where the
     system refuses to read it.
     """
     check_regular(path)
@@ -153,7 +154,7 @@ def csv_written(rows: Iterable[Iterable[str]]) -> str:
 def csv_table(text: str) -> tuple[list[str], list[list[str]]]:
     """Return the names in the first line of a table, and its rows, without empty lines.
 
-    Raises ValueError for text that is no CSV, and for a row that has more or fewer fields than there are names.
+    Raises ValueError for text that is not CSV, and for a row that has more or fewer fields than there are names.
     """
     csv.field_size_limit(_LONGEST_FIELD)
     try:

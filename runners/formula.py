@@ -148,7 +148,7 @@ class StepFormulas:
     def at(self, **sizes: int) -> dict[str, int | Fraction]:
         """Return quantity → its exact value; symbols that are not given have the model's own sizes.
 
-        Raises ValueError for a name that is no symbol of the formulas, or a size below 1.
+        Raises ValueError for a name that is not a symbol of the formulas, or a size below 1.
         """
         from analysis.formula.expressions import value
 

@@ -64,7 +64,7 @@ CATAMOUNT = "catamount"
 Size = TypeVar("Size")
 
 CHECKED_CALLS = 20_000
-"""Most operations of a step that is made only for a check."""
+"""Maximum number of operations of a step that is made only for a check."""
 
 FOOTPRINT_NAMES = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
 

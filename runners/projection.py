@@ -332,7 +332,7 @@ def _domain(options: Namespace) -> Domain:
     with as_mistake(ValueError, about=f"{path.name}: "):
         domain = domains.from_tables(tables, path.stem)
     is_code = False
-    with contextlib.suppress(ValueError):  # what is no name of a model is refused where it is built
+    with contextlib.suppress(ValueError):  # what is not a name of a model is refused where it is built
         is_code = parse(domain.model).form in CODE
     if is_code and not options.allow_code:
         raise Mistake(f"{path.name} names code, which would run as you: {domain.model}; read it, then add --allow-code")

@@ -43,7 +43,7 @@ FIGURES = "figures"
 RAW_UNTOUCHED = "; raw rows are untouched"
 
 SHOWN = 3
-"""Most problems that the line about a run without cells names."""
+"""Maximum number of problems that the line about a run without cells names."""
 
 
 def rebuild(path: Path, out: Path | None = None) -> Built:

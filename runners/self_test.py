@@ -287,7 +287,7 @@ def intervals(tested: DeviceUnderTest) -> CheckResult:
     """Return how many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device states
     its clock.
 
-    In cycles, a clock that falls in the middle is no error; while it moves it is known to one of its steps only.
+    In cycles, a clock that falls in the middle is not an error; while it moves it is known to one of its steps only.
     """
     product, times = long_product(tested)
     blocks_s, clocks_hz = list[float](), list[float]()

@@ -85,7 +85,7 @@ def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPea
     """Return the peak of work in several formats; None where one of them has none, as nothing may be left out.
 
     flop_by_dtype: dtype as `peak` takes it → FLOP of the step's products in it. Raises as `peak` does, and ValueError
-    for work that is no positive number.
+    for work that is not a positive number.
 
     >>> import flopledger
     >>> mixed = flopledger.mixed_peak("NVIDIA H100 80GB HBM3", {"fp8": 3e15, "bf16": 1e15})

@@ -34,7 +34,7 @@ accumulates in fp32 by default), fp16 outside the tensor units, and formats that
 VERIFICATIONS = ("retrieved", "derived", "memory")
 
 LATER_COLUMNS = tuple(f"{unit}_flop_per_s" for unit in SMALL_UNITS)
-"""Columns that came after rows had ids: an empty one is no part of a row's id."""
+"""Columns that came after rows had ids: an empty one is not part of a row's id."""
 
 STAND_IN = "stand-in of "
 """Prefix of a stand-in device's name (docs/evidence.md): it has the peaks of the device whose name follows, and nothing
@@ -218,8 +218,8 @@ def derived_upper_bound(
 ) -> Mapping[str, float]:
     """Return the multiprocessors × rate × 2 × clock by unit, in FLOP/s, for a device that the table lacks.
 
-    It is no datasheet peak: it is too high where the sheet quotes tensor units at a lower clock (H100: 7.6 %) and for
-    export and half-rate parts (H20: 4 ×), and where the clock is a board's highest. compute_capability: "8.6". An
+    It is not a datasheet peak: it is too high where the sheet quotes tensor units at a lower clock (H100: 7.6 %) and
+    for export and half-rate parts (H20: 4 ×), and where the clock is a board's highest. compute_capability: "8.6". An
     unknown generation gives an empty mapping. Raises ValueError for impossible sizes.
     """
     if multiprocessors < 1 or max_clock_hz <= 0:

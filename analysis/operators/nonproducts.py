@@ -1,4 +1,5 @@
-"""Counts operations that are no product: per element, normalisation, softmax, losses, optimizers, transforms, algebra.
+"""Counts the FLOP of operations other than products: elementwise, normalisation, softmax, losses, optimizers, FFTs,
+algebra.
 
 Each function takes an `Operation` and returns its `Cost`, all of it other FLOP by the convention of
 `analysis/operators/products.py`. Constants are derived in each docstring for PyTorch's decomposition into elementary

@@ -34,7 +34,8 @@ LEAST_DEGREES = 4
 """Degrees of freedom below which the variance of sessions is unknown."""
 
 PRIOR_DEGREES = 20
-"""Most degrees of freedom of the pooled variance of sessions against a cell's own: cells scatter unequally."""
+"""Maximum number of degrees of freedom of the pooled variance of sessions against a cell's own: cells scatter
+unequally."""
 
 HOURS = 1.0
 """Variance between runs hours apart ÷ that between sessions of a run: twice the 0.45 of the three runs of 2026-11-28,

@@ -2,7 +2,7 @@
 
 Calls are columns, one row each; a requested call becomes a `ProfiledOperation`. A call's *owner* is the outermost
 product around it, or without one the outermost operator. Nothing is counted here. Sums over a truncated recording (a
-profiler stopped within a step, calls removed from the file) are no totals: `Missing` gives the phase that lacks calls,
+profiler stopped within a step, calls removed from the file) are not totals: `Missing` gives the phase that lacks calls,
 and how that is known.
 """
 

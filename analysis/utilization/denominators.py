@@ -25,7 +25,7 @@ class Denominator:
     """FLOP/s by unit. sources: of each unit's peak. reason: why there is no peak at all, if so.
 
     clock_hz: the clock that a datasheet's figure implies, by unit. device: the row of a datasheet. refused: unit → why
-    its measurement is no peak.
+    its measurement is not a peak.
     """
 
     name: str
@@ -214,7 +214,7 @@ def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:
 
 
 SHOWN = 2
-"""Most doubts in one row's mark."""
+"""Maximum number of doubts in one row's mark."""
 
 
 def _load(session: SessionRow | None) -> str:

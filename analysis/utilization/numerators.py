@@ -1,7 +1,7 @@
 """Provides the FLOP of one training step by each counting method, split by the unit that runs them.
 
 `exact` is our own count of this very step; `theory` is three times a counter's forward pass; `one`, `batch` and `epoch`
-are the cleaned operations of a profile, forward and backward. Recomputation is no model FLOP and is left out. Nothing
+are the cleaned operations of a profile, forward and backward. Recomputation is not model FLOP and is left out. Nothing
 is measured or divided here: `utilization.py` divides.
 """
 
@@ -40,7 +40,7 @@ PROFILED_METHODS = ("one", "batch", "epoch")
 class Numerator:
     """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
 
-    all_flop adds every operation that is no convolution or matrix product, where the method knows them. Where calls
+    all_flop adds every operation that is not a convolution or matrix product, where the method knows them. Where calls
     have no count: at_least_flop of the others, how many have none and, in a profile, their time share. attention: how
     it is counted, "dense"; "" for the counter's way. less: convention of attention → unit → FLOP that it counts less;
     an unknown one is absent.

@@ -17,7 +17,7 @@ PRODUCT = ""
 """No cause: the counter counts a convolution, matrix product, attention or recurrent layer, as we do."""
 
 CONVENTION = "multiply_add_as_1"
-"""The cause that is no error: the counter's unit."""
+"""The cause that is not an error: the counter's unit."""
 
 CAUSES = {
     CONVENTION: "a multiply-add is counted as 1, not as 2 FLOP",
@@ -87,8 +87,8 @@ FUSED_NOT_SEEN = {"attention": "attention_not_seen", "recurrent": "recurrent_not
 class Item:
     """One part of a counter's number.
 
-    native: in the counter's own unit. cause: PRODUCT, or why it is counted though it is no product. first, last: of a
-    product, the operations that it stands for (first <= index < last; in a backward pass, they or their forward
+    native: in the counter's own unit. cause: PRODUCT, or why it is counted though it is not a product. first, last: of
+    a product, the operations that it stands for (first <= index < last; in a backward pass, they or their forward
     operations). fault: of a product, why its number is not that of those operations.
     """
 
@@ -111,7 +111,7 @@ def product(call: Call, native: Native, fault: str = "", kind: str = "matmul") -
 
 
 def other(call: Call, cause: str, native: Native, kind: str) -> Item:
-    """Make the item of something under a call that is no product."""
+    """Make the item of something under a call that is not a product."""
     return Item(native, cause, kind, call.path)
 
 

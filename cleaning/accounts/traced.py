@@ -5,7 +5,7 @@ results that nothing uses; storages show both. fvcore (fvcore/nn/flop_count.py, 
 outermost operators, which are the recorded Python functions, at 1 a multiply-add, and elements for normalisation,
 adaptive pooling, resizing and grid sampling. pthflops (pthflops/ops_fx.py of 0.4.2): leaf modules by class (those of
 torch.nn except Sequential) and functions named add, mul and matmul called from other modules' code, 1 a multiply-add; a
-call without a traced tensor is no node.
+call without a traced tensor is not a node.
 """
 
 from collections.abc import Callable, Iterator

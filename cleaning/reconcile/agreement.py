@@ -2,7 +2,7 @@
 
 `agreement` and `batch_laws` take a run's cleaned counts and return a row per counter and phase. Counts are exact: a
 difference of one is a disagreement, and a law holds to the unit or not at all. a is the cost of one sample, c what the
-batch does not change; two batches decide a line, the third checks it. Extrapolated counts are no evidence for the law.
+batch does not change; two batches decide a line, the third checks it. Extrapolated counts are not evidence for the law.
 Not claimed: why a counter differs.
 """
 
@@ -113,7 +113,7 @@ ENOUGH = 3
 """Number of batches that decide whether a law holds."""
 
 NAMED = 3
-"""Most culprits that a reason names; it counts the others."""
+"""Maximum number of culprits that a reason names; it counts the others."""
 
 LEFT_OUT = "an operator that is not among these counts"
 

@@ -71,7 +71,7 @@ class View:
     def headline(self) -> Utilization | None:
         """The fraction shown first: the best numerator over the first known denominator; None without a ratio.
 
-        Where the exact count lacks calls, a counter's forward pass is no substitute: that it names none of them does
+        Where the exact count lacks calls, a counter's forward pass is not a substitute: that it names none of them does
         not show that it counts them.
         """
         methods = [method for method in METHODS if not (self.partial and method == "theory")]

@@ -57,7 +57,7 @@ class CleanedTrace:
     """A recording's products as found, without duplicates, and by their sizes.
 
     kernels: the input table, by start, with found_flop, deduplicated_flop, repaired_flop (Int64), instance (-1: none)
-    and fault. Rows with the fault "duplicate_launch" or "autotune" are no part of a step's time. changes: index of an
+    and fault. Rows with the fault "duplicate_launch" or "autotune" are not part of a step's time. changes: index of an
     instance → its log rows, which lack their subject (`log`). faults: (reason, operations, FLOP that repair changed:
     raw + the sum over faults is repaired). totals: state → phase → FLOP; None where a call has no count, or nothing of
     the phase was recorded. phase_totals: the same with a lower bound, and the calls without a count. unknown_calls:

@@ -147,7 +147,7 @@ def _instances(
 
 
 def _whole_numbers(values: Sequence[Any]) -> list[int | None]:
-    """Convert FLOP to ints; what is no number becomes None."""
+    """Convert FLOP to ints; what is not a number becomes None."""
     return [None if value is None or value != value else round(value) for value in values]
 
 

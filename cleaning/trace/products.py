@@ -2,7 +2,7 @@
 
 * Found: the recording's number, else PyProf's: the whole operation's FLOP for every kernel of a recognised name
   (NVIDIA/PyProf pyprof/prof/conv.py, linear.py, blas.py, commit 218dcc1). PyProf's errors are repeated to explain them.
-* Deduplicated: one kernel per unit keeps its number: the longest that makes products and is no trial. The others get
+* Deduplicated: one kernel per unit keeps its number: the longest that makes products and is not a trial. The others get
   the first reason that fits: `duplicate_launch`, `not_product`, `split_k`, `autotune`, `fft_tiling`, `multi_kernel`.
 * Repaired: what a unit lacks by its sizes goes to its longest product kernel without a number (`_gap_reason`).
 """

@@ -33,7 +33,7 @@ _TORCH_NAMESPACES = frozenset(
 """Namespaces of PyTorch's own operators, whose products are known by name, or that only move data."""
 
 LONGEST = 3
-"""Most kernels with uninformative names that are listed."""
+"""Maximum number of kernels with uninformative names that are listed."""
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _host_times_s(bench: Bench, calls: Callable[[], None], until_s: float) -> li
 
 
 ALWAYS = "fp32"
-"""Precision whose cores run all that is no product, whatever the precision of the step."""
+"""Precision whose cores run all that is not a product, whatever the precision of the step."""
 
 PARTS_OF_BUDGET = {"products": 0.6, "copies": 0.3, "launches": 0.1}
 COPIES = 2

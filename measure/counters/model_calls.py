@@ -261,7 +261,7 @@ def _type_name(kind: type) -> str:
 
 
 def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
-    """Return a value with tensors replaced by their sizes, and objects that are no containers by their type's name."""
+    """Return a value with tensors replaced by their sizes, and objects that are not containers by their type's name."""
     if isinstance(value, torch.Tensor):
         return Sized(tuple(int(size) for size in value.shape), storage_of(value))
     if isinstance(value, PLAIN):

@@ -73,7 +73,7 @@ def as_int(value: float) -> int | float:
 
 
 NO_OPERATOR = ("prim.", "profiler.")
-"""Beginnings of names that reach the dispatcher and are no operators."""
+"""Beginnings of names that reach the dispatcher and are not operators."""
 
 
 class UncountedCalls(TorchDispatchMode):

@@ -45,10 +45,10 @@ ROUNDS, TRIES = 100, 4
 """Round trips that are timed together, and how often. The shortest time counts: another task may interrupt one."""
 
 MOST_LOOKS = 1 << 26
-"""Most times that a thread reads the word, about 20 ms, before it gives up waiting for the other one."""
+"""Maximum number of times that a thread reads the word, about 20 ms, before it gives up waiting for the other one."""
 
 MOST_WAIT_S = 0.02
-"""Most time for which a thread waits for the other one to be ready."""
+"""Longest time for which a thread waits for the other one to be ready."""
 
 Bounce = Callable[[int], int]
 """Runs a number of rounds of one of the two threads; returns how many of them it gave up."""

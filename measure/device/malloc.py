@@ -30,7 +30,7 @@ _PROBE_BYTES = 64 << 20
 """A block that glibc never keeps by itself: its largest threshold is 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX)."""
 
 _MOST_BLOCKS = 64
-"""Most holes of the heap that are filled to reach its end."""
+"""Maximum number of holes of the heap that are filled to reach its end."""
 
 _MOST_ANEW = 0.25
 """Share of the pages of a freed block: more page faults show that it was given back."""
@@ -67,7 +67,7 @@ def set_malloc(setting: str) -> None:
 
 
 def extend_heap(ratio: float) -> int:
-    """Make room at the end of the heap and write to it, so that using it later is no page fault. Call it after
+    """Make room at the end of the heap and write to it, so that using it later causes no page fault. Call it after
     `retain_freed_memory`.
 
     ratio: room ÷ the memory that the process has (RSS); at most half of what the machine can still give. Returns how

@@ -32,7 +32,7 @@ SOONEST = 64
 budget allows."""
 
 MAX_WANTED = 64
-"""Most observations of calls without another count or with new sizes, which no budget limits."""
+"""Maximum number of observations of calls without another count or with new sizes, which no budget limits."""
 
 NEW_SIZES_EVERY = 8
 """At most one step in this many is observed because its inputs have new sizes."""

@@ -226,7 +226,7 @@ class StepObserver(TorchDispatchMode):
 
 @functools.cache
 def _plan_of(func: Any) -> Plan | None:
-    """Return the plan of an operator; None for one that is no product."""
+    """Return the plan of an operator; None for one that is not a product."""
     if not isinstance(func, torch._ops.OpOverload):
         return None
     plan = Plan(func)

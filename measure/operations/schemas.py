@@ -81,7 +81,7 @@ class Description:
 
 
 class Argument(NamedTuple):
-    """One argument of a schema. default: JSON-able. attribute: whether its value is kept if it is no tensor."""
+    """One argument of a schema. default: JSON-able. attribute: whether its value is kept if it is not a tensor."""
 
     name: str
     has_default: bool

@@ -182,7 +182,7 @@ class PipelineStage:
 
 
 def first_microbatch(inputs: Sequence[Any], count: int) -> tuple[Any, ...]:
-    """Return the first of `count` parts of a batch; objects that are no tensors stay as they are."""
+    """Return the first of `count` parts of a batch; objects that are not tensors stay as they are."""
     return tuple(value.chunk(count)[0] if isinstance(value, torch.Tensor) else value for value in inputs)
 
 

@@ -112,7 +112,7 @@ def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame
     nested.
 
     They are in the order of their start, the outer first. last: return the last step only. Raises Unavailable if there
-    is no step.
+    is not a step.
     """
     on_host = [event for event in events if event.device_type() == DeviceType.CPU and not event.is_async()]
     steps = sorted((Frame(e) for e in on_host if e.name() == f"{DOMAIN}.step"), key=lambda frame: frame.start_ns)

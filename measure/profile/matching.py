@@ -17,7 +17,7 @@ from measure.profile.events import Frame
 from results.records.counts import Operation
 
 MOST = 2000
-"""Most names in one stretch of an alignment; the next stretch begins within it."""
+"""Maximum number of names in one stretch of an alignment; the next stretch begins within it."""
 
 SAME = {"aten._index_put_impl": "aten.index_put"}
 """Call inside the gradient of indexing → the call that takes its place where a dispatch mode watches."""

@@ -9,8 +9,8 @@ microsecond or so.
 calls to the innermost, of concurrent kernels to the later one. An instant in which none runs is waiting before the next
 one; after the last of all it is the step's end. Times are whole nanoseconds: the shares add up to the step exactly.
 
-`type_rows` has the time of all calls of one name, step by step. On a CPU a launch is a call that is no view and has no
-such call inside: about what would launch kernels on a device. A call inside of `Optimizer.step` or
+`type_rows` has the time of all calls of one name, step by step. On a CPU a launch is a call that is not a view and has
+no such call inside: about what would launch kernels on a device. A call inside of `Optimizer.step` or
 `Optimizer.zero_grad` has that scope, because torch puts a range around both.
 """
 
@@ -275,7 +275,7 @@ def _on_device(
 
 
 def _on_host(frames: Sequence[Frame], types: dict[int, CallType]) -> tuple[_Spans, Counter[CallType]]:
-    """Return (start, end, type) of each call; and how many of each type are no view and have no such call inside."""
+    """Return (start, end, type) of each call; and how many of each type are not views and have no such call inside."""
     called = [frame for frame in frames if frame.index is not None]
     working = [frame for frame in called if not _is_view(frame.name)]
     around = {id(frame.above) for frame in working}

@@ -4,7 +4,7 @@ A trace is a list of events, or an object whose "traceEvents" is one. Everything
 are µs with up to three digits after the point, more than a double can hold for a present date: numbers with a point
 stay text here (`to_ns` reads both).
 
-Not claimed: that the file is a trace of a profiler. Bytes that are no UTF-8 become "�", and control characters in
+Not claimed: that the file is a trace of a profiler. Bytes that are not UTF-8 become "�", and control characters in
 strings are accepted, since kernels' names contain both.
 """
 
@@ -44,7 +44,7 @@ _SCAN: Any = json.JSONDecoder(strict=False, parse_float=str).scan_once  # type: 
 def events(path: str | Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield every event in the file's order. `header` gets what the file says beside them, before or after.
 
-    Raises ValueError, one line, for a file that is no JSON, has no events, or ends too early.
+    Raises ValueError, one line, for a file that is not JSON, has no events, or ends too early.
     """
     with open_text(path, HOW_TO_RECORD) as file:
         yield from _document(_Window(file, str(path)), header)
@@ -96,7 +96,7 @@ class _Window:
         return bool(chunk)
 
     def peek(self) -> str:
-        """Return the next character that is no space."""
+        """Return the next character that is not a space."""
         while True:
             self.position = _SPACE.match(self.text, self.position).end()  # type: ignore[union-attr]
             if self.position < len(self.text):

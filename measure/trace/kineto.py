@@ -162,7 +162,7 @@ def _gaps(events: pd.DataFrame) -> pd.DataFrame:
 
 def _gaps_between_threads(events: pd.DataFrame, most: int) -> pd.DataFrame:
     """Return the gaps between two threads in the order of export: the last calls of one or the first of the other are
-    missing. None where more than `most` numbers are left out within threads: events that are no calls are numbered,
+    missing. None where more than `most` numbers are left out within threads: events that are not calls are numbered,
     too, and are not in the file."""
     known = events[events["event_index"] >= 0].sort_values("event_index", kind="stable")
     lost, changes = np.diff(known["event_index"]) - 1, np.diff(known["thread"]) != 0

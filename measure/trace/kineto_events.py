@@ -72,7 +72,8 @@ LONGEST_S = 86_400.0
 """A kernel that lasts longer than a day has no usable duration: Kineto has written 236 years."""
 
 LONGEST = 1 << 16
-"""Most characters of a value that is read as a literal; the parser takes a thousand times as many bytes."""
+"""Maximum number of characters of a value that is read as a literal; the parser takes a thousand times as many
+bytes."""
 
 WINDOW, WINDOW_END = "Trace", "Record Window End"
 """Category of the event that spans what was recorded, and name of the one at its end. Kineto writes both of them."""
@@ -224,7 +225,7 @@ def _values(texts: Any) -> tuple[Any, ...]:
 
 
 def _value(text: Any) -> Any:
-    """Read "[1, 1]" → (1, 1); "" (a tensor, or nothing) → None; what is no literal stays text."""
+    """Read "[1, 1]" → (1, 1); "" (a tensor, or nothing) → None; what is not a literal stays text."""
     if not isinstance(text, str):
         return _tuples(text)
     try:

@@ -160,7 +160,8 @@ def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
 
 
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
-    """Return for each frame of autograd the call that made its node; -1: none is recorded, or the call is no frame."""
+    """Return for each frame of autograd the call that made its node; -1: none is recorded, or the call is not a
+    frame."""
     names = ["process", "sequence_nr", "forward_thread", "step"]
     (lane,) = lanes(calls)
     rows = calls[names].assign(lane=lane, row=np.arange(len(calls)))[calls["sequence_nr"] >= 0]

@@ -77,7 +77,7 @@ _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
 def read(path: str | Path) -> Recording:
     """Return the recording in an export, not yet attributed.
 
-    Raises ValueError, one line, for what is no whole SQLite file, has no CUPTI tables, or nothing in them.
+    Raises ValueError, one line, for what is not a whole SQLite file, has no CUPTI tables, or nothing in them.
     """
     try:
         with closing(_connected(path)) as connection:
@@ -89,7 +89,7 @@ def read(path: str | Path) -> Recording:
 
 
 def _connected(path: str | Path) -> sqlite3.Connection:
-    """Return an open file that nobody may change. Raises ValueError for what is no whole SQLite file."""
+    """Return an open file that nobody may change. Raises ValueError for what is not a whole SQLite file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -253,7 +253,7 @@ BARE = ("detach", "detach_")
 
 CALL, RANGE, COPY, BY_HAND, NOTHING = "call", "range", "copy", "by hand", "nothing"
 """What a range is: an operator call, any other range, emit_nvtx's copy of one of ours, one that anybody may have
-pushed, or a marker of PyProf that is no function."""
+pushed, or a marker of PyProf that is not a function."""
 
 SEQUENCE, STASHED, OP_ID = ", seq = ", ", stashed seq=", ", op_id = "
 """What emit_nvtx writes before a number; "stashed" before PyTorch 1.5 (torch/csrc/autograd/profiler_legacy)."""
@@ -282,7 +282,7 @@ def _process_and_thread(global_id: pd.Series) -> dict[str, pd.Series]:
 
 @cache
 def parse_sizes(text: str) -> tuple[Any, ...] | None:
-    """Read "[[32, 3], []]" → ((32, 3), ()); None for what is no list of sizes."""
+    """Read "[[32, 3], []]" → ((32, 3), ()); None for what is not a list of sizes."""
     try:
         return sizes_of(json.loads(text))
     except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, lists within lists

@@ -45,7 +45,7 @@ _LOOK = 1 << 16
 
 
 def read(path: str | Path) -> Recording:
-    """Return the recording, not yet attributed. Raises ValueError, one line, for what is no recording or not a whole
+    """Return the recording, not yet attributed. Raises ValueError, one line, for what is not a recording or not a whole
     one."""
     try:
         return READERS[detect(path)](path)
@@ -99,7 +99,7 @@ NOT_COMPUTING = ("autograd::", "torch::autograd", "c10d::", "record_param_comms"
 TRACE_ENDINGS = (".json", ".json.gz", ".sqlite", ".sqlite.gz")
 
 DOCUMENT = "ranks.json"
-"""What `runners.trace DIR --out DIR` writes beside them, which is no recording."""
+"""What `runners.trace DIR --out DIR` writes beside them, which is not a recording."""
 
 
 def rank_files(folder: Path) -> list[Path]:
@@ -119,7 +119,7 @@ def rank_files(folder: Path) -> list[Path]:
 
 def read_ranks(paths: Iterable[Path]) -> list[RankTimeline]:
     """Return the timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say
-    none are numbered on from file to file. Raises ValueError, one line, for what is no whole recording or says no
+    none are numbered on from file to file. Raises ValueError, one line, for what is not a whole recording or says no
     rank."""
     timelines: list[RankTimeline] = []
     for path in paths:

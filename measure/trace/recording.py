@@ -5,7 +5,7 @@ Events are rows of tables, not objects, since a trace of 1 GB holds millions. Th
 * `calls`: operator calls and the engine's frames ("aten::conv2d", "autograd::engine::evaluate_function: …",
   "ConvolutionBackward0"), in the order of start, the outer first. `index` is the row's number.
 * `kernels`: what ran on the device, every one of them, in the order of start.
-* `ranges`: named host intervals that are no calls: annotations ("flopledger.forward", "flopledger.module.layer1.0",
+* `ranges`: named host intervals that are not calls: annotations ("flopledger.forward", "flopledger.module.layer1.0",
   "ProfilerStep#3", "Optimizer.step#SGD.step") and frames of modules ("nn.Module: Conv2d_3"). NVTX ranges of the domain
   "flopledger" come as "flopledger.NAME".
 * `flows`: forward call → backward call as the recorder drew them, by where the two begin.
@@ -328,7 +328,7 @@ class Collective(NamedTuple):
 
 
 def collective_of(name: str, args: Mapping[str, Any], sizes: Any = None, dtypes: Any = None) -> Collective | None:
-    """Return the collective of a kernel or annotation with this name; None if it is no collective. args: Kineto's;
+    """Return the collective of a kernel or annotation with this name; None if it is not a collective. args: Kineto's;
     sizes, dtypes: of its tensors. An unknown kind keeps its own name.
 
     On a device a collective is a kernel of NCCL or RCCL (gpu_user_annotation and host calls repeat it); newer recorders

@@ -241,7 +241,7 @@ def _listed(values: Collection[str]) -> str:
 
 
 SHOWN = 12
-"""Most unmatched cells of each run that are named; csv and json have all."""
+"""Maximum number of unmatched cells of each run that are named; csv and json have all."""
 
 _COLUMNS = (
     TableColumn("model", right=False, wraps=True),

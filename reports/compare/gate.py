@@ -161,7 +161,7 @@ def counted_step(data: RunData, trace_id: str) -> Quantities:
 
 
 SHOWN = 3
-"""Most cells that a reason names."""
+"""Maximum number of cells that a reason names."""
 
 _COLUMNS = (
     TableColumn("cell", right=False, wraps=True),
@@ -259,7 +259,7 @@ def gate_text(answer: GateAnswer, width: int = WIDTH, colour: bool = False) -> s
 
 
 def gate_markdown(answer: GateAnswer) -> str:
-    """Format for a comment on a pull request. A gate that passes because nothing was decided is no success at first
+    """Format for a comment on a pull request. A gate that passes because nothing was decided is not a success at first
     sight."""
     mark = "❌" if answer.fails else "⚠️" if answer.cells(UNDECIDED, NOT_COMPARED) else "✅"
     lines = [f"### {mark} {markdown_text(answer.sentence)}", ""]

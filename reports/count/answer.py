@@ -41,9 +41,9 @@ class ModelCounts:
     """One model at one batch size: exact FLOP of a training step by pass, and what explains every counter.
 
     exact: None where a call of the pass has no rule; at_least_flop is the sum of the others, and unknown_calls their
-    number, both by pass. other_flop: pass → arithmetic that is no product. not_understood: operator → calls for which
-    the exact count has no rule. notes: remarks on the count. peak: of its products on the requested device; None: none
-    was requested. recording: None where only the exact count was requested.
+    number, both by pass. other_flop: pass → arithmetic that is not a product. not_understood: operator → calls for
+    which the exact count has no rule. notes: remarks on the count. peak: of its products on the requested device; None:
+    none was requested. recording: None where only the exact count was requested.
     """
 
     model: str

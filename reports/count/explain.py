@@ -115,8 +115,8 @@ BETWEEN = re.compile(r"[,;](?!(?<=\d,)\d{3}(?!\d))")
 """Separator of two numbers; not the comma of 314,193,216."""
 
 MOST_DIGITS = 60
-"""Most digits before and after the point of a pasted number: each makes exact arithmetic slower, and no count has so
-many."""
+"""Maximum number of digits before and after the point of a pasted number: each makes exact arithmetic slower, and no
+count has so many."""
 
 EXAMPLE = "fvcore=314M,ptflops=320.2 MMac"
 
@@ -154,7 +154,7 @@ class Explanation:
 
 
 def parse(text: str) -> list[PastedNumber]:
-    """Return the numbers of `--explain`. Raises ValueError, one line, for a text that is no number."""
+    """Return the numbers of `--explain`. Raises ValueError, one line, for a text that is not a number."""
     numbers = [_number(part.strip()) for part in BETWEEN.split(text) if part.strip()]
     if not numbers:
         raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")

@@ -24,7 +24,7 @@ UNEXPLAINED = {
 """Whether ranks do more than one device → the explanation or request that is shown."""
 
 SHOWN_REPLICAS = 12
-"""Most lines about replicated work."""
+"""Maximum number of lines about replicated work."""
 
 
 def document(model: str, batch_size: int, ledger: Ledger) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from reports.shared.numbers import STATUS_TEXTS, digits, shortened_name, si
 from results.records.answers import Attribution, AttributionCause
 
 SHOWN_CAUSES = 12
-"""Most lines of causes by kind for one pass of one counter."""
+"""Maximum number of lines of causes by kind for one pass of one counter."""
 
 KERNELS = "hardware (torch's kernels for CPUs)"
 """Whose kernels a count's convention describes: it runs on fake tensors of a CPU."""
 
 SHOWN_IN_ROW = 2
-"""Most causes, beside the conversion, in a row of the table."""
+"""Maximum number of causes, beside the conversion, in a row of the table."""
 
 
 def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False) -> str:

@@ -44,10 +44,10 @@ LINE_IN = 0.135
 """Height of one line of a label."""
 
 ROW_LETTERS = 28
-"""Most letters of a row's name."""
+"""Maximum number of letters of a row's name."""
 
 MOST_PAGES = 8
-"""Most pages of one kind of figure: a person looks at few, and each takes seconds to draw."""
+"""Maximum number of pages of one kind of figure: a person looks at few, and each takes seconds to draw."""
 
 _BATCH_MARGIN = 1.5
 _MOST_TICKS = 6

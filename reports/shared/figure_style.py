@@ -32,7 +32,7 @@ PAGE_IN = 7.2
 PNG_DPI = 200
 LABEL_PT = 8.5
 LABEL_LETTERS = 40
-"""Most letters of a name at an axis: more would leave no room for the drawing."""
+"""Maximum number of letters of a name at an axis: more would leave no room for the drawing."""
 
 _RC: dict[str, Any] = {
     "axes.edgecolor": "0.3",

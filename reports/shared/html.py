@@ -223,7 +223,7 @@ TEMPLATE = "report.html.j2"
 TABLES_SCRIPT = "tables.js"
 
 MOST_ROWS = 1_000
-"""Most rows of one table on a page: a browser takes seconds for more, and a file is better to search."""
+"""Maximum number of rows of one table on a page: a browser takes seconds for more, and a file is better to search."""
 
 
 @dataclass(frozen=True)

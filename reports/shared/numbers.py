@@ -130,7 +130,7 @@ def with_session(text: str) -> str:
 
 @functools.lru_cache(1 << 12)
 def skeleton(text: str) -> str:
-    """Return a text without its numbers; digits inside words, as in conv2d, are no numbers."""
+    """Return a text without its numbers; digits inside words, as in conv2d, are not numbers."""
     return _NUMBER.sub("#", text)
 
 

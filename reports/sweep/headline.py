@@ -42,7 +42,7 @@ from results.store.layout import key_of
 _WORTH_SAYING = 1.25
 _SHOWN = 4
 _NAME_LETTERS = 60
-"""Most letters of a name in a sentence; tables have all of it."""
+"""Maximum number of letters of a name in a sentence; tables have all of it."""
 
 
 @dataclass(frozen=True)

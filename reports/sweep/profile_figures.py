@@ -2,9 +2,9 @@
 
 Drawn from cleaned/profile_counts.csv, cleaned/profiled_operations.csv.gz and cleaned/ratios.csv only. As found: the
 profiler's own count; as cleaned: without duplicates, and with gaps filled from the recorded shapes. Where the profiler
-gives some products no number its sum is no total: its mark is a triangle, "at least". Counts are exact: equal ones of
-several cells share one mark, different ones have marks of their own, never a mean. Beside a model's backward ÷ forward
-stands its exact value: 2 - the share of its first operation, whose input needs no gradient.
+gives some products no number its sum is not a total: its mark is a triangle, "at least". Counts are exact: equal ones
+of several cells share one mark, different ones have marks of their own, never a mean. Beside a model's backward ÷
+forward stands its exact value: 2 - the share of its first operation, whose input needs no gradient.
 """
 
 from __future__ import annotations

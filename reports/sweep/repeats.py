@@ -128,7 +128,7 @@ def name_of(repeats: Repeats, shared: str = "") -> str:
 HEADING = "Variants: steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval."
 
 MOST_ROWS = 40
-"""Most rows of the table in a terminal; the page has all."""
+"""Maximum number of rows of the table in a terminal; the page has all."""
 
 NAMES = ("model", "batch", "variant", "speed", "95 % interval")
 TEXT_COLUMNS = ("model", "variant")

@@ -49,7 +49,7 @@ _UNITS = ((1e12, "T"), (1e9, "G"))
 """Units of a table's rates; the first one in which the largest rate is at least one is taken."""
 
 _NARROW = 7
-"""Most characters of a rate, so that the verdict is not cut."""
+"""Maximum number of characters of a rate, so that the verdict is not cut."""
 
 _NOTE = "note: "
 MOST_NOTES = 4
@@ -307,7 +307,7 @@ def _narrow(value: float) -> str:
 
 
 GATE_CELLS = 4
-"""Most cells of a failing gate that the table names; csv and json have all."""
+"""Maximum number of cells of a failing gate that the table names; csv and json have all."""
 
 _MARKS = {PASS: "pass", FAIL: "FAIL", OPEN: "open"}
 

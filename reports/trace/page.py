@@ -32,7 +32,7 @@ from reports.trace.text import (
 from reports.trace.timeline import Timeline, TraceView, kernel_label, sentence, timeline
 
 MOST = 40
-"""Most rows of kernels and of modules; the JSON document and kernels.csv.gz have all."""
+"""Maximum number of rows of kernels and of modules; the JSON document and kernels.csv.gz have all."""
 
 CAPTIONS = {
     "phases_by_time": "Time of all kernels in the recording by phase, streams added up.",

@@ -15,7 +15,8 @@ from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page, str
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 
 MOST_RANKS = 16
-"""Most ranks in a table: those that compute or idle longest, which are waited for; the JSON document has all."""
+"""Maximum number of ranks in a table: those that compute or idle longest, which are waited for; the JSON document has
+all."""
 
 MOST_ROWS = 8
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 NO_STEP_TIME = ("duplicate_launch", "autotune")
-"""Faults of kernels that are no part of a step's time: recorded twice, or tried out before the first step."""
+"""Faults of kernels that are not part of a step's time: recorded twice, or tried out before the first step."""
 
 
 @dataclass(frozen=True)

@@ -333,7 +333,7 @@ _WRITERS: Mapping[Any, Callable[[Any], str]] = {
 
 
 def _nested(kind: type, text: str) -> Any:
-    """Parse JSON. Raises ValueError for JSON of another kind: "null" is no mapping."""
+    """Parse JSON. Raises ValueError for JSON of another kind: "null" is not a mapping."""
     value = json.loads(text)
     if not isinstance(value, kind):
         raise ValueError(f"expected JSON of a {kind.__name__}, got {text}")
@@ -356,7 +356,7 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {
 """Kind of a field → the function that parses its text."""
 
 _LONGEST_SHOWN = 200
-"""Most characters of a text in an error."""
+"""Maximum number of characters of a text in an error."""
 
 
 def json_default(value: Any) -> Any:

@@ -122,7 +122,7 @@ def check_name(what: str, name: str) -> str:
 
 
 def operation_files(trace_id: str) -> dict[str, type[Record]]:
-    """Return the two files of a trace, by their path within the run. Raises ValueError for an id that is no file
+    """Return the two files of a trace, by their path within the run. Raises ValueError for an id that is not a file
     name."""
     stem = f"{OPERATIONS}/{check_name('trace_id', trace_id)}"
     return {f"{stem}.csv.gz": Operation, f"{stem}.storages.csv.gz": Storage}
@@ -236,7 +236,7 @@ def _checked(record: Record, column: Column, value: Any) -> str:
 
 
 def decode(lines: Sequence[bytes]) -> list[list[str]]:
-    """Return the fields of whole lines. Raises ValueError for text that is no CSV or no UTF-8."""
+    """Return the fields of whole lines. Raises ValueError for text that is not CSV or not UTF-8."""
     csv.field_size_limit(1 << 30)  # the module's own limit of 131072 is less than some traces' lists of tensors
     try:
         rows = list(csv.reader(map(bytes.decode, lines), strict=True))
@@ -283,7 +283,7 @@ def read_block(record: type[R], names: Sequence[str], block: bytes) -> list[R]:
     """Return the records of whole lines whose columns are `names`; a column that an older version lacks has its
     default.
 
-    Raises ValueError for lines that are no CSV, a line of another width, and as `read_rows` of results/records does.
+    Raises ValueError for lines that are not CSV, a line of another width, and as `read_rows` of results/records does.
     """
     rows = decode(lines_of(block))
     for row in rows:

@@ -255,7 +255,7 @@ _STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n"
 def read_run(path: Path | str) -> RunData:
     """Read the committed and intact part of the run directory `path`.
 
-    Raises ValueError if it is no run or of a schema that cannot be read here.
+    Raises ValueError if it is not a run or of a schema that cannot be read here.
     """
     files = _Files(Path(path))
     problems, run_of = files.problems, dict[Key, Run]()

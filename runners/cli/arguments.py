@@ -33,7 +33,7 @@ MARGIN_RATIO = 0.1
 MOST_SHARE = 10.0
 
 SHOWN = 8
-"""Most valid names in a message; it says how many more there are."""
+"""Maximum number of valid names in a message; it says how many more there are."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -32,7 +32,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """The system's error numbers for an output that takes no more."""
 
 LONGEST_LINE = 2_000
-"""Most characters of an error line."""
+"""Maximum number of characters of an error line."""
 
 GATE = 5
 """Run B may not replace run A: a condition of `report --fail-if` is met."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 TEXT_OPTIONS = ("input", "batch", "frozen", "checkpoint")
-"""Options that the model's factory takes and that are no sizes."""
+"""Options that the model's factory takes and that are not sizes."""
 
 LAYOUTS = ("channels_first", "channels_last")
 """Layouts of images in memory; the first is the default."""

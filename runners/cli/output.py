@@ -125,7 +125,7 @@ def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
     """Return what `make` returns; None, with a line in `faults` about `what`, if it raises."""
     try:
         return make()
-    except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
+    except Exception as fault:  # noqa: BLE001  the edge: what is drawn is not a reason to lose what was counted
         faults.append(f"{what} could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}")
         return None
 

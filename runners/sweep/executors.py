@@ -24,7 +24,8 @@ from runners.workers.devices import ProbeResult, session_of
 from runners.workers.pool import Stopwatch, uninterrupted
 
 MOST_LOSSES = 2
-"""Most slots that may be lost under a cell; after that the cell is taken for the cause, and its row says so."""
+"""Maximum number of slots that may be lost under a cell; after that the cell is taken for the cause, and its row says
+so."""
 
 POLL_S = 1.0
 START_S = 600.0

@@ -33,7 +33,7 @@ from runners.workers.pool import classify
 from workloads.step import GradientStep, TrainingStep
 
 SEGMENTS = 10
-"""Most segments in which a real epoch is timed."""
+"""Maximum number of segments in which a real epoch is timed."""
 
 Step = Callable[..., Any]
 

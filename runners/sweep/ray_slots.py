@@ -31,7 +31,7 @@ LOOK_S = 5.0
 """Seconds between looks for new nodes of the cluster."""
 
 MOST_ACTORS = 3
-"""Most actors for one device: its node may still be there after the process of an actor died."""
+"""Maximum number of actors for one device: its node may still be there after the process of an actor died."""
 
 KIND = "accelerator_type:"
 """How Ray names the resource of a node's device model."""

@@ -225,7 +225,7 @@ def resumed_run(options: argparse.Namespace) -> Path | None:
 
 
 def stored_options(resumed: Path | None) -> dict[str, Any]:
-    """Return the options of the resumed run; empty for a new one. Raises ValueError if it is no run."""
+    """Return the options of the resumed run; empty for a new one. Raises ValueError if it is not a run."""
     if resumed is None:
         return {}
     from results.store.manifest import read_manifest

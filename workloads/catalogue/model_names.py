@@ -199,7 +199,7 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
 
 
 def _check_kernels(spec: Spec, config: Mapping[str, Any]) -> None:
-    """Raise ValueError where a configuration, or a part of it, names an implementation that is no part of
+    """Raise ValueError where a configuration, or a part of it, names an implementation that is not part of
     transformers: it would be a kernel of the hub, which is code."""
     for name, value in config.items():
         if _IMPLEMENTATION.search(name):
@@ -259,7 +259,7 @@ def _modules_in(path: Path) -> list[str]:
 
 
 def _check_function(spec: Spec, source: str, path: str) -> None:
-    """Raise ValueError for a source that is no Python, or does not name the function at its top level."""
+    """Raise ValueError for a source that is not Python, or does not name the function at its top level."""
     try:
         names = symtable.symtable(source, path, "exec").get_identifiers()
     except (SyntaxError, ValueError) as fault:

@@ -44,7 +44,7 @@ LOADERS: Mapping[str, str] = {
 def batches(workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:
     """Return batches of the real data on the device, epoch after epoch, each made when it is asked for.
 
-    Raises ValueError at once for a workload without a loader or a path that is no directory, and at the first batch
+    Raises ValueError at once for a workload without a loader or a path that is not a directory, and at the first batch
     for files that cannot be read, or fewer samples than a batch has.
     """
     if base(workload.name) not in LOADERS:

@@ -181,7 +181,7 @@ class FusedSeq2Seq(Seq2Seq):
 
 
 def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:
-    """Return mean cross entropy over the words that are no padding. labels: batch × target."""
+    """Return mean cross entropy over the words that are not padding. labels: batch × target."""
     logits, answers = output
     is_word = (labels != PAD).flatten().to(logits.dtype)
     missed = functional.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none")

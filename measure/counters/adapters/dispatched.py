@@ -185,7 +185,7 @@ def _aten(event: Any) -> str:
 
 
 def _is_product(event: Any) -> bool:
-    """Return whether the call may hold products: it is one, or an unknown operator that is no part of a known call."""
+    """Return whether the call may hold products: it is one, or an unknown operator that is not part of a known call."""
     kind = kind_of(_aten(event))
     if kind:
         return kind in PRODUCTS

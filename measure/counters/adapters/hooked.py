@@ -107,13 +107,13 @@ def _thop_multiply_adds(module: Any, counted: float) -> float:
 def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each kind of module.
 
-    The "mult-adds" of torchinfo's summary are a module's parameters × a factor: for a class with "Conv" in its name
-    the positions of its output (right for convolutions; stride² times too high for transposed ones, and wrong for a
-    linear layer that is called Conv1D), for a recurrent layer the first two sizes of its output, for all else the
-    first one. So the count of a linear layer ignores the number of tokens, and an embedding is taken for a product with
-    its whole table. Biases and the weights of normalisations count like any other parameter. The rule is called a
-    second time with the matrices only, which gives the multiply-adds. Only leaves with parameters count: no function,
-    and no attention, which is no leaf. An operator is named after the module's class of torch.nn, else after its own.
+    The "mult-adds" of torchinfo's summary are a module's parameters × a factor: for a class with "Conv" in its name the
+    positions of its output (right for convolutions; stride² times too high for transposed ones, and wrong for a linear
+    layer that is called Conv1D), for a recurrent layer the first two sizes of its output, for all else the first one.
+    So the count of a linear layer ignores the number of tokens, and an embedding is taken for a product with its whole
+    table. Biases and the weights of normalisations count like any other parameter. The rule is called a second time
+    with the matrices only, which gives the multiply-adds. Only leaves with parameters count: no function, and no
+    attention, which is not a leaf. An operator is named after the module's class of torch.nn, else after its own.
 
     Raises Inconsistent if torchinfo could not run the model, or if its leaves do not add up to its total.
     """
@@ -157,7 +157,7 @@ def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch
 
 
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
-"""Modules whose weights, of any shape, are no matrices."""
+"""Modules whose weights, of any shape, are not matrices."""
 
 
 class Matrices:

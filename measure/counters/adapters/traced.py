@@ -148,7 +148,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
 
 def _elements(target: Any, value: Any, counted: int) -> int:
-    """Return how many of the operations that pthflops counted for a call are no multiply-adds, by
+    """Return how many of the operations that pthflops counted for a call are not multiply-adds, by
     pthflops/ops_fx.py."""
     if isinstance(target, torch.nn.modules.conv._ConvNd):
         return 0 if target.bias is None else target.out_channels * value.shape[0] * math.prod(value.shape[2:])
