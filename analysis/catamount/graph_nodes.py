@@ -210,14 +210,8 @@ def forward_step(batch: Size, inputs: Size, hidden: Size) -> tuple[GraphNode, ..
         GraphNode("Mul", (state, state), (state,), 3),
         GraphNode("Add", (state, state), (state,)),
         GraphNode("Shape", (), (PAIR,), 10),  # for the gradients
-        *_counter(adds=3),
-    )
-
-
-def _counter(adds: int) -> tuple[GraphNode, ...]:
-    """Return the loop's own operations: step, output and gradient counters, two comparisons, a condition."""
-    return (
-        GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), adds),
+        # the loop's own: step, output and gradient counters, two comparisons, a condition
+        GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), 3),
         GraphNode("Less", (SCALAR, SCALAR), (FLAG,), 2),
         GraphNode("LogicalAnd", (FLAG, FLAG), (FLAG,)),
         GraphNode("LoopCondition", (FLAG,), (FLAG,)),

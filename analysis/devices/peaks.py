@@ -175,18 +175,14 @@ def device_called(name: str) -> Device:
     if len(ending) == 1 or len(rows) == 1:
         return (ending if len(ending) == 1 else rows)[0]
     if rows and _tokens(wanted):
-        figures = [f"{row.name} ({', '.join(_figures(row))})" for row in rows]
-        raise ValueError(f"several devices are called {name!r}: {'; '.join(figures[:4])}")
+        figures = []
+        for row in rows[:4]:  # with the peak in its fastest common format and the bandwidth, which tell a family apart
+            unit = next(unit for unit in ("bf16", "fp16", "fp32", *row.peaks) if unit in row.peaks)
+            rate = f", {row.bandwidth_bytes_per_s / 1e12:.3g} TB/s" if row.bandwidth_bytes_per_s else ""
+            figures.append(f"{row.name} ({unit} {row.peaks[unit] / 1e12:.4g} TFLOP/s{rate})")
+        raise ValueError(f"several devices are called {name!r}: {'; '.join(figures)}")
     near = " or ".join(nearest(name)) or "none"
     raise ValueError(f"expected a device of the table of peaks, got {name!r}, nearest {near}")
-
-
-def _figures(row: Device) -> list[str]:
-    """Return the figures that distinguish a row from others of its family: the peak in its fastest common format, and
-    its bandwidth."""
-    unit = next(unit for unit in ("bf16", "fp16", "fp32", *row.peaks) if unit in row.peaks)
-    rate = [f"{row.bandwidth_bytes_per_s / 1e12:.3g} TB/s"] if row.bandwidth_bytes_per_s else []
-    return [f"{unit} {row.peaks[unit] / 1e12:.4g} TFLOP/s", *rate]
 
 
 def spelling(device: Device, name: str) -> str:

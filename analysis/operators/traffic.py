@@ -102,16 +102,14 @@ def reads(operation: Operation) -> list[Piece]:
     table = GATHERS.get(operation.name)
     sizes: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
-        if not _only_written(operation, name) and not _not_read(operation, name):
+        if operation.name in OVERWRITES:
+            is_only_written = name == "self" or name.startswith("self[")
+        else:
+            is_only_written = "out" in str(operation.attributes.get("overload", "")) and name.startswith("out")
+        if not is_only_written and not _not_read(operation, name):
             count = numel(output(operation) if name == table else _touched(operation, name, form))
             sizes[storage, (form, dtype)] = count * itemsize(dtype)
     return [(storage, form, size) for (storage, form), size in sizes.items()]
-
-
-def _only_written(operation: Operation, name: str) -> bool:
-    if operation.name in OVERWRITES:
-        return name == "self" or name.startswith("self[")
-    return "out" in str(operation.attributes.get("overload", "")) and name.startswith("out")
 
 
 def _not_read(operation: Operation, name: str) -> bool:

@@ -129,10 +129,6 @@ def answers(
     spread = function(
         {name: value.quantiles(uniforms[:, column]) for column, (name, value) in enumerate(inputs.items())}
     )
-    return {name: Estimate(float(centre[name][0]), *_ends(spread[name], confidence)) for name in centre}
-
-
-def _ends(values: Array, confidence: float) -> tuple[float, float]:
     ends = ((1 - confidence) / 2, (1 + confidence) / 2)
-    low, high = np.quantile(values, ends, method="nearest")  # which lets an end be infinite
-    return float(low), float(high)
+    intervals = {name: np.quantile(spread[name], ends, method="nearest") for name in centre}  # lets an end be infinite
+    return {name: Estimate(float(centre[name][0]), *map(float, intervals[name])) for name in centre}

@@ -171,11 +171,13 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
     for position, argument in enumerate(form.arguments[: len(call.input_shapes)]):
         value = call.concrete_inputs[position] if position < len(call.concrete_inputs) else None
         sizes = tuple(call.input_shapes[position])
+        # without sizes, a tensor without dimensions is recognised by a dtype and no value
+        is_tensor = value is None and position < len(call.input_dtypes) and torch_dtype(call.input_dtypes[position])
         if any(isinstance(size, Sequence) for size in sizes):
             if not all(isinstance(size, Sequence) for size in sizes):
                 raise Unavailable(f"{call.name}: expected sizes of {argument}, or of a list of tensors, got {sizes}")
             shapes.update({f"{argument}[{i}]": tuple(size) for i, size in enumerate(sizes)})
-        elif sizes or _scalar_dtype(call, position):
+        elif sizes or is_tensor:
             shapes[argument] = sizes
         if value is not None:
             values[argument] = value
@@ -184,14 +186,6 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
         if isinstance(values.get(sized), tuple | list):
             shapes.setdefault(tensor, tuple(values[sized]))
     return CallArguments(shapes, values)
-
-
-def _scalar_dtype(call: ProfiledOperation, position: int) -> str:
-    """Return the dtype of a tensor without dimensions, which cannot be recognised by sizes; "" for an argument that is
-    no tensor."""
-    if position < len(call.concrete_inputs) and call.concrete_inputs[position] is not None:
-        return ""
-    return torch_dtype(call.input_dtypes[position]) if position < len(call.input_dtypes) else ""
 
 
 def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) -> tuple[str, ...]:

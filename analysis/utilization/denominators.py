@@ -113,7 +113,8 @@ def datasheet(device_name: str, device: str, multiprocessors: int | None = None)
         why = peaks.name_refusal(device_name) or f"nearest names: {names}"
         return Denominator("datasheet", reason=f"no datasheet peak for {device_name!r}; {why}")
     values = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks}
-    sources = {unit: f"{unit} dense: {known.source}{_memory(known, unit)}" for unit in values}
+    marks = {unit: " (figure from memory)" * (known.verified.get(unit) == "memory") for unit in values}
+    sources = {unit: f"{unit} dense: {known.source}{marks[unit]}" for unit in values}
     return Denominator("datasheet", values, sources, clock_hz=dict(known.clock_hz), device=known)
 
 
@@ -129,10 +130,6 @@ def clock_denominator(sheet: Denominator, clock_hz: float | None) -> Denominator
         clocks = f"{clock_hz / 1e6:.0f} of {sheet.clock_hz[unit] / 1e6:.0f} MHz"
         sources[unit] = f"{sheet.sources[unit]}, at {clocks}"
     return Denominator("clock", values, sources)
-
-
-def _memory(device: peaks.Device, unit: str) -> str:
-    return " (figure from memory)" if device.verified.get(unit) == "memory" else ""
 
 
 def ceiling_of(

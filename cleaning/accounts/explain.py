@@ -42,7 +42,9 @@ def explain(
     for operation in uncovered:
         causes[missed(operation), operation.kind, operation.module] -= model_flop(operation)
     for item, operations in covered:
-        own = _own(item, operations, FLOP_PER_NATIVE[unit]) if phase == "forward" else operations
+        own, item_flop = operations, item.native * FLOP_PER_NATIVE[unit]
+        if phase == "forward" and len(operations) > 1 and item_flop == model_flop(operations[-1]):
+            own = operations[-1:]  # the others compute its weight again each time: a parametrization, spectral norm
         for operation in operations[: len(operations) - len(own)]:
             causes[WEIGHT, operation.kind, operation.module] -= model_flop(operation)
         _product(causes, item, own, FLOP_PER_NATIVE[unit])
@@ -50,13 +52,6 @@ def explain(
         if item.cause != PRODUCT:
             causes[item.cause, item.kind, item.module] += item.native
     return {key: native for key, native in causes.items() if native}
-
-
-def _own(item: Item, operations: Sequence[Operation], per_unit: int) -> Sequence[Operation]:
-    """Return the products that an item counts. It is only the last one where that equals its number exactly and others
-    ran before: a layer whose weight is recomputed each time (a parametrization, spectral norm)."""
-    last = operations[-1:]
-    return last if len(operations) > 1 and item.native * per_unit == model_flop(last[0]) else operations
 
 
 def _product(causes: defaultdict[Key, Native], item: Item, operations: Sequence[Operation], per_unit: int) -> None:

@@ -204,7 +204,10 @@ def pthflops(recording: CallRecording, phase: str) -> Counted:
             if (module.type.startswith(("torch.nn.", "torch.ao.nn.")) and not is_sequential) and call.serial != ROOT:
                 leaf = call
                 flow.leaf(call)
-                counted += _module(module, call)
+                rule = next((PTHFLOPS[name] for name in (module.type, *module.bases) if name in PTHFLOPS), None)
+                has_tensors = first_tensor(call.arguments) is not None and first_tensor(call.output) is not None
+                if rule is not None and has_tensors:
+                    counted += rule(module, call)
         elif not flow.follows(call, (call.arguments, call.keywords)):
             constant.update(range(call.first, call.last))
         elif not call.name.startswith("einops.") and call.name != APPLIED:  # those are looked into
@@ -255,12 +258,6 @@ PTHFLOPS: dict[str, hooked.Rule] = {
     f"{NN}linear.Linear": _linear_module,
 }
 """Class → rule; derived classes have the same."""
-
-
-def _module(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    rule = next((PTHFLOPS[name] for name in (module.type, *module.bases) if name in PTHFLOPS), None)
-    if rule is not None and first_tensor(call.arguments) is not None and first_tensor(call.output) is not None:
-        yield from rule(module, call)
 
 
 def _function(call: Call) -> Iterator[Item]:

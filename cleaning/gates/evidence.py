@@ -159,17 +159,13 @@ def _expected_backward(table: Sequence[Operation], storages: Sequence[Storage]) 
         if flop and operation.kind not in TWO_FACTORS:
             return None
         if flop:
-            total += flop * sum(storage in needs for storage in _factors(operation))
+            # factors are neither a bias nor what `addmm` and `baddbmm` add
+            added = {"bias"} | ({"self"} if {"mat1", "batch1"} & set(operation.input_names) else set())
+            pairs = zip(operation.input_names, operation.reads, strict=True)
+            total += flop * sum(storage in needs for name, storage in pairs if name not in added)
         if any(storage in needs for storage in operation.reads):
             needs.update(operation.writes)
     return total
-
-
-def _factors(operation: Operation) -> list[int]:
-    """Return the storages of the factors, without a bias or what `addmm` and `baddbmm` add."""
-    added = {"bias"} | ({"self"} if {"mat1", "batch1"} & set(operation.input_names) else set())
-    pairs = zip(operation.input_names, operation.reads, strict=True)
-    return [storage for name, storage in pairs if name not in added]
 
 
 RUN = "run"

@@ -164,7 +164,9 @@ class Sizing:
         if kind_of_call(call.name) == "matmul" and not _is_gradient(call):
             flop = self._flop_inside(position) or flop  # the sizes recorded for a call may be another call's
         mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
-        if flop and _tells_no_gradients(call):
+        is_backward = "backward" in call.name and kind_of_call(call.name) in ("convolution", "attention", "recurrent")
+        # fused kernels compute the gradients of all inputs, needed or not
+        if flop and is_backward and not {"output_mask", "grad_input_mask"} & set(to_operation(call).attributes):
             self._assumed.add(position)
         gradients = None if mask is None else sum(map(bool, mask[:2]))
         return (gradients, flop // gradients) if gradients else (1 if gradients is None else 0, flop)
@@ -278,13 +280,6 @@ class Sizing:
 
 def _is_gradient(call: ProfiledOperation) -> bool:
     return "backward" in call.name and kind_of_call(call.name) in ("convolution", "matmul")
-
-
-def _tells_no_gradients(call: ProfiledOperation) -> bool:
-    """Return whether a call computes the gradients of all inputs, needed or not, as fused kernels do."""
-    if "backward" not in call.name or kind_of_call(call.name) not in ("convolution", "attention", "recurrent"):
-        return False
-    return not {"output_mask", "grad_input_mask"} & set(to_operation(call).attributes)
 
 
 def _kernels_taken(call: ProfiledOperation, inside: tuple[str, ...]) -> tuple[int, int]:
