@@ -255,7 +255,7 @@ def verdict(lines: list[Check]) -> str:
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
-    """Return a table; nothing in it is told by colour only."""
+    """Return a table; nothing in it is shown by colour only."""
     wrapping = ("fact", "cost", "expected", "reason", "what runs it")
     columns = [
         TableColumn(name, right=name in ("TFLOP/s", "at MHz"), wraps=name in wrapping, rank=int(name == "verification"))

@@ -36,7 +36,7 @@ SUSTAINED = "sustained"
 
 
 def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Ceiling | None:
-    """Return the row of this unit's product or convolution with the highest FLOP/s, the first of equals; None if none
+    """Return the row of this unit's product or convolution with the highest FLOP/s, the first on a tie; None if none
     has a rate that is finite and above 0. sustained: among those that ran back to back for seconds, else among the
     others.
 

@@ -79,7 +79,7 @@ def disagreements(
 ) -> list[str]:
     """Return where flags that were read disagree with the policy: "FLAG: expected …, found …" each; empty if nowhere.
 
-    device: "cpu", "cuda", …; cudnn_benchmark, deterministic: what was set; None is not asked.
+    device: "cpu", "cuda", …; cudnn_benchmark, deterministic: the values that were set; None: not compared.
     """
     expected = dict(expected_cuda(precision) if device.startswith("cuda") else _EXPECTED_CPU)
     if cudnn_benchmark is not None:

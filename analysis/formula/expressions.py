@@ -185,7 +185,8 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def shortest(expression: Expr) -> Expr:
-    """Return the form with the shortest text: expanded, factored, or collected by a symbol; the first of equals.
+    """Return the form with the shortest text: expanded, factored, or collected by a symbol; on a tie the first of
+    these.
 
     It need not be sympy's normal form (`2·(a + b)` stays so). Formulas with a maximum stay as they are: that takes
     long.
@@ -258,7 +259,7 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
 
 
 def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
-    """Return a row a point: its symbols, then each formula's value there. A formula may lack some of the symbols.
+    """Return one row per point: its symbols, then each formula's value there. A formula may lack some of the symbols.
 
     Raises ValueError as `value` does, and for a formula named like a symbol.
     """

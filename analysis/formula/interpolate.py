@@ -20,7 +20,7 @@ from sympy.polys.matrices import DomainMatrix
 
 Point = Mapping[str, int]
 Values = tuple[Any, ...]
-"""Integers or Fractions, one a point."""
+"""Integers or Fractions, one per point."""
 
 STRIDES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 30, 32, 40, 48, 56, 60, 64, 96, 112, 128)
 """Divisors that come from strides, patches and windows."""
@@ -110,7 +110,7 @@ class Fitter:
         self._along_axis: dict[tuple[str, Values], list[Form]] = {}
 
     def fit(self, values: Values) -> Form | None:
-        """Return the form through all values, one a point; None if none is found."""
+        """Return the form through all values, one per point; None if none is found."""
         if values not in self._form_of:
             self._form_of[values] = next(self._forms(values), None)
         return self._form_of[values]

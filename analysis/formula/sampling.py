@@ -123,7 +123,7 @@ class Sizes:
     fitter: Fitter
 
     def form(self, values: Values) -> Form:
-        """Return the form of a size from its values, one a sample. Raises Unfitted if it has none."""
+        """Return the form of a size from its values, one per sample. Raises Unfitted if it has none."""
         form = self.fitter.fit(values[: self.fitted])
         if form is None or not self.holds(form, values):
             raise Unfitted(f"no formula goes through {', '.join(map(str, values[:6]))}, …")

@@ -161,7 +161,7 @@ def _cost_key(rows: Sequence[Operation]) -> tuple[Any, ...]:
 
 
 class _Space:
-    """The ring of polynomials over the atoms in a table's sizes. Sizes come as one value a sample."""
+    """The ring of polynomials over the atoms in a table's sizes. A size is passed as its values, one per sample."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._form_of = {values: sizes.form(values) for values in columns(sizes.samples)}

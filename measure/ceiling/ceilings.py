@@ -104,8 +104,8 @@ def ceilings_by_precision(device: str, precisions: Sequence[str], clock: Clock, 
 
 
 def measure_ceilings(session: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
-    """Measure one row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the
-    best.
+    """Measure one row per kernel, in the order tried: products, then convolutions in both layouts, then gradients of
+    the best.
 
     device: "cpu", "cuda", "cuda:1", as in the rows. budget_s: for all kernels, from when the device and its libraries
     have started (seconds in a fresh process, which do not depend on the device). A kernel whose turn comes after the

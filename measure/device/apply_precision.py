@@ -99,7 +99,7 @@ def check(
 ) -> list[str]:
     """Return where flags that were read disagree with the policy: "FLAG: expected …, found …" each; empty if nowhere.
 
-    cudnn_benchmark, deterministic: as given to `apply`; None is not asked.
+    cudnn_benchmark, deterministic: as given to `apply`; None: not compared.
     """
     return disagreements(flags, precision, str(device), cudnn_benchmark, deterministic)
 

@@ -1,4 +1,4 @@
-"""Writes the answer of `runners.count` so that a person reads it in ten seconds. Nothing is told by colour only.
+"""Writes the answer of `runners.count` so that a person reads it in ten seconds. Nothing is shown by colour only.
 
 A row for each counter and pass: its number as its users know it, in its own unit; that number in FLOP beside the exact
 one; why they differ, the conversion first; and the FLOP that no cause explains. `detail` lists every cause with its

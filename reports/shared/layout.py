@@ -3,7 +3,7 @@
 `page` takes a list of parts and a width, and returns text, so that one answer can be shown in a terminal of 60 columns,
 a pipe or a file. A table that does not fit wraps its headings and its columns of text; if that is not enough, it leaves
 out columns, those of the highest rank first and of one rank the last first, and names them below. A word is broken only
-if it is longer than a whole line. Nothing is printed, and nothing is told by colour only.
+if it is longer than a whole line. Nothing is printed, and nothing is shown by colour only.
 """
 
 import io
@@ -84,7 +84,7 @@ class TableColumn:
 @dataclass(frozen=True)
 class TextTable:
     """Rows under named columns. rule: whether a line is below the headings. heads: whether there are headings. styles:
-    one a row, "" for none."""
+    one per row, "" for none."""
 
     columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Cell]]

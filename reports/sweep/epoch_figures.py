@@ -57,7 +57,7 @@ def epoch_times(passes: Sequence[WorkTime]) -> dict[str, Figure]:
 
 
 def _epoch_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a model, variant, precision and batch size."""
+    """Return one row per model, variant, precision and batch size."""
     columns = [f"{prefix}{name}" for prefix in SERIES for name in ("time_s", "low_s", "high_s")]
     how = {"time_s": "mean", "low_s": "min", "high_s": "max"}
     aggregated = {name: (name, how[name.removeprefix("profiled_").removeprefix("real_")]) for name in columns}

@@ -1,4 +1,4 @@
-"""Summarises a run in one sentence that a person can act on, and in headline.csv: one row a cell.
+"""Summarises a run in one sentence that a person can act on, and in headline.csv: one row per cell.
 
 The sentence follows from the rows only. Bytes are the unfused sum over operations, an estimate: a low number of FLOP
 per byte is offered beside a low utilization, not proved to be its cause.

@@ -5,9 +5,9 @@ window, see `points_of`). Cells that were repeated are one point at their mean, 
 What could not be measured is written where its point would be, never left out and never drawn as zero. Cells that are
 divided by different measured ceilings are points of their own, never a mean; the legend has the range of the ceilings.
 
-By method: one row a model, one lane a method: three times a counter's forward pass (theory), the profiled sample, batch
-and epoch, and our own count, all over the same denominator, the first that is known. Of the counters the two that the
-post used are shown; if the table has neither, the first it has.
+By method: one row per model, one lane per method: three times a counter's forward pass (theory), the profiled sample,
+batch and epoch, and our own count, all over the same denominator, the first that is known. Of the counters the two that
+the post used are shown; if the table has neither, the first it has.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
 
 
 def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
-    """Return one row a point and ceiling; cells that were repeated are one at their mean. point: columns that
+    """Return one row per point and ceiling; cells that were repeated are one at their mean. point: columns that
     distinguish points.
 
     `low` and `high` are the interval that is drawn: for a cell that was measured once the interval of any window of the
@@ -161,7 +161,7 @@ def points_of(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
 
 
 def headline(rows: pd.DataFrame) -> str:
-    """Return the denominator over which the most rows have a ratio, the first of equals; if no row has one, the last
+    """Return the denominator over which the most rows have a ratio, the first on a tie; if no row has one, the last
     denominator of the rows."""
     known = rows.dropna(subset=["utilization_ratio"])["denominator"].value_counts()
     if divided := [name for name in HEADLINES if name in known]:
@@ -237,7 +237,7 @@ def _row_panels(
     below: Sequence[str],
     rows: Sequence[str],
 ) -> Figure:
-    """Draw one panel a batch size, one row a model, the series above one another; best model on top.
+    """Draw one panel per batch size, one row per model, the series above one another; best model on top.
 
     rows: those of this page; axes and legend are those of all points.
     """

@@ -10,9 +10,9 @@ A model has one of five forms:
 
 `--input` has shapes, types and names of what a model takes:
 
-    3x224x224                      one float32 tensor a sample; the batch dimension comes in front
+    3x224x224                      one float32 tensor per sample; the batch dimension comes in front
     128:int64:30522                128 whole numbers from 0 to 30521: token ids
-    :int64:10                      one whole number a sample, no dimension of its own
+    :int64:10                      one whole number per sample, no dimension of its own
     3x224x224,128:int64:1000       two inputs
     pixel_values=3x32x32           an input by its name in forward(…)
 

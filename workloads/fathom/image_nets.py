@@ -4,7 +4,7 @@ An image is normal noise with a grating whose direction and width encode its lab
 that were never seen before. Nothing here resembles photographs.
 
 `fathom-alexnet` as coded has the channels of Krizhevsky 2014, arXiv:1404.5997, with normalisation over neighbouring
-channels, without dropout, SAME padding of the first convolution: 1.43 GFLOP an image. As in the paper (Krizhevsky et
+channels, without dropout, SAME padding of the first convolution: 1.43 GFLOP per image. As in the paper (Krizhevsky et
 al. 2012, ImageNet classification with deep convolutional neural networks) it has more channels, the second, fourth and
 fifth convolutions in two groups, and half of the values dropped. TensorFlow pads the odd pixel after the image; here it
 stands on both sides, which changes no size.
