@@ -2,10 +2,10 @@
 
     Trainer(callbacks=[UtilizationCallback()])
 
-A step is the time between `on_train_batch_start` and `on_train_batch_end`; with accumulated gradients that is one batch
-of several. Calls by `training_step` are counted: of the LightningModule itself, or of modules that it holds. The
-numbers go to the loggers every `log_every_n_steps` steps. Not claimed: the optimizer's step where Lightning runs the
-training step inside of it (a closure): it is in the time, as it should be, and has no model FLOP.
+A step is the time between `on_train_batch_start` and `on_train_batch_end`; with accumulated gradients it is one of the
+accumulated batches. Calls by `training_step` are counted: of the LightningModule itself, or of modules that it holds.
+The numbers go to the loggers every `log_every_n_steps` steps. Not claimed: model FLOP of an optimizer's step inside
+which Lightning runs the training step (a closure); its time is included.
 """
 
 from typing import Any

@@ -4,7 +4,7 @@
 
 A step is the Trainer's own: all batches whose gradients are summed, and the optimizer's step. The numbers go where the
 Trainer's own go: into its log, `state.log_history` and every reporter that is on. Not claimed: a step under DeepSpeed's
-engine, whose copies of the weights are not looked at.
+engine, whose copies of the weights are not observed.
 """
 
 from typing import Any

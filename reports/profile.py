@@ -3,7 +3,7 @@
 In the document numbers are as exact as they were measured or counted; unknown is null, or an empty field. The times of
 the operations and `between_operations_time_s` add up to `step.time_s`. Latency of a pass: the mean time of its
 operations and of the waits between them, so that forward, backward and optimizer add up to the step. FLOP are model
-FLOP, 2 a multiply-add, counted from shapes; in the summary unknown is a dash.
+FLOP, 2 per multiply-add, counted from shapes; in the summary unknown is a dash.
 """
 
 from collections.abc import Mapping, Sequence

@@ -73,7 +73,7 @@ def _per_input(flop_per_element: int, position: int = 0) -> Callable[[GraphNode]
 
 
 def _normalised(channels: int) -> Callable[[GraphNode], Cost]:
-    """Return 6 FLOP an element and `channels` a channel; input 0 is the batch, input 2 has one value a channel."""
+    """Return 6 FLOP per element and `channels` per channel; input 0 is the batch, input 2 has one value per channel."""
     return lambda node: scalars(6 * node.inputs[0].numel + channels * node.inputs[2].numel)
 
 

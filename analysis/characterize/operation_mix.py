@@ -1,8 +1,9 @@
-"""Describes what a workload's steps are made of, by operation type and by Fathom's groups, and how alike workloads are.
+"""Describes what a workload's steps are made of, by operation type and by Fathom's groups, and how similar workloads
+are.
 
 `mix` takes the recorded rows of one workload and returns its `Mix`. A step's time is that of its operations and the
 time between them (group H). The first and last profiled step are left out (Fathom's protocol); a type's share is its
-*median* over the others ÷ the sum of the medians, so that one disturbed step moves nothing. Workloads are vectors of
+*median* over the others ÷ the sum of the medians, so that one disturbed step changes nothing. Workloads are vectors of
 shares, distances 1 - cos, clusters the means of their members' vectors *as they are*, joined by centroid linkage (Adolf
 et al., IISWC 2016, section V-C).
 

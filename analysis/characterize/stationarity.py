@@ -1,4 +1,4 @@
-"""Tests whether a workload's steps keep their time, and fits how unequal the times of its calls are.
+"""Tests whether the times of a workload's steps have a trend, and fits distributions to the times of its calls.
 
 `stationarity` takes a series of step times: median with an interval by order statistics, spread with that of a normal
 sample, s·√((n-1)/χ²), Theil's and Sen's slope, and Mann-Kendall's trend test, exact up to `EXACT_STEPS` without ties.
@@ -17,13 +17,13 @@ from typing import Any
 from analysis.stats import summary as stats_summary
 
 LEVEL = 0.05
-"""Level of the test: how often a series without a trend is said to have one."""
+"""Significance level: how often the test finds a trend in a series without one."""
 
 EXACT_STEPS = 50
-"""Up to which the distribution of S is counted, not approximated."""
+"""Number of steps up to which the distribution of S is exact, not approximated."""
 
 FEWEST = 4
-"""Steps below which no order is rare enough for a test to be significant."""
+"""Number of steps below which no order is rare enough for a significant test."""
 
 
 def stationarity(times_s: Sequence[float]) -> dict[str, Any]:

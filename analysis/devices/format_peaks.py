@@ -1,7 +1,7 @@
 """Looks up the datasheet peak of a device in a number format, or why it has none, and that of mixed formats.
 
-`peak`, `peak_refusal` and `mixed_peak` take a device as its driver prints it or as a person types it, and a format by
-its own name or as torch's dtype. The figures are those of `peaks.py`; what has none, has a reason. Nothing is guessed.
+`peak`, `peak_refusal` and `mixed_peak` take a device as its driver prints it or as a user types it, and a format by its
+own name or as torch's dtype. The peaks are those of `peaks.py`; a missing one has a reason, and nothing is guessed.
 """
 
 from collections.abc import Mapping

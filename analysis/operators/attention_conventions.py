@@ -1,4 +1,6 @@
-"""Computes attention's model FLOP by convention from a table of operations: which query-key pairs are counted.
+"""Computes attention's model FLOP by convention: `attention_flop` takes a table of operations, returns `AttentionFlop`.
+
+Conventions differ in which query-key pairs they count.
 
 `dense`: all (PaLM's 12·L·H·Q·T, the default). `causal`: those up to the diagonal. `mask_exact`: those that the mask
 keeps. `hardware`: the tiles that torch's CPU kernel computes (pytorch at 008ec6b1,

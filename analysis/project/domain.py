@@ -1,11 +1,11 @@
 """Reads a domain from a TOML file: what is trained, how its error falls with data, and the target error.
 
-docs/projections.md explains each key; examples are in `analysis/project/domains/`. Any number may be `[value, low,
-high]`. A learning curve has three regions (Hestness et al. 2017, arXiv:1712.00409; PPoPP 2019, "the paper"): error(m) =
-min(guess, alpha · m ** beta_g + floor), equation 1 where floor is 0; parameters(m) = sigma · m ** beta_p, equation 2.
-Errors are in the task's unit, m in its samples. `shipped_formulas` reads the models' formulas from
-frontier_formulas.csv (made by `python -m benchmarks.pages.frontier`), so that projecting them needs no torch. Not
-claimed: that a curve holds beyond the data it was fitted to.
+docs/projections.md explains each key; examples are in `analysis/project/domains/`. `from_tables` returns a `Domain`.
+Any number may be `[value, low, high]`. A learning curve has three regions (Hestness et al. 2017, arXiv:1712.00409;
+PPoPP 2019, "the paper"): error(m) = min(guess, alpha · m ** beta_g + floor), equation 1 where floor is 0; parameters(m)
+= sigma · m ** beta_p, equation 2. Errors are in the task's unit, m in its samples. `shipped_formulas` reads the models'
+formulas from frontier_formulas.csv (made by `python -m benchmarks.pages.frontier`), so that projecting them needs no
+torch. Not claimed: that a curve holds beyond the data it was fitted to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Says how to read recorded products: operator → its arguments in order, and a function of its outputs' sizes.
+"""Holds what is needed to read recorded products: operator → its arguments in order, and a function for its outputs'
+sizes.
 
 Arguments are those of PyTorch's schemas (native_functions.yaml), and for removed operators those of PyTorch 1.5 to
 1.11. A profiler records inputs and no outputs: pure functions derive output sizes from recorded sizes and values, and

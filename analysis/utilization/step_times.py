@@ -1,4 +1,5 @@
-"""Computes step and phase times from a cell's blocks, which blocks count, and the ceiling timed between them. Pure.
+"""Computes step and phase times from a cell's blocks, decides which blocks count, and computes the ceiling timed
+between them.
 
 All blocks use one clock: device time where every block has it, else wall time. Phases were timed in a separate pass. A
 virtual machine's processors move between near and far cores; blocks of the rarer placement are set aside. Over a paired

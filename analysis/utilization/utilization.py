@@ -1,4 +1,4 @@
-"""Computes the fraction of a peak that training reaches: every numerator over every denominator, a row each. Pure.
+"""Computes the fraction of a peak that training reaches: every numerator over every denominator, one row each.
 
 utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time, since counts are exact
 and peaks have none; over a paired ceiling it is that of the ratio. The methods one, batch and epoch divide the FLOP of

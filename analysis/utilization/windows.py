@@ -1,4 +1,4 @@
-"""Widens a utilization's interval to cover other windows of the run, by how much repeated cells differ. Pure.
+"""Widens a utilization's interval to cover other windows of the run, by how much repeated cells differ.
 
 Repeats in fresh processes minutes apart differ more than one window shows: clocks, memory, other processes, placement.
 All variances are of logarithms. s² is the variance of repeats around their cell's mean, pooled over the run's repeated

@@ -1,5 +1,4 @@
 """Times one sample, one batch, the last batch and an epoch, without and with a profiler: a `WorkTime` row per pass.
-Pure.
 
 An epoch has three times. `time_s`: the full batch's mean × their number n + the last batch's mean; half width = √((n ·
 h)² + l²), with the means' half widths h and l (the full batch's error is the same in each of the n batches).

@@ -1,11 +1,11 @@
 """States the rules of counters that listen to torch's operators: takes a `CallRecording`, returns what each one counts.
 
-flopledger: every product, 2 FLOP a multiply-add; a cause here is a bug. flop_counter_mode (torch/utils/flop_counter.py
-of 2.11 to 2.15): a formula per operator in its registry, both passes. ptflops_aten (ptflops/aten_ops.py of 0.7.4 and
-0.7.5): products at 1 a multiply-add, biases 1 per output element, forward only. torch_profiler (`computeFlops` in
-torch/csrc/profiler/util.cpp, 2.11 to 2.15): recorded calls by name: conv2d with a numeric padding, mm, addmm, bmm,
-baddbmm at 2 a multiply-add, and each element of the first argument of add and mul, taken from a plain step
-(`measure/counters/model_calls.py`).
+flopledger: every product, 2 FLOP per multiply-add; a cause here is a bug. flop_counter_mode
+(torch/utils/flop_counter.py of 2.11 to 2.15): a formula per operator in its registry, both passes. ptflops_aten
+(ptflops/aten_ops.py of 0.7.4 and 0.7.5): products at 1 per multiply-add, biases 1 per output element, forward only.
+torch_profiler (`computeFlops` in torch/csrc/profiler/util.cpp, 2.11 to 2.15): recorded calls by name: conv2d with a
+numeric padding, mm, addmm, bmm, baddbmm at 2 per multiply-add, and each element of the first argument of add and mul,
+taken from a plain step (`measure/counters/model_calls.py`).
 """
 
 from collections import Counter, defaultdict

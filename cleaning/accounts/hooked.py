@@ -3,7 +3,7 @@ counts.
 
 They decide which modules a walk visits, and what each module counts. Recurrent modules are read from the module's
 attributes and the sizes of its first input. thop (thop/profile.py, vision/calc_func.py, rnn_hooks.py of 0.1.1): modules
-of exact classes, 1 a multiply-add without bias, normalisation 4 an element with weights, pooling and resizing by
+of exact classes, 1 per multiply-add without bias, normalisation 4 per element with weights, pooling and resizing by
 constants. torchinfo (torchinfo/layer_info.py of 1.8.0): each leaf's parameters × what it takes for its output's
 positions (a class with "Conv" in its name is a convolution, others count parameters once a sample). Both forward only.
 `missed` names the cause for a product without a hook.
@@ -181,7 +181,7 @@ RECURRENT = nn("rnn", "RNN GRU LSTM RNNCell GRUCell LSTMCell")
 
 def recurrent(flop_per_multiply_add: int) -> Rule:
     """Make the rule that counts weights once a step, both directions as twice the forward one, and the gates' scalars;
-    at 2 FLOP a multiply-add (DeepSpeed, calflops), less one per gate for each matrix."""
+    at 2 FLOP per multiply-add (DeepSpeed, calflops), less one per gate for each matrix."""
 
     def rule(module: ModuleInfo, call: Call) -> Iterator[Item]:
         layers = read(module, call)

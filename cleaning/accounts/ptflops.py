@@ -1,9 +1,9 @@
 """States the rules of ptflops' default backend, which hooks modules and patches functions: `CallRecording` → its
 counts.
 
-From pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5. Modules of exact classes count 1 a multiply-add with bias,
-divided by the batch; functions 1 an element, not divided. A module whose forward calls a patched function is counted
-twice. Forward only.
+From pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5. Modules of exact classes count 1 per multiply-add with
+bias, divided by the batch; functions 1 per element, not divided. A module whose forward calls a patched function is
+counted twice. Forward only.
 """
 
 from collections.abc import Iterator

@@ -2,10 +2,10 @@
 
 They take a `CallRecording` and return what each counter counts. Neither sees what is computed from constants only, or
 results that nothing uses; storages show both. fvcore (fvcore/nn/flop_count.py, jit_handles.py of 0.1.5): the graph's
-outermost operators, which are the recorded Python functions, at 1 a multiply-add, and elements for normalisation,
+outermost operators, which are the recorded Python functions, at 1 per multiply-add, and elements for normalisation,
 adaptive pooling, resizing and grid sampling. pthflops (pthflops/ops_fx.py of 0.4.2): leaf modules by class (those of
-torch.nn except Sequential) and functions named add, mul and matmul called from other modules' code, 1 a multiply-add; a
-call without a traced tensor is not a node.
+torch.nn except Sequential) and functions named add, mul and matmul called from other modules' code, 1 per multiply-add;
+a call without a traced tensor is not a node.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """Rules of counters that replace functions by their own (DeepSpeed's profiler, calflops); other counters share them.
 
-A rule takes one call, with the sizes of its arguments, and yields items in FLOP, 2 a multiply-add. DeepSpeed
+A rule takes one call, with the sizes of its arguments, and yields items in FLOP, 2 per multiply-add. DeepSpeed
 (deepspeed/profiling/flops_profiler/profiler.py of 0.19): biases of convolutions but not of linear layers, elements of
 norms, activations and pools; recurrent modules by a hook; forward only. calflops (calflops/pytorch_ops.py of 0.3.2):
 the same without `@`, mm, bmm and fused attention, with shapes aligned from the left, and a backward pass of twice the
@@ -52,13 +52,13 @@ def of_input(cause: str, kind: str, per_element: int = 1) -> Rule:
 
 
 def linear(call: Call) -> Iterator[Item]:
-    """Count 2 a multiply-add, without bias."""
+    """Count 2 per multiply-add, without bias."""
     arguments = bound(call, "input weight bias")
     yield product(call, 2 * arguments["input"].numel * arguments["weight"].shape[0])
 
 
 def convolution(call: Call) -> Iterator[Item]:
-    """Count 2 a multiply-add at the positions of `conv_sizes`, and 1 for each where there is a bias."""
+    """Count 2 per multiply-add at the positions of `conv_sizes`, and 1 for each where there is a bias."""
     arguments = bound(call, "input weight bias stride padding dilation groups")
     weight, batch = arguments["weight"].shape, arguments["input"].shape[0]
     sizes = conv_sizes(arguments, arguments["input"].shape[2:], weight[2:])
@@ -89,7 +89,7 @@ def _per_dimension(value: Any, length: int) -> tuple[int, ...]:
 
 
 def norm(names: str, in_training: bool = True) -> Rule:
-    """Make a rule that counts 5 an element, less 1 without weights; 2 instead of 5 outside training. names: the
+    """Make a rule that counts 5 per element, less 1 without weights; 2 instead of 5 outside training. names: the
     positional arguments. in_training: the mode where no argument says."""
 
     def rule(call: Call) -> Iterator[Item]:
@@ -151,7 +151,7 @@ def elementwise(cause: str, left_aligned: bool) -> Rule:
 
 
 def printed_flop(equation: str, operands: Sequence[Sized]) -> float:
-    """Return FLOP at 2 a multiply-add of the best order, as NumPy prints them for operands of these sizes."""
+    """Return FLOP at 2 per multiply-add of the best order, as NumPy prints them for operands of these sizes."""
     shapes = [np.broadcast_to(0.0, operand.shape) for operand in operands]
     printed = str(np.einsum_path(equation.replace(" ", ""), *shapes, optimize="optimal")[1])
     line = next(line for line in printed.splitlines() if "optimized flop" in line.lower())

@@ -3,7 +3,7 @@ need.
 
 `Evidence` holds raw rows by cell and what was derived from them. `facts_of` reads each operation table once, so that
 only one is in memory; what the backward pass must cost follows from the forward pass and the storages that need a
-gradient. Pure.
+gradient. No file is read or written.
 """
 
 from __future__ import annotations

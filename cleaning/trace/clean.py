@@ -1,9 +1,9 @@
 """Cleans an attributed recording: takes its calls and kernels, returns products with the FLOP of each kernel and a log.
 
 States: found → deduplicated → repaired. Totals are of products in the forward pass (with the loss), the backward pass
-and recomputation, over all calls of the phase or unknown (`totals.py`); an optimizer's products and those of no phase
-are kept apart. No kernel is dropped, and no product is left out silently. `clean_recording` gives the products of a
-sweep's recording the names of its cell, so that they are summed and shown like torch.profiler's own numbers. Not
+and recomputation, over all calls of the phase or unknown (`totals.py`); products of an optimizer, and those of no
+phase, are not included. No kernel is dropped, and no product is left out silently. `clean_recording` gives the products
+of a sweep's recording the names of its cell, so that they are summed and shown like torch.profiler's own numbers. Not
 claimed: FLOP of other operators, or any time but the share in kernels that look like a product's and belong to none.
 """
 

@@ -1,8 +1,9 @@
 """Plans the kernels and copies that are timed in search of a ceiling, with the FLOP and bytes of each. No torch here.
 
 Shapes follow from a quick probe of the device's rate, rounded to powers of two, so that one kind of device gets one set
-of shapes, each of about equal work. `shapes` is the short list that a sweep's denominator needs; `sweep` goes on from
-it: around powers of two, odd, tall and flat, in batches, and both gradients of convolutions in both layouts.
+of shapes, each of about equal work. `shapes` is the short list that a sweep's denominator needs; `sweep` adds products
+of other sides (also just beside powers of two), flat ones and batches of small ones, and both gradients of convolutions
+in both layouts.
 
 Convolutions count their direct multiply-adds. Not claimed: that the best shape of a device is among them.
 """
@@ -28,7 +29,7 @@ CONVOLUTIONS = ((256, 28), (512, 14), (128, 28), (64, 56))
 PARTS = ("forward", "grad_input", "grad_weight")
 LAYOUTS = ("channels_last", "channels_first")
 ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
-"""How many trials `shapes` gives."""
+"""Number of trials that `shapes` returns."""
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
 """Families of products: sides of a power of 2; near one; large area and small depth; deep; many small ones."""

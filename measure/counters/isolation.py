@@ -3,9 +3,9 @@
 Counters patch torch, print, warn, crash and hang; none of that reaches the caller. The process is forked from a server
 that has torch imported already, so that starting one is cheap, and is killed at its limit. It leaves the caller's
 session, redirects its output, sets torch to few threads and no initial weights, builds the workload, counts or records
-at each batch size, sends the rows and ends. torch is imported when it runs, not before. Workloads are known only as
-`factory`, a "module:function" with function(name, **hyper), whose value has build, batch, hyper and task as
-`workloads/catalogue/base.py` says.
+at each batch size, sends the rows and ends. torch is imported when it runs, not before. A workload is passed as
+`factory`, a "module:function"; function(name, **hyper) returns an object with build, batch, hyper and task, as a
+`Workload` (`workloads/catalogue/base.py`) has.
 """
 
 import contextlib

@@ -5,9 +5,9 @@ Flags are set with the legacy calls (`set_float32_matmul_precision`, `cudnn.allo
 to 2.15), while after legacy setters both kinds of reads work. A getter's "none" means that nothing is set here or
 above, which is IEEE; an inherited value is returned as such.
 
-On a CPU every policy computes float32 as IEEE: no CPU unit is called tf32 here, whatever oneDNN could do with it.
-Not claimed: flags say what a library *may* do. Environment variables that override it below torch are invisible to
-the getters; they are listed in `read_flags` and refused by `supported`.
+On a CPU every policy computes float32 as IEEE: no CPU unit is called tf32 here, whatever oneDNN could do with it. Not
+claimed: that a library uses what a flag allows. Environment variables that override it below torch are invisible to the
+getters; they are listed in `read_flags` and refused by `supported`.
 """
 
 import contextlib

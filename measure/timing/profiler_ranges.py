@@ -6,7 +6,7 @@ pass launches its kernels from autograd's own thread, outside of any range that 
 (pytorch#144778), which is right because one step at a time runs. It is entered only while a profiler listens, since it
 costs 7 µs without one, too; an NVTX pair without a tool costs 0.15 µs.
 
-Not claimed: ranges are host intervals. Kernels that a phase launched may run after its range has ended.
+Not claimed: that a phase's kernels run within its range, which is a host interval; they may run after it has ended.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 each.
 
 Cells are matched by what decides a step (`analysis/stats/comparison.py`), not by their ids, which also depend on other
-requests. The caller names what may differ; any other difference is refused by name. Pure.
+requests. The caller names what may differ; any other difference is refused by name. No file is read or written.
 
 `comparison_text` writes the rows as a table in the width of its terminal, the summary first.
 """

@@ -1,4 +1,4 @@
-"""Puts the numbers of a run into words: quantities with units, names of columns and cells, verdicts.
+"""Formats a run's results as text: quantities with units, names of columns and cells, verdicts.
 
 Everything follows from the rows. The sentence about a whole run is in `headline`. Bytes are the unfused sum over
 operations, an estimate.

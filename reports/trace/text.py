@@ -2,7 +2,7 @@
 
 Of a recording that gives its kernels FLOP (PyProf's output) three states of the same counts stand side by side; of
 Kineto and Nsight Systems there is one count, and what PyProf's rule would have given each kernel is shown where it is
-asked for. Counts are FLOP a step (`document.py` has those of the whole recording). Nothing is printed here.
+asked for. Counts are FLOP per step (`document.py` has those of the whole recording). Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def heading(trace: TraceView) -> list[str]:
 
 
 def totals_table(trace: TraceView) -> TextTable:
-    """Return FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of the phase has no
+    """Return FLOP per step of each state by phase, with backward ÷ forward; "at least" where a call of the phase has no
     count."""
     of = "a step" if trace.steps else "in all"
     again = _total(trace, "repaired", "recompute")

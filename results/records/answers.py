@@ -183,7 +183,7 @@ class Attribution(Record):
     reason: str = ""
     native_unit: str = ""  # mac or flop, of what the counter's total is made
     native_value: Annotated[int | float | None, SIGNED] = None  # as its user sees it
-    flop: int | None = None  # the same in FLOP: 2 a multiply-add, 1 any other operation that it counts
+    flop: int | None = None  # the same in FLOP: 2 per multiply-add, 1 any other operation that it counts
     exact_flop: int | None = None  # model FLOP of this pass in a training step, the loss with the forward pass
     flop_ratio: Signed | None = None  # flop ÷ exact_flop
     unexplained_flop: Annotated[int | float | None, SIGNED] = None  # of native_value; 0 where every FLOP has a cause
@@ -314,7 +314,7 @@ class StepOperation(Record):
     written_bytes: int = 0
     group: int | None = None  # index of the operation that ideal fusion runs it with; its own index: it leads
     fused_bytes: int = 0  # what its group moves, on the one that leads
-    kernels: float | None = None  # launched in a step; on a CPU 1 a call
+    kernels: float | None = None  # launched in a step; on a CPU 1 per call
     time_s: float | None = None  # mean: on a device of its kernels, else of its call
     median_time_s: float | None = None
     low_time_s: Signed | None = None  # 95 % interval of the mean; None: one step

@@ -3,9 +3,9 @@
 Each takes a model and its inputs (real tensors, eval mode) and returns `FlopCount` rows.
 
 flopledger: the operation table of this model and input, by `analysis.operators.registry`. It counts model FLOP only,
-convolutions and matrix products: 2 a multiply-add, taps on zero padding included, no bias, nothing per element; what it
-leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and little time; where those cannot
-(a size depends on data), it runs on the real ones, and says so. The count of a training step is that of
+convolutions and matrix products: 2 per multiply-add, taps on zero padding included, no bias, nothing per element; what
+it leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and little time; where those
+cannot (a size depends on data), it runs on the real ones, and says so. The count of a training step is that of
 `measure.operations.tracer` on the step itself.
 
 flop_counter_mode: PyTorch's FlopCounterMode, which counts convolutions, matrix products and attention. Its numbers stay
@@ -16,10 +16,10 @@ reports an operator without a formula: a second mode below sees every operator t
 ignored.
 
 torch_profiler: torch.profiler with `with_flops=True` on a CPU. It computes FLOP from the recorded arguments of a few
-operators: conv2d, addmm, mm, bmm and baddbmm at 2 a multiply-add, and each element of add and mul (not of add_) at one,
-from the first argument's size. It has no formula for the backward pass of a convolution, for other convolutions or for
-fused attention; those that ran are listed as not understood, and so are operators that the registry does not know. Of
-nested calls (conv2d, convolution, mkldnn_convolution) the outermost is listed, once.
+operators: conv2d, addmm, mm, bmm and baddbmm at 2 per multiply-add, and each element of add and mul (not of add_) at
+one, from the first argument's size. It has no formula for the backward pass of a convolution, for other convolutions or
+for fused attention; those that ran are listed as not understood, and so are operators that the registry does not know.
+Of nested calls (conv2d, convolution, mkldnn_convolution) the outermost is listed, once.
 """
 
 from collections import Counter

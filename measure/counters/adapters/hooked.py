@@ -31,10 +31,10 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
     thop (pytorch-OpCounter) prints multiply-adds of the whole batch. It counts convolutions and linear layers without
     bias; a transposed convolution stride² times too high (by its output's positions); batch norm, layer norm and
     instance norm as 4 per element with weights, 2 without; softmax as 3 per element less one per row; average pooling
-    as 1 an output, adaptive pooling as its window and one more; resizing as 1 to 259 an output by its mode; activations
-    as nothing; recurrent layers with weights, gates and biases. A module counts once for each parent. Rules apply to
-    the exact class of a module: no subclass of Linear, no function, no attention; leaf modules without a rule are
-    listed as not understood. Its parameters are those of modules with a rule. Its buffers and hooks are removed
+    as 1 per output, adaptive pooling as its window and one more; resizing as 1 to 259 per output by its mode;
+    activations as nothing; recurrent layers with weights, gates and biases. A module counts once for each parent. Rules
+    apply to the exact class of a module: no subclass of Linear, no function, no attention; leaf modules without a rule
+    are listed as not understood. Its parameters are those of modules with a rule. Its buffers and hooks are removed
     afterwards.
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.

@@ -2,10 +2,10 @@
 
 They run on real tensors, in eval mode, with gradients on. Both are forward only.
 
-The default backend (`pytorch`) has hooks on modules, and prints multiply-adds a sample. That number is a mixture:
+The default backend (`pytorch`) has hooks on modules, and prints multiply-adds per sample. That number is a mixture:
 convolutions and linear layers count a multiply-add as 1 and add 1 for each bias element; normalisation, activation and
 pooling count elements, those of a module that calls a functional (nn.ReLU, pooling) twice. It divides the modules'
-counts by the batch, but not the functions', so that its print means something at a batch of 1 only. Here `native_value`
+counts by the batch, but not the functions', so that its print is meaningful only at a batch of 1. Here `native_value`
 is the whole batch's, from ptflops' own accumulators before that division (equal to its print at a batch of 1), and
 `reason` has what it printed. Its own hooks do all counting; this adapter observes each, so that rows can be
 distinguished, and checks that they add up to the print.

@@ -38,8 +38,8 @@ class TensorsOnly(torch.nn.Module):
 def fvcore(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each operator.
 
-    Multiply-adds of convolutions and matrix products count 1, while normalisation (2 an element for batch norm in eval
-    mode, 5 for layer norm), adaptive pooling (1 an input) and bilinear resizing (4 an output) count elementary
+    Multiply-adds of convolutions and matrix products count 1, while normalisation (2 per element for batch norm in eval
+    mode, 5 for layer norm), adaptive pooling (1 per input) and bilinear resizing (4 per output) count elementary
     operations. fvcore does not see scaled_dot_product_attention, recurrent layers, baddbmm or padding="same"; those
     calls are listed as not understood, as are residual additions and activations that it has no rule for.
     """
@@ -85,10 +85,10 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
     Convolutions and linear layers count a multiply-add as 1, convolutions 1 more for each bias element, linear layers
     their output features once, whatever the batch, so that its law in the batch has a constant. Normalisation and ReLU
-    count 2 an element, pooling its window, `a + b` and `a * b` one an argument. A transposed convolution counts stride²
-    times too much. It sees no method of tensors (x.matmul), no F.linear, no attention. It takes any tuple that a node
-    returns for (value, FLOP, parameters): models that split a tensor or use its size raise whatever follows from that,
-    or Inconsistent here. Its interpreter is observed, node by node.
+    count 2 per element, pooling its window, `a + b` and `a * b` one per argument. A transposed convolution counts
+    stride² times too much. It sees no method of tensors (x.matmul), no F.linear, no attention. It takes any tuple that
+    a node returns for (value, FLOP, parameters): models that split a tensor or use its size raise whatever follows from
+    that, or Inconsistent here. Its interpreter is observed, node by node.
 
     Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
     torch.fx or pthflops' interpreter raises.

@@ -45,12 +45,12 @@ TORCH: Owners = {"F": F, "torch": torch, "Tensor": torch.Tensor}
 def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each function.
 
-    Its FLOP are 2 a multiply-add of convolutions, matrix products and attention (dense, causal or not), 1 an output for
-    the bias of a convolution but none for that of a linear layer, 2 an element of batch norm in eval mode, 5 of other
-    normalisations, 1 an input of pooling, of ReLU, GELU and SiLU and of torch.add and torch.mul, none for `a + b`.
-    `from torch.nn.functional import linear` is not seen. Left out are its multiply-adds, its backward pass, which is by
-    definition (2 + recompute factor) times this number, and its warm-up pass, which changes no count. It is made to use
-    the CPU, else it would hold a GPU that this process does not need.
+    Its FLOP are 2 per multiply-add of convolutions, matrix products and attention (dense, causal or not), 1 per output
+    for the bias of a convolution but none for that of a linear layer, 2 per element of batch norm in eval mode, 5 of
+    other normalisations, 1 per input of pooling, of ReLU, GELU and SiLU and of torch.add and torch.mul, none for `a +
+    b`. `from torch.nn.functional import linear` is not seen. Left out are its multiply-adds, its backward pass, which
+    is by definition (2 + recompute factor) times this number, and its warm-up pass, which changes no count. It is made
+    to use the CPU, else it would hold a GPU that this process does not need.
 
     Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
