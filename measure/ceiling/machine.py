@@ -37,7 +37,8 @@ def last_cache_bytes(device: str, caches: Path = CPU_CACHES) -> int | None:
     """Return the size of the device's last cache; None where it is unknown."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(torch.device(device)).L2_cache_size) or None
-    sizes = [_bytes(file.read_text()) for file in sorted(caches.glob("index*/size"))]
+    texts = [file.read_text().strip() for file in sorted(caches.glob("index*/size"))]  # such as "32768K"
+    sizes = [int(text[:-1]) * _SUFFIXES[text[-1]] if text[-1:] in _SUFFIXES else int(text) for text in texts]
     return max(sizes, default=None)
 
 
@@ -65,12 +66,6 @@ def _prepared(device: torch.device, move: Move) -> Call:
         return lambda: target.copy_(source)
     other = source.clone()
     return lambda: torch.add(source, other, alpha=SCALE, out=target)
-
-
-def _bytes(text: str) -> int:
-    """Read "32768K" → 33554432."""
-    text = text.strip()
-    return int(text[:-1]) * _SUFFIXES[text[-1]] if text[-1:] in _SUFFIXES else int(text)
 
 
 IN_A_ROW = 500

@@ -11,7 +11,6 @@ Convolutions count their direct multiply-adds. Not claimed: that the best shape 
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from analysis.devices.precisions import Precision
 from analysis.operators import products as operators_products
@@ -132,11 +131,11 @@ def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
             (DEEP, (side // 2, side // 2, 4 * side)),
         )
     ]
-    convolutions = [
-        Trial("convolution", (_images(square_flop, channels, width), channels, width), layout)
-        for channels, width in CONVOLUTIONS
-        for layout in LAYOUTS
-    ]
+    convolutions: list[Trial] = []
+    for channels, width in CONVOLUTIONS:
+        image_flop = Trial("convolution", (1, channels, width)).flop
+        images = min(max(_power_of_two(square_flop / image_flop), 1), MOST_IMAGES)  # about the square product's work
+        convolutions += [Trial("convolution", (images, channels, width), layout) for layout in LAYOUTS]
     return [*products[:1], *convolutions[:4], *products[1:], *convolutions[4:]]
 
 
@@ -214,12 +213,6 @@ def _side(kind: str, rate_flop_per_s: float) -> int:
     """Return the side of the square product that takes about CALL_S."""
     least, most = SIDES[kind]
     return min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
-
-
-def _images(square_flop: Any, channels: int, side: int) -> int:
-    """Return the number of images with which a convolution is about as much work as the square product."""
-    image_flop = Trial("convolution", (1, channels, side)).flop
-    return min(max(_power_of_two(square_flop / image_flop), 1), MOST_IMAGES)
 
 
 def _power_of_two(value: float) -> int:

@@ -149,9 +149,11 @@ class CallListener:
             for called, owner, name in watched:
                 if hasattr(owner, name):
                     stack.enter_context(patch.object(owner, name, self._listener(called, getattr(owner, name))))
-            for space, name in _wrapped_for_fx():
-                stack.callback(space.__setitem__, name, space[name])
-                space[name] = self._listener(f"{FX}{name}", space[name])
+            wrapped = getattr(torch.fx._symbolic_trace, "_wrapped_fns_to_patch", {})  # graphs of torch.fx stop there
+            for (_, name), space in wrapped.items():
+                if isinstance(space, dict) and callable(space.get(name)):  # a module's globals
+                    stack.callback(space.__setitem__, name, space[name])
+                    space[name] = self._listener(f"{FX}{name}", space[name])
             stack.enter_context(patch.object(_FUNCTION, "apply", self._applied(vars(_FUNCTION)["apply"])))
             yield
 
@@ -229,15 +231,6 @@ class CallListener:
         record_fields["output"], record_fields["last"] = self._sized(output), self._recorder.position
 
 
-def _wrapped_for_fx() -> list[tuple[dict[str, Any], str]]:
-    """Return (module's globals, name) of the functions that their authors wrapped for torch.fx: its graphs stop
-    there."""
-    known = getattr(torch.fx._symbolic_trace, "_wrapped_fns_to_patch", {})
-    return [
-        (space, name) for (_, name), space in known.items() if isinstance(space, dict) and callable(space.get(name))
-    ]
-
-
 def _described(model: torch.nn.Module, serials: Mapping[int, int]) -> Iterator[ModuleInfo]:
     for path, module in model.named_modules():
         yield ModuleInfo(
@@ -300,29 +293,21 @@ def _recording() -> profile:
 
 def _calls(recording: profile, backward: bool) -> Iterator[PlainCall]:
     events = sorted(recording.events(), key=lambda event: event.time_range.start)
-    phases = {id(event): _phase(event, backward) for event in events}
-    numbers, seen = {}, Counter[tuple[str, str]]()
+    phases, numbers, seen = {}, {}, Counter[tuple[str, str]]()
     for event in events:
-        numbers[id(event)] = seen[phases[id(event)], event.name]
-        seen[phases[id(event)], event.name] += 1
+        again = backward and any(around.name.startswith(FORWARD_ONLY) for around in _with_parents(event))
+        phase = phases[id(event)] = "recompute" if again else "backward" if backward else "forward"
+        numbers[id(event)] = seen[phase, event.name]
+        seen[phase, event.name] += 1
     for event in events:
         if event.name not in NAMES | PRODUCTS:
             continue
         whole = [around for around in _with_parents(event.cpu_parent) if _is_whole(around.name)]
         inside = () if event.name in NAMES else tuple((_aten(e.name), numbers[id(e)]) for e in whole)
         if event.name in NAMES or inside or phases[id(event)] == "recompute":
-            yield _call(phases[id(event)], event, inside)
-
-
-def _phase(event: Any, backward: bool) -> str:
-    again = backward and any(around.name.startswith(FORWARD_ONLY) for around in _with_parents(event))
-    return "recompute" if again else "backward" if backward else "forward"
-
-
-def _call(phase: str, event: Any, inside: tuple[tuple[str, int], ...]) -> PlainCall:
-    path = next((around.name for around in _with_parents(event) if around.name.startswith(PATH)), PATH)
-    shapes = tuple(tuple(shape) for shape in event.input_shapes)
-    return PlainCall(phase, _aten(event.name), path.removeprefix(PATH), shapes, inside)
+            path = next((around.name for around in _with_parents(event) if around.name.startswith(PATH)), PATH)
+            shapes = tuple(tuple(shape) for shape in event.input_shapes)
+            yield PlainCall(phases[id(event)], _aten(event.name), path.removeprefix(PATH), shapes, inside)
 
 
 @functools.cache

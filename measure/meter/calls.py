@@ -179,10 +179,13 @@ class ForwardCalls:
         """Begin to see calls. Compiled code leaves its graph for the hook, which is never part of one."""
         if self._handles:
             return
-        _never_compiled(
+        from torch._dynamo.decorators import skip  # a wrapper would cost as much as these, which run at each call
+
+        for function in (
             ForwardCalls._key, ForwardCalls._enters, ForwardCalls._note, ForwardCalls._on_call,
             ForwardCalls.later_backward, ModelState.look, signature, _batch_size, tensors, ModelCall.__call__,
-        )  # fmt: skip
+        ):  # fmt: skip
+            skip(function)
         self._inside = 0
         if len(self.modules) > 1:
             self._handles.append(self.modules[""].register_forward_pre_hook(Hook(self._enters)))
@@ -350,12 +353,3 @@ def _batch_size(values: Iterable[Any]) -> int:
         if size := _batch_size(inside):
             return size
     return 0
-
-
-def _never_compiled(*functions: Callable[..., Any]) -> None:
-    """Keep torch.compile away from functions that run at each call. A wrapper (torch.compiler.disable) would cost as
-    much as they do, and is used only for those that run once for each shape."""
-    from torch._dynamo.decorators import skip
-
-    for function in functions:
-        skip(function)

@@ -125,7 +125,10 @@ class UtilizationMeter:
                 raise TypeError(f"UtilizationMeter has no option {name!r}{hint}")
         chosen = dataclasses.replace(options or MeterOptions(), **keywords)
         self._inner = _unwrapped(model)
-        device = _device(model, chosen.device)
+        held = next(model.parameters(), None)
+        device = torch.device(chosen.device or ("cpu" if held is None else held.device))
+        if str(device) == "cuda":
+            device = torch.device("cuda", torch.cuda.current_device())
         self._loop_device = _loop_device(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, chosen.loss_of)
         self._times = CompletedSteps(clock_for(device))
@@ -378,12 +381,6 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         return _unwrapped(model.module)
     return model
-
-
-def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.device:
-    held = next(model.parameters(), None)
-    chosen = torch.device(device or ("cpu" if held is None else held.device))
-    return torch.device("cuda", torch.cuda.current_device()) if str(chosen) == "cuda" else chosen
 
 
 def _loop_device(device: torch.device, peak_flop_per_s: float | None, rows: list[Ceiling]) -> LoopDevice:

@@ -124,13 +124,21 @@ class Plan:
 
     def __init__(self, func: Any) -> None:
         self.func = func  # kept alive, so that its id stays its own
-        namespace, name, self.overload = _names(func)
+        if isinstance(func, torch._ops.OpOverload):
+            namespace, name, self.overload = func.namespace, func._schema.name.partition("::")[2], func._overloadname
+        else:  # a higher-order operator
+            namespace, name, self.overload = "higher_order", func.name(), ""
         self.name = f"{namespace}.{name}"
         self.kind = kind_of(self.name)
         schema = getattr(func, "_schema", None)
         is_question = schema is not None and "Tensor" not in str(schema)  # such as torchvision._cuda_version
         self.recorded = not is_question and namespace not in NOT_RECORDED and self.name not in QUERIES
-        self.arguments = tuple(_argument(a) for a in schema.arguments) if schema is not None else ()
+        given = schema.arguments if schema is not None else ()
+        defaults = [_json_able(a.default_value) if a.has_default_value() else None for a in given]
+        self.arguments = tuple(
+            Argument(a.name, a.has_default_value(), default, "Tensor" in str(a.type), a.name not in NOT_ATTRIBUTES)
+            for a, default in zip(given, defaults, strict=True)
+        )
         self.composes = rule_of(self.name) is None and is_composite(func)
         tags = getattr(func, "tags", ())
         self.resizes = self.name in MOVING or "out" in self.overload
@@ -202,19 +210,6 @@ class Plan:
             output_dtypes=tuple([dtype_name(tensor.dtype) for tensor in outputs]),
             attributes=attributes,
         )
-
-
-def _argument(argument: Any) -> Argument:
-    default = argument.has_default_value()
-    value = _json_able(argument.default_value) if default else None
-    return Argument(argument.name, default, value, "Tensor" in str(argument.type), argument.name not in NOT_ATTRIBUTES)
-
-
-def _names(func: Any) -> tuple[str, str, str]:
-    """Return (namespace, name, overload) of an OpOverload, or of a higher-order operator."""
-    if isinstance(func, torch._ops.OpOverload):
-        return func.namespace, func._schema.name.partition("::")[2], func._overloadname
-    return "higher_order", func.name(), ""
 
 
 def _unreturned_writes(schema: Any) -> tuple[tuple[int, str], ...]:

@@ -107,7 +107,11 @@ def run_ptflops(
             (1,),  # not used: the constructor gives the input
             print_per_layer_stat=False,
             as_strings=False,
-            input_constructor=lambda _: _input_of(model, inputs),
+            input_constructor=lambda _: (  # for model(x), or for model(**x) where it gives a dictionary
+                inputs[0]
+                if len(inputs) == 1
+                else dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))
+            ),
             custom_modules_hooks=hooks,
             backend=backend,
         )
@@ -115,13 +119,6 @@ def run_ptflops(
         lines = [line for line in output.getvalue().splitlines() if line.strip()]
         raise Inconsistent(f"ptflops gave no number: {one_line(' '.join(lines), 300)}")
     return int(printed), int(parameters)
-
-
-def _input_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """Return the model's inputs: ptflops calls model(x), or model(**x) for a dictionary."""
-    if len(inputs) == 1:
-        return inputs[0]
-    return dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))
 
 
 def _hook(rule: Callable[..., None], modules: Mapping[int, Own]) -> Callable[..., None]:
