@@ -2,8 +2,9 @@
 
 Names are ATen's without "aten."; in-place forms ("add_") need no entry. Names of one device or one PyTorch version are
 listed with the others. PER_OUTPUT, PER_INPUT and FOREACH hold scalar operations per element by the convention of
-`analysis/operators/products.py`: an addition, multiplication, comparison, negation, exp, log, tanh, … is 1, choosing is
-0. Operations whose count depends on an argument (alpha, kernel size, …) have a function of their own instead.
+`analysis/operators/products.py`: an addition, multiplication, comparison, negation, exp, log, tanh, … is 1, selecting
+(where) is 0. Operations whose count depends on an argument (alpha, kernel size, …) have a function of their own
+instead.
 """
 
 KINDS = (

@@ -3,7 +3,7 @@
 Convention of `analysis/`: *model_flop* counts convolutions and matrix products, a multiply-add as 2, zero padding
 included, causal attention dense, sparsity ignored. *other_flop* counts scalar arithmetic: an addition, multiplication,
 division, comparison, negation, exp, log, erf, tanh, sqrt or rsqrt is 1; a sum, mean or maximum over n elements is n;
-choosing, copying, casting and integers are 0. Sizes are ints or sympy expressions. A recurrent network's products are
+selecting, copying, casting and integers are 0. Sizes are ints or sympy expressions. A recurrent network's products are
 tokens × (elements of its weight matrices), in any order. What a kernel executes beyond that (recomputation, Winograd,
 padding to tiles) is not claimed, except in `attention_backward_executed`.
 """

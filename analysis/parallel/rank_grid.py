@@ -44,7 +44,7 @@ class Coordinates:
 @dataclass(frozen=True)
 class RankGrid:
     """Sizes of the axes. microbatches: of one replica in one step; schedule, replicas: of SCHEDULES and REPLICAS. ep is
-    no axis of its own: it divides dp."""
+    not an axis of its own: it divides dp."""
 
     dp: int = 1
     tp: int = 1

@@ -200,7 +200,7 @@ def time_shares(kernels: pd.DataFrame, columns: Sequence[str]) -> list[dict[Any,
     recording), time_ratio (of all kernels' time); [] where no times were recorded.
 
     kernels: the table of a cleaned recording. columns: "phase" alone, or a column of names and "phase". Rows that are
-    no part of a step (`duplicate_launch`, `autotune`) are left out.
+    not part of a step (`duplicate_launch`, `autotune`) are left out.
     """
     rows = kernels[~kernels["fault"].isin(NO_STEP_TIME)]
     whole_ns = int(rows["time_ns"].sum())

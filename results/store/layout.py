@@ -129,7 +129,7 @@ def operation_files(trace_id: str) -> dict[str, type[Record]]:
 
 
 def profile_file(cell_id: str, attempt: int) -> str:
-    """Return the file of an attempt's profile, by its path within the run. Raises ValueError for an id that is no
+    """Return the file of an attempt's profile, by its path within the run. Raises ValueError for an id that is not a
     name."""
     return f"{PROFILES}/{check_name('cell_id', cell_id)}-{attempt}.csv.gz"
 

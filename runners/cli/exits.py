@@ -99,8 +99,8 @@ def _print_error(message: str, code: int) -> int:
 
 
 class _Stream:
-    """A stream that writes a text as `shown` returns it. Text that stderr cannot take is dropped: a lost message is no
-    reason to lose a measurement."""
+    """A stream that writes a text as `shown` returns it. Text that stderr cannot take is dropped: a lost message is not
+    a reason to lose a measurement."""
 
     def __init__(self, stream: TextIO, shown: Callable[[str], str] = str, forgives: bool = True) -> None:
         self._stream, self._shown = stream, shown

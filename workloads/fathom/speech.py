@@ -11,8 +11,8 @@ and one more: 6h² + (c + p + 5)h + p parameters. Both directions read the same 
 
 Weights begin random; those of Fathom's code begin at zero, from where nothing trains.
 
-TIMIT: sound in NIST SPHERE files as coefficients, and the phonemes of its transcription. There are 26 coefficients of
-each 10 ms, every 5 ms: the logarithm of the energy, twelve of the cepstrum on the mel scale, and the change of all
+TIMIT: sound in NIST SPHERE files as coefficients, and the phonemes of its transcription. Every 5 ms, a window of 10 ms
+gives 26 coefficients: the logarithm of the energy, twelve of the cepstrum on the mel scale, and the change of all
 thirteen. Utterances that are longer than the workload's frames or labels are left out.
 """
 
