@@ -1,6 +1,6 @@
 """Classifies PyTorch operations into Fathom's groups A to G; H is time in which none runs.
 
-`group_of` and `type_of` take an operation's name, optimizer scope and tags. The first stage that knows it decides:
+`group_of` and `type_of` take an operation's name, optimizer scope and tags. The first of these that lists it decides:
 scope (an optimizer's `step` is F, its `zero_grad` G), table (`BY_NAME`, then `BY_KIND` by the kind that
 `analysis/operators/registry.py` gives), pattern (`PATTERNS`), torch's own tag (`BY_TAG`). Anything else is unclassified
 and in no group. Source: Adolf et al., IISWC 2016, Figure 3. Open choices: softmax is A, its logarithm C (the paper's
