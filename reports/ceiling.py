@@ -223,8 +223,11 @@ def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -
     least."""
     first, operations = rows[0], list(dict.fromkeys(row.operation for row in rows))
     sizes = sorted({row.nbytes for row in rows})
-    by_size = {(row.operation, row.nbytes): row for row in rows}
-    cells = [[si(size, "B"), *(_rate(by_size.get((operation, size))) for operation in operations)] for size in sizes]
+    rates = {
+        (row.operation, row.nbytes): DASH if row.link_bytes_per_s is None else si(row.link_bytes_per_s, "B/s")
+        for row in rows
+    }
+    cells = [[si(size, "B"), *(rates.get((operation, size), DASH) for operation in operations)] for size in sizes]
     columns = [TableColumn("buffer", right=True), *(TableColumn(operation, right=True) for operation in operations)]
     parts: list[Part] = [
         strong(f"{first.ranks} ranks over {first.backend} ({first.device}): bytes/s that each rank sends at least"),
@@ -238,9 +241,3 @@ def collectives_text(rows: Sequence[CollectiveRate], width: int, colour: bool) -
         parts.append(f"{si(sizes[0], 'B')} takes: {times}")
     parts += list(dict.fromkeys(f"{row.operation}: {row.status}: {row.reason}" for row in rows if row.status != "ok"))
     return page(parts, width, colour)
-
-
-def _rate(row: CollectiveRate | None) -> str:
-    if row is None or row.link_bytes_per_s is None:
-        return DASH
-    return si(row.link_bytes_per_s, "B/s")

@@ -76,12 +76,6 @@ def _flop(node: ModuleNode) -> dict[str, int | None]:
     }
 
 
-def _times(node: ModuleNode) -> dict[str, float | None]:
-    """Return seconds by pass; None where an operation of the pass has no time."""
-    times = {"forward": node.forward_time_s, "backward": node.backward_time_s, OPTIMIZER: node.optimizer_time_s}
-    return {f"{side}_time_s": None if node.untimed_calls.get(side) else time_s for side, time_s in times.items()}
-
-
 def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
     """Return partial totals: FLOP of the operations that have a rule, how many have none, their share of the time."""
     return {
@@ -105,7 +99,9 @@ def module_rows(profile: StepProfile) -> list[dict[str, Any]]:
             "moved_bytes": node.moved_bytes,
             "operations": node.operations,
             "kernels": node.kernels,
-            **_times(node),
+            "forward_time_s": None if node.untimed_calls.get("forward") else node.forward_time_s,
+            "backward_time_s": None if node.untimed_calls.get("backward") else node.backward_time_s,
+            "optimizer_time_s": None if node.untimed_calls.get(OPTIMIZER) else node.optimizer_time_s,
             "waited_s": node.waited_s,
             "flop_per_s": node.flop_per_s,
             "utilization_ratio": node.utilization_ratio,

@@ -158,8 +158,12 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
             f"{si(node.parameters, '')} {_share(node.parameters, root.parameters)}",
             f"{node.at_least('forward')}{si(node.forward_mac, '')}",
             flop if root.unknowns() else f"{flop} {_share(node.model_flop, root.model_flop)}",
-            *(_time_of_pass(node, root, side) for side in ("forward", "backward")),
         ]
+        for side in ("forward", "backward"):
+            time_s, whole_s = (getattr(module, f"{side}_time_s") for module in (node, root))
+            text = DASH if time_s is None else f"{node.at_least_time(side)}{time(time_s)}"
+            is_partial = whole_s is None or root.untimed_calls.get(side)
+            amounts.append(text if is_partial else f"{text} {_share(time_s, whole_s)}")
         used = node.utilization_ratio
         rows.append(
             [
@@ -229,13 +233,6 @@ def with_guides(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tu
         for child in reversed(node.children):
             last = child == node.children[-1]
             waiting.append((child, prefix + ("└ " if last else "├ "), prefix + ("  " if last else "│ ")))
-
-
-def _time_of_pass(node: ModuleNode, root: ModuleNode, side: str) -> str:
-    """Return the time of a module's pass, with its share of the model's if all of that is known."""
-    time_s, whole_s = (getattr(module, f"{side}_time_s") for module in (node, root))
-    text = f"{node.at_least_time(side)}{time(time_s)}" if time_s is not None else DASH
-    return text if whole_s is None or root.untimed_calls.get(side) else f"{text} {_share(time_s, whole_s)}"
 
 
 def _share(part: float | None, whole: float | None) -> str:

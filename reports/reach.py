@@ -154,7 +154,12 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
     if answer.prediction:
         parts += ["", "what the predicted time is made of:", "", _parts(answer.prediction.parts)]
     if answer.published:
-        parts += ["", f"measured by others, {answer.published_are}:", "", _published(answer)]
+        columns = ("model", "device", "precision", "batch_size", "layout", "framework")
+        rows = [["used", "model", "device", "precision", "batch", "layout", "framework"]]
+        for row in answer.published:
+            rows.append([percent(row["utilization_ratio"]), *(str(row[column] or "–") for column in columns)])
+        table = table_of(rows, text_columns=(1, 2, 3, 5, 6), wraps=(1, 2, 6))
+        parts += ["", f"measured by others, {answer.published_are}:", "", table]
     return page([*parts, "", f"peak: {answer.device.source}", *_ground(answer), *answer.all_notes], width, colour)
 
 
@@ -206,29 +211,16 @@ def _sentence(answer: ReachAnswer) -> str:
 
 def _parts(parts: Sequence[TimePart]) -> TextTable:
     total_s = sum(part.time_s for part in parts)
-    rows = [
-        [si_time(part.time_s), percent(part.time_s / total_s), part.name or "all launches", part.what, _rate(part)]
-        for part in parts[:SHOWN]
-    ]
+    rows = []
+    for part in parts[:SHOWN]:  # what its factor means: a share of the datasheet's rate, or seconds per launch
+        rate = si_time(part.factor * LAUNCH_S) if part.what == LAUNCHES else percent(1 / part.factor)
+        name = part.name or "all launches"
+        rows.append(
+            [si_time(part.time_s), percent(part.time_s / total_s), name, part.what, f"{rate} {RATES[part.what]}"]
+        )
     if rest_s := sum(part.time_s for part in parts[SHOWN:]):
         rows.append([si_time(rest_s), percent(rest_s / total_s), f"{len(parts) - SHOWN} other parts", "", ""])
     return table_of([["time", "share", "operations", "bound by", "rate"], *rows], text_columns=(2, 3, 4), wraps=(2,))
-
-
-def _rate(part: TimePart) -> str:
-    """Return the factor's meaning: a share of the datasheet's rate, or seconds per launch."""
-    rate = si_time(part.factor * LAUNCH_S) if part.what == LAUNCHES else percent(1 / part.factor)
-    return f"{rate} {RATES[part.what]}"
-
-
-def _published(answer: ReachAnswer) -> TextTable:
-    heads = ["used", "model", "device", "precision", "batch", "layout", "framework"]
-    rows = [
-        [percent(row["utilization_ratio"]), *(str(row[key] or "–") for key in ("model", "device", "precision",
-         "batch_size", "layout", "framework"))]
-        for row in answer.published
-    ]  # fmt: skip
-    return table_of([heads, *rows], text_columns=(1, 2, 3, 5, 6), wraps=(1, 2, 6))
 
 
 def _ground(answer: ReachAnswer) -> list[str]:

@@ -253,7 +253,10 @@ def _run(options: Namespace) -> int:
 
     seen = analyse(data, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
-    return INTERRUPTED if interrupted else _code(data)
+    if interrupted:
+        return INTERRUPTED
+    statuses = {recording.status for recording in data.recordings} - {"ok"}
+    return 0 if not statuses else MISTAKE if statuses & set(CALLER_MISTAKES) else FAILED
 
 
 def _peaks(options: Namespace) -> dict[str, float]:
@@ -378,11 +381,6 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
         for name, content in figure_style.render_all(lambda: answer.figures(seen)).items():
             write_file(out / "figures" / name, content)
         say(f"written to {out}")
-
-
-def _code(data: Characterization) -> int:
-    statuses = {recording.status for recording in data.recordings} - {"ok"}
-    return 0 if not statuses else MISTAKE if statuses & set(CALLER_MISTAKES) else FAILED
 
 
 if __name__ == "__main__":

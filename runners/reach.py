@@ -99,7 +99,15 @@ def _run(options: Namespace) -> int:
         say(f"error: {options.model} on {device.name}: {with_install_hint(str(fault))}")
         return FAILED
     show_transient("")
-    _show(answer, options)
+    from reports.reach import document, to_csv, to_text
+
+    show_answer(
+        options.format,
+        lambda width, colour: to_text(answer, width, colour),
+        lambda: document(answer),
+        lambda: to_csv(answer),
+        options.out,
+    )
     return 0
 
 
@@ -248,19 +256,6 @@ def _largest(steps: StepTraces, memory_bytes: int, name: str) -> BatchFit:
         if largest.largest_batch:
             return largest
     return fit(*arguments)
-
-
-def _show(answer: ReachAnswer, options: Namespace) -> None:
-    """Show the answer in the form of --format, on stdout and in the file of --out."""
-    from reports.reach import document, to_csv, to_text
-
-    show_answer(
-        options.format,
-        lambda width, colour: to_text(answer, width, colour),
-        lambda: document(answer),
-        lambda: to_csv(answer),
-        options.out,
-    )
 
 
 if __name__ == "__main__":

@@ -92,13 +92,9 @@ def intervals(conclusion: RunVerdict, views: Sequence[View]) -> str:
         repeats = together.get(key_of(view.run))
         name = shortened_name(cell_name(view, shared) if repeats is None else name_of(repeats, shared), _NAME_LETTERS)
         low, high = shown_interval(_row(view)) if repeats is None else (repeats.low, repeats.high)
-        texts[name] = f"{name} {'unknown (a single block)' if low is None else _ends(low, high)}"
+        upper = "% or more" if high is None else f"to {digits(100 * high)} %"  # the time's interval may reach zero
+        texts[name] = f"{name} unknown (a single block)" if low is None else f"{name} {digits(100 * low)} {upper}"
     return f"95 % intervals: {', '.join(texts.values())}." if texts else ""
-
-
-def _ends(low: float, high: float | None) -> str:
-    """Write the ends, without an upper end where the interval of the time reaches zero."""
-    return f"{digits(100 * low)} {'% or more' if high is None else f'to {digits(100 * high)} %'}"
 
 
 def _peak(row: Utilization) -> str:

@@ -288,22 +288,19 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | StyledT
     if row is None or row.time_s is None:
         return [*start, *[DASH] * 5, verdict(view)]
     rate = row.achieved_flop_per_s
+    achieved = digits(rate / scale) if rate is not None else DASH
+    if rate is not None and len(achieved) > _NARROW:
+        achieved = f"{rate / scale:.1e}"
     used = percent(row.utilization_ratio) if row.utilization_ratio is not None else DASH
     return [
         *start,
         StyledText(used, "bold"),
         used_interval(view),
         digits(step.time_s * 1e3) if step is not None and step.time_s is not None else DASH,
-        _narrow(rate / scale) if rate is not None else DASH,
+        achieved,
         digits(row.items_per_s) if row.items_per_s is not None else DASH,
         verdict(view),
     ]
-
-
-def _narrow(value: float) -> str:
-    """Write three digits; with an exponent if they would take more room than a column has."""
-    text = digits(value)
-    return text if len(text) <= _NARROW else f"{value:.1e}"
 
 
 GATE_CELLS = 4

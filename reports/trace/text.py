@@ -135,7 +135,12 @@ def totals_table(trace: TraceView) -> TextTable:
         columns[1:2] = []
     for state, meaning in states.items():
         totals = [_total(trace, state, phase) for phase in shown]
-        cells = (_at_least(total, trace.steps) for total in totals)
+        cells = []
+        for total in totals:
+            text = _flop(total.flop, trace.steps)
+            if total.flop is None and total.at_least is not None:
+                text = f"at least {_flop(total.at_least, trace.steps)}" if total.at_least else "unknown"
+            cells.append(text)
         names = [state, meaning] if has_states(trace) else [meaning]
         forward, backward = totals[0].flop, totals[1].flop
         rows.append([*names, *cells, digits(backward / forward, 4) if forward and backward is not None else DASH])
@@ -264,10 +269,3 @@ def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = Fa
     if flop is None:
         return DASH
     return f"{'+' if signed and flop > 0 else ''}{si(flop / (steps or 1), '', count)}"
-
-
-def _at_least(total: PhaseTotal, steps: int | None) -> str:
-    """Write a total, or a lower bound with "at least" if calls are left out of it."""
-    if total.flop is None and total.at_least is not None:
-        return f"at least {_flop(total.at_least, steps)}" if total.at_least else "unknown"
-    return _flop(total.flop, steps)

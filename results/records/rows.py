@@ -44,7 +44,11 @@ class Range:
         and booleans pass, since the types of fields are checked elsewhere."""
         if isinstance(value, (int, float)):
             if value is not True and value is not False and not self.holds(value):
-                raise ValueError(f"column {name}: expected {self}, got {_short(value)}")
+                if isinstance(value, int) and value.bit_length() > 200:  # it may have a million digits
+                    got = f"an integer of {value.bit_length()} binary digits"
+                else:
+                    got = repr(value)
+                raise ValueError(f"column {name}: expected {self}, got {got}")
         elif isinstance(value, (tuple, list, Mapping)):
             for part in value.values() if isinstance(value, Mapping) else value:
                 self.check(name, part)
@@ -97,13 +101,6 @@ def _annotated(hint: Any) -> Range | None:
     if isinstance(hint, Range):
         return hint
     return next((limits for part in typing.get_args(hint) if (limits := _annotated(part)) is not None), None)
-
-
-def _short(value: float) -> str:
-    """Format a number for a message: integers may have a million digits."""
-    if isinstance(value, int) and value.bit_length() > 200:
-        return f"an integer of {value.bit_length()} binary digits"
-    return repr(value)
 
 
 R = TypeVar("R", bound="Record")

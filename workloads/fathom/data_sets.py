@@ -233,7 +233,11 @@ def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     )
     if len(read) != len(written):
         raise ValueError(f"{target}: expected as many lines as {source.name} has, {len(read)}, got {len(written)}")
-    numbers, numbers_written = (_vocabulary(sentences, hyper["vocab"]) for sentences in (read, written))
+    counts = [Counter(word for sentence in sentences for word in sentence) for sentences in (read, written)]
+    numbers, numbers_written = (
+        {word: WORDS + index for index, (word, _) in enumerate(counted.most_common(hyper["vocab"] - WORDS))}
+        for counted in counts
+    )
     longest, room = hyper["source_words"], hyper["target_words"] - 1
     inputs, fed, labels = [], [], []
     for words_read, words_written in zip(read, written, strict=True):
@@ -264,12 +268,6 @@ def _texts(directory: Path) -> tuple[Path, Path]:
         if target.is_file():
             return source, target
     raise ValueError(f"{directory}: expected NAME.en and NAME.fr, two texts of one name; got no such pair")
-
-
-def _vocabulary(sentences: list[list[str]], size: int) -> dict[str, int]:
-    """Return word → number: more frequent words have smaller numbers, of equally frequent words the first one."""
-    counted = Counter(word for sentence in sentences for word in sentence)
-    return {word: WORDS + index for index, (word, _) in enumerate(counted.most_common(size - WORDS))}
 
 
 def _lines(path: Path) -> list[str]:
