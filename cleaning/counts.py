@@ -145,18 +145,17 @@ def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> Flop
         printed=None,
     )
     missing = [size for size in sizes if size not in series]
-    native, flop = (None if missing else _law(series, column, batch_size) for column in ("native_value", "flop"))
+    ordered = sorted(series)
+    columns = ([getattr(series[size], column) for size in ordered] for column in ("native_value", "flop"))
+    native, flop = (  # by the line through all that were counted
+        None if missing or None in values else affine([*zip(ordered, values, strict=True)], batch_size)
+        for values in columns
+    )
     if native is not None and (flop is not None or largest.flop is None):
         return replace(row, native_value=native, flop=flop)
-    counts = ", ".join(f"{size}: {series[size].native_value}" for size in sorted(series))
+    counts = ", ".join(f"{size}: {series[size].native_value}" for size in ordered)
     reason = f"not affine in the batch: counted {counts}{f', none at {missing}' if missing else ''}"
     return replace(row, native_value=None, flop=None, status="invalid", reason=reason)
-
-
-def _law(series: Series, column: str, batch_size: int) -> int | None:
-    """Return the value at a batch by the line through all counted ones; None where there is none."""
-    values = [(size, getattr(series[size], column)) for size in sorted(series)]
-    return None if any(value is None for _, value in values) else affine(values, batch_size)
 
 
 def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:

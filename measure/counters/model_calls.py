@@ -127,7 +127,26 @@ class CallListener:
     def __init__(self, model: torch.nn.Module, recorder: Recorder) -> None:
         self._recorder = recorder
         self._serials = {id(module): serial for serial, module in enumerate(model.modules())}
-        self.modules = tuple(_described(model, self._serials))
+        modules: list[ModuleInfo] = []
+        for path, module in model.named_modules():
+            settings = {
+                name: value
+                for name, value in vars(module).items()
+                if not name.startswith("_")
+                and all(isinstance(part, PLAIN) for part in (value if isinstance(value, tuple) else (value,)))
+            }
+            modules.append(
+                ModuleInfo(
+                    serial=self._serials[id(module)],
+                    path=path,
+                    type=_type_name(type(module)),
+                    bases=tuple(_type_name(base) for base in type(module).__mro__[1:-1]),
+                    settings=settings,
+                    parameters={name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)},
+                    children=tuple((name, self._serials[id(child)]) for name, child in module.named_children()),
+                )
+            )
+        self.modules = tuple(modules)
         self._paths = dict(model.named_modules(remove_duplicate=False))
         self._records: list[dict[str, Any]] = []
         self._open: list[int] = []
@@ -229,24 +248,6 @@ class CallListener:
     def _end(self, output: Any) -> None:
         record_fields = self._records[self._open.pop()]
         record_fields["output"], record_fields["last"] = self._sized(output), self._recorder.position
-
-
-def _described(model: torch.nn.Module, serials: Mapping[int, int]) -> Iterator[ModuleInfo]:
-    for path, module in model.named_modules():
-        yield ModuleInfo(
-            serial=serials[id(module)],
-            path=path,
-            type=_type_name(type(module)),
-            bases=tuple(_type_name(base) for base in type(module).__mro__[1:-1]),
-            settings={
-                name: value
-                for name, value in vars(module).items()
-                if not name.startswith("_")
-                and all(isinstance(part, PLAIN) for part in (value if isinstance(value, tuple) else (value,)))
-            },
-            parameters={name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)},
-            children=tuple((name, serials[id(child)]) for name, child in module.named_children()),
-        )
 
 
 def _type_name(kind: type) -> str:

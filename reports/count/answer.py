@@ -172,6 +172,8 @@ def cause_sums(causes: Iterable[AttributionCause], counter: str, phases: Sequenc
 
 def document(answer: ModelCounts) -> dict[str, Any]:
     """Return the answer as JSON: every documented key is there, unknown is null."""
+    step = answer.peak
+    peak = step and step.peak
     return {
         "model": answer.model,
         "batch_size": answer.batch_size,
@@ -185,26 +187,21 @@ def document(answer: ModelCounts) -> dict[str, Any]:
             "not_understood": sorted(answer.not_understood),
         },
         "attention": _attention(answer),
-        "peak": None if answer.peak is None else _peak_document(answer.peak),
+        "peak": step
+        and {
+            "device": step.device,
+            "flop_by_dtype": dict(step.flop_by_dtype),
+            "operation_weighted_flop_per_s": peak and peak.flop_per_s,
+            "single_format": peak and peak.single.unit,
+            "single_format_flop_per_s": peak and peak.single.flop_per_s,
+            "by_format": {
+                unit: {"flop_per_s": own.flop_per_s, "source": own.source, "verification": own.verification}
+                for unit, own in (peak.by_unit if peak else {}).items()
+            },
+            "reason": step.reason or None,
+        },
         "counters": [_counter(answer, counter) for counter in answer.counters],
         "notes": list(answer.notes),
-    }
-
-
-def _peak_document(step: StepPeak) -> dict[str, Any]:
-    """Return both peaks by name, null where there is none."""
-    peak = step.peak
-    return {
-        "device": step.device,
-        "flop_by_dtype": dict(step.flop_by_dtype),
-        "operation_weighted_flop_per_s": None if peak is None else peak.flop_per_s,
-        "single_format": None if peak is None else peak.single.unit,
-        "single_format_flop_per_s": None if peak is None else peak.single.flop_per_s,
-        "by_format": {
-            unit: {"flop_per_s": own.flop_per_s, "source": own.source, "verification": own.verification}
-            for unit, own in ({} if peak is None else peak.by_unit).items()
-        },
-        "reason": step.reason or None,
     }
 
 
