@@ -67,6 +67,7 @@ def test_an_unknown_device_or_dtype_is_named():
         ("synthetic_matmul", {"optimizer": "sdg"}, "got 'sdg', nearest sgd"),
         ("synthetic_matmul", {"width": 0}, "expected 1 or more, got 0"),
         ("synthetic_matmul", {"hight": 3}, "has no hight"),
+        ("synthetic_matmul", {"input": 3}, "expected sizes that no other option says, got input"),
         ("--help", {}, "--help"),
     ],
 )

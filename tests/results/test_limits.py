@@ -15,7 +15,7 @@ import pytest
 
 from results.store.manifest import commit_of
 from results.store.store import read_run
-from results.text_files import BoundedStream, stated, unpack
+from results.text_files import LIMITS, BoundedStream, stated, unpack
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
 
@@ -33,6 +33,12 @@ from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 def test_what_cannot_be_a_limit_is_refused(text, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         stated(text)
+
+
+def test_the_page_on_security_has_every_limit():
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) \| (.+) \|$", page, re.MULTILINE)
+    assert rows == [(name, f"{most:,}", what) for name, (most, what) in LIMITS.items()]
 
 
 def test_what_is_packed_is_unpacked_to_its_limit(monkeypatch):

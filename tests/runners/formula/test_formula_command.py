@@ -369,6 +369,7 @@ MISTAKES = [
     (f"{CHAIN} --precision fp8", "--precision"),
     (f"{CHAIN} --by layer", "--by"),
     (f"{CHAIN} --batch-size 0", "--batch-size"),
+    (f"{CHAIN} --size input=3", "--size: expected sizes that no other option says, got input"),
     (f"{CHAIN} --size foo=3", "synthetic_matmul has no foo; it has width, depth"),
     (f"{CHAIN} --frozen nothing", "--frozen: no parameter matches 'nothing'"),
     (f"{CHAIN} --checkpoint nothing", "--checkpoint: no module matches 'nothing'"),

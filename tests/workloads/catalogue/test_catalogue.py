@@ -1,5 +1,7 @@
 """Known answer, injected fault: the table of workloads against torchvision's lists, and the sizes that it refuses."""
 
+import re
+
 import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
@@ -26,13 +28,16 @@ def test_the_table_is_torchvisions_list(task):
 
 
 def test_default_sizes_are_those_of_published_weights():
-    """A classifier's image is a crop that torchvision evaluates some weights of it at; likewise a clip."""
+    """A classifier's image is a crop that torchvision evaluates some weights of it at; likewise a clip, whose length
+    the description of its weights says."""
     for name in of_task("classification") | of_task("video"):
-        crops = set()
+        crops, lengths = set(), set()
         for weights in get_model_weights(name):
             crop = weights.transforms().crop_size
             crops.add(crop[0] if isinstance(crop, (tuple, list)) else crop)
+            lengths |= {int(frames) for frames in re.findall(r"clip_len=(\d+)", weights.meta["_docs"])} or {None}
         assert ENTRIES[name].hyper["image_size"] in crops, name
+        assert ENTRIES[name].hyper.get("frames") in lengths, name
 
 
 def test_every_default_is_trainable():
@@ -61,6 +66,10 @@ def test_a_workload_of_sizes_that_do_not_go_together_is_refused():
     [
         ("vgg11", {"image_size": 31}, 2, "at least 32 pixels"),
         ("vit_b_16", {"image_size": 225}, 2, "divisible by 16, got 225"),
+        ("vit_h_14", {"image_size": 3 * 14}, 2, None),  # its patches are of 14 × 14
+        ("vit_l_16", {"image_size": 3 * 16}, 2, None),
+        ("raft_large", {"image_size": 17 * 8}, 2, None),  # its features are at an eighth of the image
+        ("raft_small", {"image_size": 17 * 8}, 2, None),
         ("s3d", {"frames": 12}, 2, "at least 13 frames"),
         ("mvit_v1_b", {"frames": 8}, 2, "takes only image_size 224 and frames 16"),
         ("ssd300_vgg16", {"image_size": 512}, 2, "takes only image_size 300"),
@@ -74,6 +83,7 @@ def test_a_workload_of_sizes_that_do_not_go_together_is_refused():
         ("fathom-vgg", {"image_size": 100}, 2, "divisible by 32, got 100"),
         ("deepq", {"image_size": 96}, 2, "takes only image_size 84"),
         ("residual@as_paper@small", {"image_size": 32}, 1, "a batch of at least 2"),
+        ("residual@as_paper@small", {"image_size": 33}, 1, None),
         ("residual@small", {"image_size": 32}, 1, None),
     ],
 )

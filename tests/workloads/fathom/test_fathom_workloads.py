@@ -67,6 +67,22 @@ def test_the_loss_falls_in_a_few_steps_of_its_own_optimizer(name):
     assert after < FALL.get(table.base(name), 0.9) * before
 
 
+SMALLEST = {
+    "seq2seq": {"vocab": 5, "target_words": 2},  # a word beside four signs; a word and the end
+    "memnet": {"vocab": 20, "sentence": 6, "memory": 2},  # 19 words and padding; mary went back to the office
+    "fathom-speech": {"frames": 3, "labels": 3, "phonemes": 3},  # the blank and two that can follow each other
+    "residual": {"image_size": 4, "width": 2},  # halved twice; a bottleneck has half of the channels
+    "residual@as_paper": {"image_size": 1},
+    "deepq": {"actions": 4},  # those of the game: none, fire, right and left
+}
+"""The smallest sizes that a workload takes."""
+
+
+@pytest.mark.parametrize(("name", "sizes"), SMALLEST.items())
+def test_it_trains_at_its_smallest_sizes(name, sizes):
+    assert math.isfinite(losses(name, 1, **sizes)[1])
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_inference_is_the_same_model_in_evaluation_mode_without_gradients(name):
     workload = get(f"{name}@small", **QUICK.get(table.base(name), {}))
