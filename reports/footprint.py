@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.devices.memory import Memory
-from analysis.footprint.device_memory import BatchFit, Reserved, Workspace
+from analysis.footprint.device_memory import Reserved, Workspace
+from analysis.footprint.largest_batch import BatchFit
 from analysis.footprint.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, moment_at
 from analysis.formula.requests import amount
 from reports.shared.layout import Cell, Part, TableColumn, TextTable, csv_of, csv_text, strong

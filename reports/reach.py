@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.devices.peaks import Device
-from analysis.reach.prediction import MEASURED, NOMINAL, Prediction, StepBound
+from analysis.reach.bound import StepBound
+from analysis.reach.prediction import MEASURED, NOMINAL, Prediction
 from analysis.reach.step_time import ARITHMETIC, LAUNCH_S, LAUNCHES, MEMORY, TimePart
 from reports.shared.layout import WIDTH, HangingIndent, Part, TextTable, csv_text, page, strong, table_of
 from reports.shared.numbers import digits, percent, si, si_time

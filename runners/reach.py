@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.peaks import Device, device_called
-from analysis.footprint.device_memory import SMALL_BATCHES, BatchFit
+from analysis.footprint.largest_batch import SMALL_BATCHES, BatchFit
 from results.errors import Inconsistent, Unavailable
 from runners.cli.arguments import MARGIN_RATIO
 from runners.cli.exits import FAILED, Mistake, as_mistake, exit_code, guarded
@@ -29,7 +29,8 @@ from runners.footprint import StepTraces
 from runners.workers.traced_step import StepOptions, fit, moments, parts, rules, trace_batch
 
 if TYPE_CHECKING:
-    from analysis.reach.prediction import Prediction, StepBound
+    from analysis.reach.bound import StepBound
+    from analysis.reach.prediction import Prediction
     from measure.operations.tracer import Trace
     from reports.reach import ReachAnswer
     from results.records.answers import StepOperation
@@ -115,7 +116,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Return the answer for a step on the device. Raises Unavailable where the step has no bound or cannot be
     traced."""
     from analysis.footprint.live_bytes import unsized
-    from analysis.reach.prediction import IN_PARTS, step_bound, step_cost
+    from analysis.reach.bound import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
 
     step_options = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
@@ -132,7 +133,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     if options.compile:
         notes.append("The bound is of eager and compiled steps alike; memory is that of an eager step.")
     prediction, reason = prediction_of(steps, operations, options, device, bound if is_bounded else None)
-    from analysis.reach.prediction import nearest_steps
+    from analysis.reach.published import nearest_steps
 
     what, rows = nearest_steps(options.model, device, options.mode, options.compile)
     return ReachAnswer(

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.devices.peaks import Device, lookup
-from analysis.reach.prediction import IN_PARTS, NOMINAL, published_rows, step_bound, step_cost
+from analysis.reach.bound import IN_PARTS, step_bound, step_cost
+from analysis.reach.prediction import NOMINAL
+from analysis.reach.published import published_rows
 from reports.shared.layout import csv_text
 from results.errors import Inconsistent, Unavailable
 from results.process import collector_off

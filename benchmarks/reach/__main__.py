@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.reach.prediction import TABLE, published_rows
+from analysis.reach.published import TABLE, published_rows
 from analysis.reach.step_time import FACTORS
 from benchmarks.reach import counting, evaluation, sources
 

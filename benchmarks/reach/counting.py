@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.devices.peaks import lookup
-from analysis.footprint.device_memory import SMALL_BATCHES
-from analysis.reach.prediction import IN_PARTS, StepCost, step_bound, step_cost
+from analysis.footprint.largest_batch import SMALL_BATCHES
+from analysis.reach.bound import IN_PARTS, StepCost, step_bound, step_cost
 from analysis.reach.step_time import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row
 from results.errors import Inconsistent, Unavailable, one_line

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.footprint.device_memory import BatchFit, allowance, largest_batch, replay, reserved_fits, tensors_peak
+from analysis.footprint.device_memory import allowance, replay, tensors_peak
+from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_fits
 from analysis.footprint.live_bytes import BEFORE, footprint
 from results.errors import Unavailable, plain_message
 from runners.cli.exits import Mistake, as_mistake

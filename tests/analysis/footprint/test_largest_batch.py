@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.footprint.device_memory import BatchFit, largest_batch, reserved_fits
+from analysis.footprint.largest_batch import BatchFit, largest_batch, reserved_fits
 
 
 def brute(need, available: int, most: int) -> int:

@@ -10,15 +10,9 @@ import pandas as pd
 import pytest
 
 from analysis.devices.peaks import lookup
-from analysis.reach.prediction import (
-    MEASURED,
-    interval_of,
-    nearest_steps,
-    predict,
-    published_rows,
-    step_bound,
-    step_cost,
-)
+from analysis.reach.bound import step_bound, step_cost
+from analysis.reach.prediction import MEASURED, interval_of, predict
+from analysis.reach.published import nearest_steps, published_rows
 from analysis.reach.step_time import COMPILED, EAGER, Amounts, Setting, amounts, class_of, fitted_model, machine_of
 from results.errors import Inconsistent, Unavailable
 from results.records.answers import StepOperation

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.footprint.device_memory import SMALL_BATCHES
-from analysis.reach.prediction import published_rows, step_cost
+from analysis.footprint.largest_batch import SMALL_BATCHES
+from analysis.reach.bound import step_cost
+from analysis.reach.published import published_rows
 from analysis.reach.step_time import ARITHMETIC, LAUNCHES, MEMORY, Terms
 from benchmarks.reach import counting, evaluation, fitting
 from benchmarks.reach.counting import BatchCost, StepKey, count

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from analysis.reach.prediction import step_cost
+from analysis.reach.bound import step_cost
 from runners.cli.arguments import MARGIN_RATIO
 from runners.footprint import StepTraces
 from runners.reach import _largest, main, operations_of, trace_forward

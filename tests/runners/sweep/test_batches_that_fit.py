@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.footprint.device_memory import BatchFit
+from analysis.footprint.largest_batch import BatchFit
 from results.process import free_bytes
 from runners.sweep import batches_that_fit
 from runners.sweep.batches_that_fit import batches_up_to, plan_lines, with_batches
