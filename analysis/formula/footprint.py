@@ -60,7 +60,7 @@ class NoFormula(ValueError):
 
 
 @dataclass(frozen=True)
-class Peak:
+class FootprintPeak:
     """Live bytes while an operation runs. Where a symbol multiplies modules, the numbers in the key's module are *."""
 
     key: CountKey
@@ -72,7 +72,7 @@ class Footprints:
     """peaks: quantity → the forms whose maximum it is; why: quantity → why it has no formula. proven: no order needs
     less than the minimal formula at the given point, or at the few layers that were sampled there."""
 
-    peaks: Mapping[str, tuple[Peak, ...]]
+    peaks: Mapping[str, tuple[FootprintPeak, ...]]
     why: Mapping[str, str]
     proven: bool
 
@@ -86,7 +86,7 @@ def footprints(derived: Derived, point: Point) -> Footprints:
     """Return the footprints of a step. point: a value of every symbol, at which the minimal order is searched."""
     axes = (*derived.axes, *derived.structural)
     least = {axis.symbol: 1 if axis.symbol == BATCH else min(axis.base, point[axis.symbol]) for axis in axes}
-    peaks: dict[str, tuple[Peak, ...]] = {}
+    peaks: dict[str, tuple[FootprintPeak, ...]] = {}
     why: dict[str, str] = {}
     proven: list[bool] = []
     for quantity in QUANTITIES:
@@ -103,7 +103,7 @@ def footprints(derived: Derived, point: Point) -> Footprints:
                 moments = highest(lifetimes, len(operations), least)
                 merged = bool(derived.structural)
                 by_table.append(
-                    (fixed, [Peak(count_key(operations[moment], merged), form) for moment, form in moments])
+                    (fixed, [FootprintPeak(count_key(operations[moment], merged), form) for moment, form in moments])
                 )
             peaks[quantity] = _through(by_table)
             for sample in (sample for _, sizes in derived.levels for sample in sizes.samples):
@@ -118,7 +118,7 @@ def footprints(derived: Derived, point: Point) -> Footprints:
     return Footprints(peaks, why, MINIMAL in peaks and all(proven))
 
 
-def value(peaks: Sequence[Peak], point: Point) -> int | Fraction:
+def value(peaks: Sequence[FootprintPeak], point: Point) -> int | Fraction:
     """Return the largest of the forms at a point."""
     return max(value_of(peak.form, point) for peak in peaks)
 
@@ -171,7 +171,7 @@ def _shape(graph: Graph) -> tuple[object, ...]:
     return graph.before, [replace(block, nbytes=0) for block in graph.blocks]
 
 
-def _through(by_table: Sequence[tuple[Point, Sequence[Peak]]]) -> tuple[Peak, ...]:
+def _through(by_table: Sequence[tuple[Point, Sequence[FootprintPeak]]]) -> tuple[FootprintPeak, ...]:
     """Interpolate the peaks of all tables as forms in every symbol. Raises NoFormula."""
     if max(len(peaks) for _, peaks in by_table) > MOST:
         raise NoFormula(f"more than {MOST} operations can be the peak")
@@ -180,12 +180,12 @@ def _through(by_table: Sequence[tuple[Point, Sequence[Peak]]]) -> tuple[Peak, ..
     tables = [(fixed, _by_key(peaks)) for fixed, peaks in by_table]
     fitted = [peaks for _, peaks in tables[:-1]]
     fitter = Fitter([fixed for fixed, _ in tables[:-1]], STRUCTURE_DEGREE)
-    whole: list[Peak] = []
+    whole: list[FootprintPeak] = []
     for key in fitted[0]:
         if all(key in peaks for peaks in fitted):
             form = interpolated(fitter, [peaks[key] for peaks in fitted])
-            if not isinstance(form, str) and Peak(key[0], form) not in whole:
-                whole.append(Peak(key[0], form))
+            if not isinstance(form, str) and FootprintPeak(key[0], form) not in whole:
+                whole.append(FootprintPeak(key[0], form))
     for fixed, peaks in tables:
         here = [partly_evaluated(peak.form, fixed) for peak in whole]
         if any(form not in here for form in peaks.values()) or any(form not in peaks.values() for form in here):
@@ -193,7 +193,7 @@ def _through(by_table: Sequence[tuple[Point, Sequence[Peak]]]) -> tuple[Peak, ..
     return tuple(whole)
 
 
-def _by_key(peaks: Sequence[Peak]) -> dict[tuple[CountKey, int], Form]:
+def _by_key(peaks: Sequence[FootprintPeak]) -> dict[tuple[CountKey, int], Form]:
     """Return the forms by key and number; several of one key are numbered from the first (0, 1, …) and from the last
     (-1, -2, …): of two layers the second is the last, of three it is between."""
     forms_of: dict[CountKey, list[Form]] = {}
