@@ -17,7 +17,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> bool:
     if sys.platform != "linux":
         return False
     before = os.getppid()
-    done = bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
+    done = bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
     if os.getppid() != before:  # it ended meanwhile
         os.kill(os.getpid(), number)
     return done

@@ -2,7 +2,7 @@
 
 import pytest
 
-from results.printable import printable, shortened
+from results.printable import letters, printable, shortened
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,11 @@ from results.printable import printable, shortened
 )
 def test_what_steers_a_terminal_is_written_out(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(("text", "columns"), [("ae", 2), ("ä", 1), ("a\u0308", 1), ("模型", 4), ("", 0)])
+def test_a_wide_letter_takes_two_columns_and_a_combining_one_none(text: str, columns: int) -> None:
+    assert letters(text) == columns
 
 
 def test_a_long_text_keeps_its_two_ends() -> None:

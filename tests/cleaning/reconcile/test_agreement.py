@@ -86,6 +86,15 @@ def test_an_operator_that_broke_the_law_of_the_batch_leaves_the_sum_unknown() ->
     assert (row.status, row.reason) == ("invalid", "not affine in the batch")
 
 
+def test_without_one_total_at_the_cells_batch_there_is_no_number_and_the_reason_says_which_there_are() -> None:
+    row = rows([*own(), *fvcore(batch_size=2)])["fvcore", "forward"]
+    assert (row.status, row.total_flop, row.model_flop) == ("unavailable", None, None)
+    assert row.reason == "expected one total at a batch of 8, found 0; there are rows at [2]"
+    row = rows([*own(), *fvcore(), count("fvcore", "", 7)])["fvcore", "forward"]
+    assert (row.status, row.total_flop) == ("invalid", None)
+    assert row.reason == "expected one total at a batch of 8, found 2; there are rows at [8]"
+
+
 def test_a_counter_that_counted_no_product_says_zero_and_one_that_tells_none_apart_says_nothing() -> None:
     """torch_profiler counts additions and, of this made-up model, no convolution: that is its number, and it is 0."""
     blind = [count("torch_profiler", name, 90, "flop") for name in ("aten::add", "")]

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 import torch
 
-from analysis.devices.precisions import PRECISIONS, expected_cuda
+from analysis.devices.precisions import PRECISIONS, expected_cuda, unit_of
 from measure.device import apply_precision
 from measure.device.apply_precision import apply, check, read_flags, session, supported
 from results.errors import Unavailable
@@ -22,6 +22,21 @@ def as_found(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with apply_precision.restored():
         yield
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "device", "unit"),
+    [
+        ("float32", "fp32", "cuda", "fp32"),
+        ("float32", "tf32", "cuda:1", "tf32"),
+        ("float32", "tf32", "cpu", "fp32"),  # which has no such unit
+        ("float32", "amp-bf16", "cuda", "tf32"),  # what autocast leaves as it is
+        ("bfloat16", "amp-bf16", "cuda", "bf16"),
+        ("float8_e4m3fn", "fp32", "cuda", "fp8"),
+    ],
+)
+def test_a_dtype_runs_on_the_unit_that_the_policy_allows(dtype, precision, device, unit):
+    assert unit_of(dtype, PRECISIONS[precision], device) == unit
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

@@ -56,6 +56,20 @@ def test_without_a_block_mask_every_pair_is_kept() -> None:
     assert found.forward_flop == 2 * BATCH * HEADS * 48 * WIDTH**2 + OF_PAIR * 48**2
 
 
+@pytest.mark.filterwarnings("ignore:return_lse is deprecated")
+def test_the_sums_that_it_can_return_have_a_number_for_each_query() -> None:
+    shapes = []
+
+    class Sums(torch.nn.Module):
+        def forward(self, query: torch.Tensor) -> torch.Tensor:
+            out, sums = flex_attention(query, query, query, return_lse=True)
+            shapes.append(tuple(sums.shape))
+            return out
+
+    flopledger.count(Sums(), torch.randn(BATCH, HEADS, 16, WIDTH, requires_grad=True))
+    assert {*shapes} == {(BATCH, HEADS, 16)}
+
+
 def test_torchs_function_is_put_back() -> None:
     model, inputs = Attend(block_mask(48)), torch.randn(BATCH, HEADS, 48, WIDTH)
     flopledger.count(model, inputs)

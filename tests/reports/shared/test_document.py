@@ -36,6 +36,13 @@ def test_a_cell_is_sorted_by_the_number_that_it_begins_with(text: str, value: st
     assert sort_value(text) == value
 
 
+def test_a_table_of_more_rows_than_a_page_shows_says_how_many_there_are() -> None:
+    table = PageTable("All.", ("name",), tuple((f"n{number}",) for number in range(1_002)))
+    whole = document("t", PageVerdict("s"), [Section("x", "X", (table,))])
+    assert "All. (the first 1,000 of 1,002 rows)" in whole
+    assert re.findall(r"\bn\d+\b", whole) == [f"n{number}" for number in range(1_000)]
+
+
 # --- text ----------------------------------------------------------------------------------------------------------
 
 

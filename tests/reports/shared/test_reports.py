@@ -10,6 +10,7 @@ import pytest
 
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.derived import Built, View
+from reports.shared import figure_panels, figure_style
 from reports.shared.layout import to_csv
 from reports.shared.numbers import digits, verdict
 from reports.sweep import utilization_figures as utilization
@@ -144,6 +145,16 @@ def test_headline_is_the_best_numerator_exact_batch_epoch_theory_one() -> None:
     assert view(fraction(None, method="batch"), rate).timed_row is rate  # one with a rate is told before one without
 
 
+def test_methods_are_compared_over_the_ceiling_that_more_of_them_have() -> None:
+    paired, exact = fraction(0.4, "paired_ceiling"), fraction(0.5, "ceiling")
+    theory = fraction(0.6, "ceiling", method="theory")
+    assert view(paired, exact).methods_denominator == "paired_ceiling"  # both have the exact count alone
+    assert view(paired, exact, theory).methods_denominator == "ceiling"
+    assert view(fraction(0.1), exact, theory).methods_denominator == "ceiling"
+    assert view(fraction(None), fraction(0.3, "user")).methods_denominator == "user"
+    assert view(fraction(None)).methods_denominator is None
+
+
 # --- the closing sentence ----------------------------------------------------------------------------------------
 
 
@@ -252,6 +263,12 @@ def dots(axes: Any) -> list[tuple[float, float]]:
     """Where the points of a panel are."""
     marks = [line for line in axes.lines if line.get_marker() not in ("None", "|", "_")]  # no line, no end of a bar
     return [(float(x), float(y)) for line in marks for x, y in line.get_xydata()]
+
+
+def test_a_figure_is_as_wide_as_a_page_or_less_for_one_column_or_as_it_is_told() -> None:
+    widths = [figure_panels.grid(*panels, 1.0, width_in=width)[0].get_figwidth() for panels, width in (
+        ((3, 2), None), ((3, 1), None), ((3, 2), 5.0))]  # fmt: skip
+    assert widths == [figure_style.PAGE_IN, 1.35 * figure_style.COLUMN_IN, 5.0]
 
 
 def test_points_are_the_ratios_of_the_file_in_percent(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Definition, injected fault: the exit code and the one line of each exception of a command; files written whole."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -66,7 +67,9 @@ def test_what_nobody_foresaw_is_a_line_that_says_how_to_see_more(
 
 def test_a_reader_that_has_gone_is_141_and_no_traceback() -> None:
     code = "import sys; from runners.cli.exits import exit_code; sys.exit(exit_code(lambda: print('x' * 9) or 0))"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, env=buffered, stdout=pipe, stderr=pipe)
     assert process.stdout is not None
     process.stdout.close()  # before it writes: it starts an interpreter first
     assert process.stderr is not None

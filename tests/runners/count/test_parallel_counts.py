@@ -85,6 +85,11 @@ def test_all_axes_together_and_experts_by_the_models_own_plan(document, tmp_path
     assert {("all_to_all", "ep", 4), ("all_reduce", "dp", 4), ("all_reduce", "experts", 4)} <= groups
 
 
+def test_a_page_names_the_axes_and_the_experts_only_where_they_are_spread(count, net):
+    _, out, _ = count(net, "--input", 8, "--parallel", "dp=2", "--batch-size", 4)
+    assert "over 2 ranks (pp 1 × dp 2 × tp 1)" in " ".join(out.split())
+
+
 def test_a_plan_from_a_file_and_what_it_leaves_whole(document, net, plan):
     found = document(net, "--input", 8, "--parallel", "tp=2", "--plan", plan, "--batch-size", 4)
     assert {(each["module"], each["times"]) for each in found["replicated"]} == {("first", 2), ("head", 2)}
