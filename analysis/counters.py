@@ -1,11 +1,12 @@
-"""Registers the FLOP counters: where each is run and explained, its unit, its operators' kinds, what to install.
+"""Registers the FLOP counters: how each is run and explained, its unit, the kinds of its operators, what to install.
 
-`COUNTERS` maps a counter's name to its entry. An adapter is a function (model, inputs, *, workload, batch_size) ->
-list[FlopCount]: a row for the total and one for each operator, for phase forward and, where the counter can, backward
-(of the sum of all output tensors). An attribution is a function (recording, phase) -> Counted: what the counter counts,
-by its own rule. Model FLOP is what MLPerf's utilization appendix counts: convolutions and matrix products, those inside
-attention and recurrent layers too. `kind_of_operator` separates them from the normalisation, pooling and resizing in a
-native total; an operator that is in no table is reported as not understood.
+`COUNTERS` maps a counter's name to a `CounterEntry`. Its adapter (model, inputs, *, workload, batch_size) returns
+`FlopCount`s: the total and a row for each operator, of the forward pass and, where the counter can, of the backward
+pass (of the sum of all output tensors). Its attribution (recording, phase) returns `Counted`, the parts that the
+counter's rule counts. `kind_of_operator` takes an operator's name and returns its kind, which separates model FLOP from
+the normalisation, pooling and resizing in a native total. Model FLOP follows MLPerf's utilization appendix:
+convolutions and matrix products, also inside attention and recurrent layers. An operator in no table is reported as not
+understood.
 """
 
 import shlex
@@ -17,9 +18,9 @@ from analysis.operators.names import KINDS
 
 @dataclass(frozen=True)
 class CounterEntry:
-    """adapter, attribution: "module:function". unit: of the native total, "mac" or "flop". kinds: name of an operator →
-    kind. requires: what to install, as in the requirements (a test holds them together), with a space between several
-    (calflops imports transformers and does not say so); "" for what this project or torch brings."""
+    """One counter. adapter, attribution: "module:function". unit: of the native total, "mac" or "flop". kinds: name of
+    an operator → kind. requires: packages to install, as in the requirements (a test compares them), separated by
+    spaces; "" for a counter of this project or torch. calflops imports transformers without declaring it."""
 
     adapter: str
     attribution: str = ""

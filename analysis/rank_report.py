@@ -1,11 +1,13 @@
-"""Reports what recordings of many ranks show together: a row per rank, the mean step, and the system's utilization.
+"""Builds the report on recordings of many ranks: a row per rank, the mean step, and the system's utilization.
 
-system utilization = FLOP of all ranks in a step ÷ (time of the slowest rank's step × the sum of their peaks)
+    system utilization = FLOP of all ranks in a step ÷ (time of the slowest rank's step × the sum of their peaks)
 
-`match_collectives` takes the n-th collective of a group in a step as the same one on all members, since ranks of a
-group call collectives in one order; a step whose kinds, sizes or numbers differ is left out with the reason. Calls
-between two ranks (send, receive) have no common order, and only enter the totals. `waits_of` gives each rank's wait for
-the last to enter. Not claimed: why the last one came late; it may itself have waited.
+`report_of` takes a `RankTimeline` and a `StepFlop` per rank and returns a `RanksReport`. `match_collectives` takes the
+n-th collective of a group in a step as the same one on all members, since ranks of a group call collectives in one
+order. Where ranks disagree on the number of a group's collectives in a step, none of them is matched; after a mismatch
+in kind or size, no later one is. Each case has a line with the reason. Sends and receives have no common order and only
+enter the totals. `waits_of` returns the waits for the last rank to enter. Not claimed: why it was late; it may have
+waited, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Holds one rank's recording as intervals of computing, copying, communicating and steps, and splits a window by them.
 
 Intervals are arrays of two columns, start and end, in integer nanoseconds of the recording's clock. Every total is the
-length of a union: what runs on two streams at once counts once. `breakdown_of` gives, for a window, computing,
-communicating while computing (overlapped) and otherwise (exposed), copying and idle time:
+length of a union: time on two streams at once counts once. `breakdown_of` takes a `RankTimeline` and a window, and
+returns the seconds of computing, communicating while computing (overlapped) and otherwise (exposed), copying and
+idling:
 
     window = compute + exposed + memory alone + idle;  communication = exposed + overlapped
 

@@ -1,11 +1,12 @@
-"""Counts FLOP, bytes and footprint of the nodes of a TensorFlow graph, by Catamount's counting rules.
+"""Counts FLOP, bytes, footprint and parameters of the nodes of a TensorFlow graph, by Catamount's counting rules.
 
-`flop`, `traffic`, `footprint_of` and `parameters` take `GraphNode`s: operations by Catamount's names ("Add" is
-TensorFlow's Add, BiasAdd and AssignAdd) with the sizes of their tensors. An operation without a rule here (Reshape,
-Concat, Cast, …) computes nothing and reads and writes each tensor once. Integers and booleans count as floats do.
-Source: github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`, with the faults that its numbers
-contain: an L2 loss is 3 FLOP whatever its length, a mean has no division, convolutions have no padding. One deviation:
-a convolution's gradients are counted by the incoming gradient, which is equal where the stride divides the input.
+`flop` takes `GraphNode`s and returns a `Cost`, `traffic` the bytes read and written, `footprint_of` bytes. Nodes are
+operations by Catamount's names ("Add" is TensorFlow's Add, BiasAdd and AssignAdd) with the sizes of their tensors. One
+without a rule here (Reshape, Concat, Cast, …) has no FLOP, and reads and writes each tensor once. Integers and booleans
+count as floats do. Source: github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`, with its
+faults: an L2 loss is 3 FLOP whatever its length, a mean has no division, convolutions have no padding. One deviation: a
+convolution's gradients are counted by the incoming gradient, which gives Catamount's number where the stride divides
+the input.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,7 +39,7 @@ SCALAR = Operand()
 
 @dataclass(frozen=True)
 class GraphNode:
-    """`times` equal operations of a TensorFlow graph, by Catamount's name.
+    """An operation of a TensorFlow graph, by Catamount's name, which occurs `times` times.
 
     Operands of a product are (…, m, k) and (…, k, n); a filter is (out, in, height, width).
     """

@@ -1,11 +1,12 @@
-"""Gives the costs that Catamount's graphs have and a PyTorch step has not, to be added to those of `rules.RULES`.
+"""Computes the costs that Catamount's graphs have and a PyTorch step lacks, to be added to those of `rules.RULES`.
 
-`terms(model)` gives FLOP, bytes, footprint and parameters of named groups of graph nodes, as expressions in the model's
-sizes and `batch`. The nodes are in `catamount_graphs.csv`, read off the graphs in Catamount's repository, and for
-tensorpack's ResNets (TensorFlow 1.5) in `resnet_nodes`. Their costs follow from `graph_nodes.py`; nothing is fitted.
-Nodes with negative times are in PyTorch's step only. Nodes on single numbers and on sizes are "Scalars" (their bytes)
-and "ScalarFlop" (their FLOP). Terms hold for the graph's number of layers (`FIXED`), for ResNet images whose side is a
-multiple of 32, since Catamount's convolutions have no padding, and for speech whose frames are a multiple of 4.
+`terms` takes a model's name and returns `Term`s: FLOP, bytes, footprint and parameters of named groups of graph nodes,
+as expressions in the model's sizes and `batch`. The nodes are in `catamount_graphs.csv`, read off the graphs in
+Catamount's repository, or made by `resnet_nodes` for tensorpack's ResNets (TensorFlow 1.5). `graph_nodes.py` counts
+them; nothing is fitted. Negative times mark nodes that only PyTorch's step has. "Scalars" (bytes) and "ScalarFlop"
+(FLOP) stand for nodes on single numbers and on sizes. Terms hold for the graph's number of layers (`FIXED`), for ResNet
+images whose side is a multiple of 32 (Catamount's convolutions have no padding) and for speech of a multiple of 4
+frames.
 """
 
 import csv

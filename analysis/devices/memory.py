@@ -1,11 +1,12 @@
 """Looks up devices' memory sizes, by the exact name that the driver prints, and the links between devices.
 
-`lookup` reads `memories.csv`: the datasheets' round gigabytes as 10⁹ bytes; drivers offer a little more, or up to 2 %
-less. Rows are verified by `name` (the driver's name says it), `retrieved` (a public text says it) or `memory` (nobody
-looked it up, or the text differs). `links` reads `interconnects.csv`: a device's rate in one direction, half of what
-NVLink datasheets print, and the latency of one ring step by NCCL's constants (NVIDIA/nccl, src/graph/tuning.cc at
-01afd20). Not claimed: that a collective reaches the rate (`ACHIEVED` of it is assumed; on NVLink 4 reduce-scatter was
-seen at 360 of 450 GB/s, NVIDIA/nccl issue 1281); contention between switches.
+`lookup` takes a name and returns a `Memory` of `memories.csv`: the datasheet's round gigabytes as 10⁹ bytes (drivers
+offer up to 2 % less, or slightly more). Its `verification` is `name` (the driver's name has the size), `retrieved` (a
+public text has it) or `memory` (nobody looked it up, or the text differs). `within` and `between` take a device and
+return the `Link` of `interconnects.csv` inside a node and between nodes: its rate in one direction, half of NVLink
+datasheets' figures, and the latency of one ring step by NCCL's constants (NVIDIA/nccl, src/graph/tuning.cc at 01afd20).
+Not claimed: contention between switches, or that a collective reaches the rate: `ACHIEVED` is assumed (on NVLink 4
+reduce-scatter was seen at 360 of 450 GB/s, NVIDIA/nccl issue 1281).
 """
 
 import csv

@@ -1,12 +1,12 @@
-"""Computes the live bytes of a training step from operation to operation: eager peak, its categories and its storages.
+"""Computes the live bytes at each operation of a training step: the eager peak, its categories and its storages.
 
 `footprint` takes a traced table of operations and storages, and returns a `Footprint`. Views and in-place writes share
 a storage, which counts once, from the operation that made it to the last one before it was freed. A moment is an
-operation while it runs, inputs and outputs both alive; the moment before the first operation (`BEFORE`) counts too.
-Where two gradients of one tensor meet, autograd adds in place (`input_buffer.cpp`) unless a dispatch mode is active:
-`reuse_gradients` restores that. On a CPU the ledger was compared with the allocator at each operation. Not claimed:
-memory inside kernels, the generator's state of a checkpoint, storages of unknown size (sparse, opaque, oneDNN's LSTM
-workspace), with which the peak is "at least".
+operation while it runs, inputs and outputs both alive, or `BEFORE`, before the first one. Where two gradients of one
+tensor meet, autograd adds in place (`input_buffer.cpp`) unless a dispatch mode is active; `reuse_gradients` restores
+that. On a CPU the result was compared with the allocator at each operation. Not claimed: memory inside kernels, the
+generator's state of a checkpoint, or storages of unknown size (sparse, opaque, oneDNN's LSTM workspace), with which the
+peak is a lower bound.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ BEFORE = -1
 
 @dataclass(frozen=True)
 class StepMoment:
-    """A moment of the step: the operation that runs. index -1: before the first one; then the other fields are
-    empty."""
+    """A moment of the step, named by the operation that runs. index -1: before the first operation; the other fields
+    are then empty."""
 
     index: int
     operation: str
@@ -44,7 +44,7 @@ class StepMoment:
 class LiveStorage:
     """A storage that is alive at the peak, and the operation that made it.
 
-    module: of its maker; where it existed before the step, of the first operation that reads it.
+    module: its maker's, or its first reader's where it existed before the step.
     """
 
     storage: int

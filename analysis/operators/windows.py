@@ -1,7 +1,7 @@
 """Counts pooling, interpolation and sampling: each function takes an `Operation` and returns its `Cost`.
 
-All of it is other FLOP, by the convention of `analysis/operators/products.py`. Where the number of samples depends on
-data (RoIs of unknown size), the docstring names the bound that is used.
+The cost has other FLOP only, by the convention of `analysis/operators/products.py`. Where the number of samples depends
+on data (RoIs of unknown size), the function's docstring names the bound that it uses.
 """
 
 import re
@@ -33,8 +33,8 @@ def max_pool(operation: Operation) -> Cost:
 
 
 def avg_pool(operation: Operation) -> Cost:
-    """Count, forward, a sum over the taps and a division per output element; backward, the division, and an addition
-    for each tap of the output's gradient."""
+    """Count a sum over the taps and a division per output element in the forward pass; in the backward pass, the
+    division and an addition for each tap of the output's gradient."""
     pooled = shape(operation, "grad_output") if has(operation, "grad_output") else output(operation)
     return scalars(numel(pooled) * (_taps(operation) + 1))
 

@@ -1,7 +1,9 @@
-"""Lays out ranks: parses a plan ("ddp=2,tp=2") into a `RankGrid` with ranks' coordinates and a pipeline's idle part.
+"""Parses a parallel plan ("ddp=2,tp=2") into a `RankGrid`: the coordinates of each rank, and a pipeline's idle share.
 
-The tensor axis is innermost, then data and pipeline: rank = (pipeline · dp + data) · tp + tensor. Experts divide the
-data axis: ep consecutive ranks hold all experts together, and there are dp ÷ ep such groups.
+`parse_plan` takes the text of a trained plan, `grid_of` the sizes of the axes and a global batch; both return a
+`RankGrid`, or raise ValueError for an impossible one. The tensor axis is innermost, then data and pipeline: rank =
+(pipeline · dp + data) · tp + tensor. Experts divide the data axis: ep consecutive ranks of it hold all experts
+together, and there are dp ÷ ep such groups.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,11 +1,12 @@
-"""Projects what training to a target error takes, from a `Domain`, a model's `Formulas` and an `Accelerator`.
+"""Projects the cost of training to a target error, from a `Domain`, a model's `Formulas` and an `Accelerator`.
 
-target → data (inverse learning curve) → parameters → width (inverse formula) → FLOP, bytes, footprint → step (roofline)
-→ epoch. `spread` gives each result's least and most over the corners of the inputs' intervals. `drawn` is a Monte Carlo
-over independent inputs; costs are exact at sizes whose parameters are √2 apart, and interpolated in logarithms between.
-`fit` fits the paper's first-order laws (section 4): FLOP = gamma · p · b, bytes = lambda · p + mu · b · √p, footprint =
-delta · p, for parameters p and sub-batch b, by least squares of relative residuals. Not claimed: the number of epochs,
-that a curve holds so far out, or that the laws hold for small models (see `FirstOrderFit.worst_ratio`).
+`project` returns each link of the chain target → data (inverse learning curve) → parameters → width (inverse formula) →
+FLOP, bytes, footprint → step (roofline) → epoch. `spread` adds the least and most of each over the corners of the
+inputs' intervals. `drawn` returns the projection as a function of independent draws: costs are exact at sizes whose
+parameters are √2 apart, and interpolated in logarithms between. `fit` fits the paper's first-order laws (section 4) by
+least squares of relative residuals: FLOP = gamma · p · b, bytes = lambda · p + mu · b · √p, footprint = delta · p, for
+parameters p and sub-batch b. Not claimed: the number of epochs, that a curve holds so far out, or that the laws hold
+for small models.
 """
 
 import functools
@@ -39,8 +40,8 @@ Array = NDArray[np.float64]
 
 
 def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return (factor over today's data, data) that the target needs, from today's error and data where known, else from
-    alpha; floats or arrays."""
+    """Return the data that the target needs: (multiple of today's data, amount), as floats or arrays. They follow from
+    today's error and data where both are known, else from alpha."""
     target, beta_g, floor, now = numbers["error_target"], numbers["beta_g"], numbers["floor"], numbers.get("data_now")
     if "error_now" in numbers and now is not None:
         scale = data_scale(numbers["error_now"], target, beta_g, floor)

@@ -1,10 +1,12 @@
 """Reproduces the case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
 
-The model has two LSTM layers whose last state is projected before the output layer (`ProjectedLM`); its cost is
-`wordlm`'s with another output layer, and each step adds its layer's weight gradient to a sum. It is evaluated at the
-whole step's roofline, then per operation with tiled products, then on many accelerators. A product that does not fit in
-the cache runs in square tiles, whose inputs are streamed for each output tile (Coleman and McKinley, SIGPLAN Notices
-30, 1995). Two numbers that the paper does not print are calibrated: the side of a tile and the share of a link.
+`case_study` takes the paper's inputs, assumptions and formulas and returns the derived values; `reproduced` returns a
+`PaperCell` for every printed result of the paper. The model (`ProjectedLM`) has two LSTM layers; the last one's state
+is projected before the output layer. Its cost is `wordlm`'s with another output layer, and each time step adds a
+layer's weight gradient to a sum. It is evaluated at the whole step's roofline, then per operation with tiled products,
+then on many accelerators. A product that exceeds the cache runs in square tiles and reads its inputs again for each
+output tile (Coleman and McKinley, SIGPLAN Notices 30, 1995). The side of a tile and the share of a link are not printed
+but calibrated.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Models a step's time as a sum over classes of operations, whose fitted rates are those of factors.json.
+"""Models a step's time as a sum over classes of operations, with the fitted factors of factors.json.
 
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
-Peaks and bandwidths are the datasheet's. A class groups operations that share one pair of rates: products by how they
-are computed, by pass and by their narrowest side that the batch does not change; the rest by kind. In eager mode each
-operation is a launch; compiled, each group of an ideal fusion is one. FLOP and bytes of a class are constant + slope ×
-batch. A measured setting's factors were fitted towards those of its *pool* (mode, layout, eager or compiled); an
-unmeasured device has its pool's.
+`amounts` takes a step's operations at two batch sizes and returns FLOP, bytes (constant + slope × batch) and launches
+by class; `parts_of` returns the sum's terms. Peaks and bandwidths are the datasheet's. A class holds operations with
+common factors: products of one type, one pass and one range of the narrowest side that the batch does not change, or
+other operations of one kind. In eager mode each operation is a launch; compiled, each group of an ideal fusion. The
+factors of a measured setting were fitted towards its *pool*'s (mode, layout, eager or compiled); an unmeasured device
+has its pool's.
 """
 
 from __future__ import annotations

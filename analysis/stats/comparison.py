@@ -1,12 +1,12 @@
 """Decides whether two cells' step times differ: a ratio of means with its interval, two p-values, and a verdict.
 
-The sample is, where both cells have them, sessions with a paired ceiling (time relative to the ceiling's kernel), else
-fresh processes, else blocks; `relative_difference` and `difference` explain each. *Different* means a ratio other than
-1. With blocks as the sample it means a ratio beyond the margin (Murphy and Myors, J. Appl. Psychology 84, 1999), since
-the error of blocks lacks differences between processes. *Same* is two one-sided tests that the ratio is within the
-margin (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal
-block means, and a device that stays as it was. Not claimed: why two cells differ. `conditions` identifies the same cell
-in two runs.
+`relative_difference` takes sessions with a paired ceiling (time relative to the ceiling's kernel). Without those,
+`difference` takes fresh processes or, with one process on a side, blocks. Both return a `Difference`. *Different* means
+a ratio other than 1, or with blocks beyond the margin (Murphy and Myors, J. Appl. Psychology 84, 1999), since the error
+of blocks lacks differences between processes. *Same* is two one-sided tests that the ratio is within the margin
+(Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal block
+means, and a device that stays as it was. Not claimed: why two cells differ. `conditions` identifies the same cell in
+two runs.
 """
 
 import math
@@ -38,8 +38,8 @@ PRIOR_DEGREES = 20
 unequally."""
 
 HOURS = 1.0
-"""Variance between runs hours apart ÷ that between sessions of a run: twice the 0.45 of the three runs of 2026-11-28,
-which are few."""
+"""Variance between runs hours apart ÷ variance between sessions of one run: about twice the 0.45 of the three runs of
+2026-11-28, which are few."""
 
 Times = Sequence[float]
 """Mean step times of the blocks of one process, s, in order."""

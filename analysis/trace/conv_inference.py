@@ -1,9 +1,10 @@
 """Counts a convolution whose settings were not recorded, from recorded tensor sizes only.
 
+`forward_flop` and `gradient_flop` take a `ProfiledOperation` and the names of calls inside it, and return model FLOP.
 torch.profiler before 2.0 recorded no stride, padding, groups or requested gradients. The multiply-adds need none of
-them once the output's size is known, which is that of the gradient passed to the backward call. Groups follow from the
-channels of input and weight; the gradients that were computed, from the calls inside. Sizes that contradict each other
-have no count: `Unavailable` is raised with the reason.
+them once the output's size is known; the gradient that the backward call receives has that size. Groups follow from the
+channels of input and weight, computed gradients from the calls inside. Sizes that contradict each other raise
+`Unavailable` with the reason.
 """
 
 import functools
@@ -23,7 +24,7 @@ MOST_DILATION = 8
 LEAST_DIMENSIONS = 3
 """Fewest dimensions of a convolution's input, weight and output: two, and one of positions."""
 
-_TELLS_NOTHING = frozenset(
+_AMBIGUOUS = frozenset(
     (
         "convolution",
         "_convolution",
@@ -32,7 +33,7 @@ _TELLS_NOTHING = frozenset(
         "convolution_backward_overrideable",
     )
 )
-"""Operators that an argument makes plain or transposed."""
+"""Operators whose names do not show whether they are plain or transposed: an argument decides."""
 
 
 def forward_flop(
@@ -96,7 +97,7 @@ def is_transposed(names: Iterable[str]) -> bool | None:
         bare = name.partition("::")[2]
         if "transpose" in bare and "conv" in bare:
             return True
-        if kind_of_call(name) == "convolution" and bare not in _TELLS_NOTHING:
+        if kind_of_call(name) == "convolution" and bare not in _AMBIGUOUS:
             transposed = False
     return transposed
 

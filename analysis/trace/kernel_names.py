@@ -1,9 +1,10 @@
-"""Classifies kernels by name: the algorithm a kernel belongs to, and whether PyProf counted it.
+"""Classifies kernels by name: the algorithm a kernel belongs to (`family`), and whether PyProf counted it.
 
-PyProf gives each kernel of a recognised name the whole operation's FLOP. Its lists (NVIDIA/PyProf pyprof/prof/conv.py
-and linear.py, commit 218dcc1, 2021-05-14) were made for cuDNN 7 and lack names of cuDNN 8 and later, cuBLASLt and AMD;
-they are here to reproduce its numbers, not because they are right. The table of families is ours, each pattern with its
-source. Not claimed: that a name shows what a kernel does. An unknown name has the family "".
+`pyprof_convolution` and `pyprof_linear` take a name and return whether PyProf gives that kernel the whole operation's
+FLOP. Its lists (NVIDIA/PyProf pyprof/prof/conv.py and linear.py, commit 218dcc1, 2021-05-14) were made for cuDNN 7 and
+lack names of cuDNN 8 and later, cuBLASLt and AMD; they are here to reproduce its numbers, not because they are right.
+The table of families is this project's, with a source for each pattern; an unknown name has the family "". Not claimed:
+that a name shows the kernel's work.
 """
 
 import functools

@@ -1,9 +1,10 @@
 """Provides the peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceilings, user.
 
-Peaks are dense ones of the unit that runs an operation, by exact device name. An unknown peak is absent with a reason;
-there is no default and no partial sum. A ceiling measured while other processes ran is too low, and its utilizations
-too high: `marked` adds a warning to rows over it, with what its calls, its session and the cells show. Not claimed:
-that an unmarked ceiling is the device's limit; constant load shows only in the system's load average.
+`denominators` returns a cell's peaks as `Denominator`s: dense FLOP/s by the unit that runs an operation, for the exact
+device name. An unknown peak is absent with a reason; there is no default and no partial sum. A ceiling measured while
+other processes ran is too low, and makes utilizations too high: `marked` takes utilization rows and yields them with a
+warning where the ceiling's calls, its session or the cells show such load. Not claimed: that an unmarked ceiling is the
+device's limit; constant load shows only in the system's load average.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
