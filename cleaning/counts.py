@@ -1,10 +1,11 @@
 """Selects the model FLOP among a counter's operators, and extrapolates counts at small batches to a large one.
 
-`model_operators` keeps convolutions, matrix products, attention and recurrent layers of both passes, and logs what it
-leaves out (fvcore adds 2 to 5 per element of a normalisation). The counter's own number and unit stay next to the FLOP.
-`extrapolate` uses the exact law a·b + c, checked at a third batch: a law that misses one count by a single unit is
-none, and the row says so. c is not 0 where a part does not see the batch (swin_v2). Which counter is right is not
-judged.
+`model_operators` takes `FlopCount`s and returns the totals and the rows of convolutions, matrix products, attention and
+recurrent layers, with a log of the rows left out (fvcore adds 2 to 5 FLOP per element of a normalisation). The
+counter's own number and unit stay next to the FLOP. `extrapolate` takes one counter's rows at several batch sizes and
+returns them at another, by the exact law a·b + c, checked at a third size: a count that misses it by a single unit
+breaks the law, and the row says so. c is not 0 where a part does not see the batch (swin_v2). Which counter is right is
+not judged.
 """
 
 from collections.abc import Iterable, Sequence

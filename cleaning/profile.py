@@ -1,11 +1,11 @@
-"""Cleans recorded profiles: takes recorded calls, returns each product once with its FLOP, and a log of every change.
+"""Cleans recorded profiles: counts each product once, fills gaps and corrects wrong numbers, and logs every change.
 
-A convolution is recorded up to five times (aten::conv2d → aten::convolution → …); the outermost call is the product.
-Multiply-adds counted at several levels (autocast nests convolutions) count once, at the outermost level with a number;
-0 means that the recorder had none. Gaps and wrong numbers are filled from recorded shapes by the formulas of
-`analysis/`, or from the products inside where the outer call lacks a value. A product without a count makes its phase
-unknown, with the reason. `profile_counts` sums rows to the model FLOP of one sample, one batch and an epoch. Not
-claimed: times.
+`clean_profile` takes recorded calls and returns a `CleanedProfile`. A convolution is recorded up to five times
+(aten::conv2d → aten::convolution → …); the outermost call is the product. Multiply-adds counted at several levels
+(autocast nests convolutions) count once, at the outermost level with a number; 0 means that the recorder had none. Gaps
+and wrong numbers are replaced by the formulas of `analysis/` on recorded shapes, or by the products inside where the
+outer call lacks a value. A product without a count makes its phase unknown, with the reason. `profile_counts` sums rows
+to the model FLOP of one sample, one batch and an epoch. Not claimed: times.
 """
 
 from __future__ import annotations

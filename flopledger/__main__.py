@@ -1,5 +1,7 @@
-"""Runs `flopledger NAME …`, or `python -m flopledger NAME …`: the commands that a checkout has as `python -m runners
-NAME …`."""
+"""Runs a command: `flopledger NAME …` and `python -m flopledger NAME …` do what `python -m runners NAME …` does.
+
+It reads the command line, and ends the process with the command's exit code.
+"""
 
 from runners.__main__ import console
 

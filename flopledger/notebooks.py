@@ -2,15 +2,12 @@
 
     %run -m flopledger.notebooks [requirements-counters.txt …]
 
-installs the requirements of a notebook from the checkout of this file, requirements.txt first, then the files named. An
-installed wheel already has what it needs: without a checkout nothing is installed, and a line says so. The versions of
-torch and torchvision that are installed (Colab's own, built for its device) are kept; if one of them is outside of the
-range that this project supports, pip refuses, and this fails with pip's message. No restart is needed, since no module
-that a kernel has imported is replaced. Commands that a notebook runs afterwards write as into a log, 100 columns wide,
-because its cells can show neither bars nor colours.
-
-Sizes of models are those of the text, or small ones if FLOPLEDGER_SMALL is set, as in tests. FLOPLEDGER_NOTEBOOK_OUT:
-the folder for files that notebooks write; without it, results/runs of the checkout.
+installs requirements.txt and the named files of this file's checkout, and prints one line: ready, or pip's reason.
+Without a checkout nothing is installed, since an installed wheel has what it needs. Installed versions of torch and
+torchvision (Colab's own, built for its device) stay; pip refuses if one is outside of this project's range. No restart
+is needed. Later commands write as into a log, 100 columns wide, because cells can show neither bars nor colours.
+`choose` returns the small size if FLOPLEDGER_SMALL is set, as in tests; `folder` a new folder in
+FLOPLEDGER_NOTEBOOK_OUT or results/runs.
 """
 
 import os
@@ -44,7 +41,7 @@ def command(files: list[str], pins: list[str]) -> list[str]:
 
 
 def main(files: list[str]) -> str:
-    """Install, and print a line about what is installed now."""
+    """Install the requirements, and return a line: which versions are ready, or why pip failed."""
     if not (CHECKOUT / "requirements.txt").is_file():
         without = f"; installed from a wheel, without {', '.join(files)}" if files else "; installed from a wheel"
         return f"ready: {', '.join(held())}{without}"

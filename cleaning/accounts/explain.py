@@ -1,10 +1,11 @@
-"""Attributes counters' differences from the exact count to causes: `reconcile` returns an `Attribution` per total.
+"""Attributes counters' differences from the exact count to causes.
 
-Items come from the counter's documented rule applied to our `CallRecording`; its total is only used at the end, to say
-what stays unexplained. Each product belongs to the narrowest item around it. What an item counts beyond its products
-needs a cause; without one the difference stays unexplained. All rules ignore that numbers are complex. Exact is the
-training step: products of forward and loss, and of backward; counters see the model in evaluation, and what that
-changes is a cause, too.
+`reconcile` takes a model's `CallRecording` and the counters' rows, and returns an `Attribution` per total and its
+causes. The counter's documented rule turns the recording into items; its total only shows how much stays unexplained.
+Each product belongs to the narrowest item around it. An item that counts more than its products needs a cause; without
+one the difference stays unexplained. All rules ignore that numbers are complex. The exact count is of a training step:
+products of forward and loss, and of backward. Counters see the model in evaluation, and that difference is a cause,
+too.
 """
 
 import importlib

@@ -1,7 +1,8 @@
-"""Defines `Item`, which rules return for each call or operation: what a counter counted, and why it differs from ours.
+"""Defines `Item`, one part of a counter's number with the cause of its difference from the exact count.
 
-Native numbers are in the counter's own unit. The causes (`CAUSES`) are shared by all counters; none of them means
-"other". Nothing is added up here.
+The counters' rules (`cleaning/accounts/`) make items from a `CallRecording` and return them as `Counted`. Native
+numbers are in the counter's own unit. The causes (`CAUSES`) are shared by all counters; none of them means "other".
+Nothing is added up here.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,6 @@
-"""Checks counts: each operation is counted once, batch and precision match the cell, both passes count by one
-convention.
+"""Checks counts: each operation is counted once, batch and precision match the cell, both passes follow one convention.
 
-Each gate takes the run's `Evidence` and yields findings by cell. Counts are exact.
+Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists them.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Checks the device: its other users, its clock, its energy, and the peaks that its cells are divided by.
 
-Each gate takes the run's `Evidence` and yields findings by cell.
+Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,7 +27,7 @@ from results.store.manifest import DIRTY, differing
 
 
 def committed(evidence: Evidence) -> Iterator[Finding]:
-    """Report what the reader left out, could not match with a checksum, or could not read as values of their
+    """Find rows that the reader left out, could not match with a checksum, or could not read as values of their
     columns."""
     data = evidence.data
     ids = {run.cell_id for run in data.all_runs}
@@ -42,7 +42,7 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
 
 
 def one_machine(evidence: Evidence) -> Iterator[Finding]:
-    """Find sessions that could not have been collected into one run, and code that nobody can look up."""
+    """Find sessions that could not have been collected into one run, and code that no known commit holds."""
     for first, second in itertools.pairwise(evidence.used_sessions):
         text = ", ".join(f"{name} ({a!r}, {b!r})" for name, a, b in differing(first, second))
         yield finding(RUN, not text, f"{first.session} and {second.session} differ in {text}")

@@ -1,7 +1,7 @@
 """Checks times and ceilings: blocks that waited for the device, steps and kernels within the device's limits, losses.
 
-Each gate takes the run's `Evidence` and yields findings by cell. None needs a second measurement: a time taken without
-waiting for the device shows in its own blocks, or is shorter than the device can calculate.
+Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists them. None needs a second measurement:
+a time taken without waiting for the device shows in its own blocks, or is shorter than the device's peak allows.
 """
 
 import itertools

@@ -1,9 +1,10 @@
 """Computes FLOP of the backward pass ÷ FLOP of the forward pass, by model, kind, module and operation.
 
-The rule of thumb is 2. It is exact for every product but the network's first, whose input needs no gradient; a model's
-exact value, in its row, is therefore 2 - (share of its first product). Sources: a profile, as found and as cleaned, for
-one sample, one batch and an epoch; our own trace, products by model FLOP and the rest by other FLOP; the totals of
-counters that have a backward pass. `cell_ratios` returns the rows of a run.
+`cell_ratios` takes a run's cleaned products, operation table (`TableSides`) and counters' rows, and returns `Ratio`s.
+The rule of thumb is 2. The network's first product has 1, since its input needs no gradient. A model whose other
+products have both gradients therefore has the exact value 2 - (share of its first product), in its row; others have the
+reason there. Sources: a profile, as found and as cleaned, for one sample, one batch and an epoch; our own trace,
+products by model FLOP and the rest by other FLOP; the totals of counters that have a backward pass.
 """
 
 from collections import Counter
@@ -30,8 +31,8 @@ Part = tuple[Mapping[str, str], bool, int | None]
 
 @dataclass(frozen=True)
 class TableSides:
-    """What ratios need of a table: its rows, without a cell, and its model's exact ratio, 2 - first ÷ forward, or why
-    there is none."""
+    """The part of ratios that follows from an operation table: its rows, without a cell, and the model's exact ratio,
+    2 - first ÷ forward. reason: why there is no exact ratio."""
 
     rows: tuple[Ratio, ...]
     exact_ratio: float | None

@@ -1,6 +1,7 @@
-"""Holds what is derived from a run (`Built`), and one cell's part of it (`View`), with the utilization shown first.
+"""Defines `Built`, the rows derived from a run, and `View`, one cell of it with the utilization that is shown first.
 
-`cleaning/reconcile/run.py` makes both of raw rows; reports, figures, pages and gates read them.
+`cleaning/reconcile/run.py` makes both from raw rows; reports, figures and pages read them. `with_small_batches` takes
+views and returns them with `small_batch` set. No file is read or written.
 """
 
 import functools
@@ -36,7 +37,7 @@ RECORDED_METHODS = frozenset(("one", "batch", "epoch"))
 
 @dataclass(frozen=True)
 class View:
-    """One cell: its row, its fractions, and what its operation table holds (None: no table).
+    """One cell: its row, its fractions, and the counts of its operation table (None: no table).
 
     memory_bytes_per_s: rate of the device's memory, measured in the session or of the datasheet; None: unknown.
     small_batch: whether a larger batch of the same model has a higher utilization, by intervals that do not overlap.

@@ -1,8 +1,8 @@
 """Derives parallel.csv: for each cell of several ranks, shares of a recorded step, the late rank, and scaling.
 
-Scaling compares with the cell of fewer ranks; its interval comes from those of the two step times, taken as
-independent, on a logarithmic scale. Not claimed: why a rank is late, or that the plan with the fewest ranks is the best
-of its size.
+`parallel_steps` takes runs, step times and the rows of ranks, and returns `ParallelStep`s. Scaling compares with the
+cell of fewest ranks; its interval combines the two step times' intervals, taken as independent, on a logarithmic scale.
+Not claimed: why a rank is late, or that the plan with the fewest ranks is the best of its size.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 """Compares variants of a step, and separates repeats on several devices.
 
-`variants` takes a run's rows and compares each variant of a step (precision, layout, compile setting, optimizer) with
-the first one listed, as `analysis/stats/comparison.py` compares two cells. `split_by_device` makes repeats on several
-devices separate cells, since a mean would hide whether the devices differ. Not claimed: that such a difference is the
-device's and not the hour's.
+`variants` takes a run's rows, compares each variant of a step (precision, layout, compile setting, optimizer) with the
+first one listed, as `analysis/stats/comparison.py` compares two cells, and returns `Variant`s. `split_by_device` takes
+utilization rows and returns them with repeats on several devices as separate cells, since a mean would hide whether the
+devices differ. Not claimed: that such a difference is the device's and not the hour's.
 """
 
 import math

@@ -2,11 +2,11 @@
 
 `Sizing` takes the recording's calls; `size(position)` returns a `Size`. Sources, in order: the call's own sizes and
 settings; for a convolution without settings, the output gradient in its backward call; the products inside it; for a
-gradient, the forward call. A backward call has a unit for each gradient (of input and weight) that its output_mask or
-the calls inside show, or for both if neither shows any; the first product of a model has no gradient of its input,
-which is data; a fused kernel counts all that it computes. Recorded sizes of products inside win over inference. Where
-the two contradict each other, or where a convolution may lack a gradient because its input may be data or a layer may
-be frozen, there is no count, but a reason. Each call is judged by itself.
+gradient, the forward call. Recorded sizes of products inside win over inference. A backward call has a unit for each
+gradient (of input and weight) that its output_mask or the calls inside show, or two if neither shows any. The first
+product of a model has no gradient of its input, which is data; a fused kernel counts all that it computes. A product
+has no count, but a reason, where sources contradict each other, or where a convolution may lack a gradient because its
+input may be data or a layer may be frozen.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The FLOP that a product must count, and what decides its number of kernels. `why`: why there is no count.
+    """The FLOP that a product must count. groups, tiles: they decide its number of kernels. why: why there is no count.
 
     assumed: whether the recording does not show which gradients were needed, so that all are counted that a layer of
     its kind computes.

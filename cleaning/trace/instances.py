@@ -1,8 +1,9 @@
-"""Splits a recording into products and other outermost operators with their kernels, and turns these into records.
+"""Splits a recording into products and other outermost operators, each with its kernels, and converts them to records.
 
-Each kernel belongs to the outermost product around its call, else to the outermost operator. Where old PyTorch has a
-call per gradient (…_backward_input, …_backward_weight), its kernels belong to that unit. Operators without kernels are
-left out, products never. Each distinct product is cleaned once.
+`read_table` takes tables of calls and kernels and returns an `InstanceTable`; `records` makes `OperationInstance`s of
+it, and `with_flop` the kernels with their FLOP. Each kernel belongs to the outermost product around its call, else to
+the outermost operator. Old PyTorch has a call per gradient (…_backward_input, …_backward_weight): its kernels belong to
+that gradient's unit. Operators without kernels are left out, products never. Each distinct product is cleaned once.
 """
 
 from __future__ import annotations

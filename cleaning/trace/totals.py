@@ -1,10 +1,11 @@
 """Totals a recording's phases, whole or unknown, and measures the time of kernels that no counted product explains.
 
-A total is unknown if one call of its phase has no count or is missing; a lower bound, the number of such calls and
-their share of the phase's product time are given instead. An unknown operator is such a call if names (its own or its
-kernels') say that it makes products, if it has no recorded product inside and its backward pass has one, or if nothing
-says what it does; not if all its kernels do something else. Products of no phase and an optimizer's are totalled
-separately (`Outside`). Kernels without a recorded call make no total unknown; their share of product time is reported.
+`phase_total` takes an `InstanceTable` and returns a `PhaseTotal`. Its FLOP are unknown if one call of the phase has no
+count or is missing; a lower bound, the number of such calls and their share of the phase's product time are given
+instead. `unknown_calls` returns the unknown operators among them: their names or their kernels' say that they make
+products, or their backward pass has a product and they have none inside, or nothing says what they do. `outside` totals
+products of no phase and an optimizer's separately. Kernels without a recorded call make no total unknown;
+`product_time` returns their time.
 """
 
 from collections import Counter
