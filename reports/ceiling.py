@@ -1,9 +1,9 @@
 """Writes the answer of `runners.ceiling` as text and JSON: the best kernel of each unit, then memory and launches.
 
-Takes a `CeilingAnswer`: the device and every kernel that was timed. A unit's best kernel has the highest median, as in
-a sweep's denominator; its mean and its fastest call stand beside it, and the rate's share of the datasheet's. Rates
-that others published are shown for comparison. `collectives_text` has a row for each buffer size and a column for each
-collective. Prints nothing.
+`to_text` and `document` take a `CeilingAnswer`: the device and every kernel that was timed. A unit's best kernel has
+the highest median, as in a sweep's denominator; beside it are its mean, its fastest call and its share of the
+datasheet's rate. Rates that others published are shown for comparison. `collectives_text` returns a table with a row
+for each buffer size and a column for each collective. Nothing is printed.
 """
 
 from collections import Counter

@@ -1,8 +1,9 @@
-"""Computes a characterization from recorded rows (`analyse`), and returns it as JSON document, CSV tables and figures.
+"""Computes a characterization from recorded rows, and returns it as JSON document, CSV tables and figures.
 
+`analyse` takes a `Characterization` and returns a `CharacterizeAnswer`, which `document`, `tables` and `figures` take;
 `characterize_text.py` writes its text. Ratios run from 0 to 1; unknown is null, or an empty field. The columns of a
-table are the keys of its rows. Where the paper's Figure 3 is reproduced, the likeness of variants stands beside it:
-same workloads, other operation types. Draw and render inside `figure_style.theme()`.
+table are the keys of its rows. The figure of variants (same workloads, other operation types) begins with the paper's
+own Figure 3 where that is reproduced. Draw and render inside `figure_style.theme()`.
 """
 
 from __future__ import annotations

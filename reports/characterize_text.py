@@ -1,7 +1,8 @@
-"""Writes the answer of `runners.characterize` as text, section by section: `to_text`.
+"""Writes the answer of `runners.characterize` as text, section by section.
 
-First come shares by group, likeness, the paper, steps and inference; then threads, batches, cost and calls. Nothing is
-printed and no file is read; `reports/characterize.py` computes the numbers.
+`to_text` takes a `CharacterizeAnswer`, whose numbers `reports/characterize.py` computes, and returns the page. First
+come shares by group, similarity, the paper, steps and inference; then threads, batches, cost and calls. Nothing is
+printed and no file is read.
 """
 
 import itertools

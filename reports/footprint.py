@@ -1,4 +1,8 @@
-"""Renders the memory that a step needs and which batch fits: a table, CSV, JSON; its timeline as CSV."""
+"""Writes the answer of `runners.footprint`, the memory of a step and the batch that fits, as page, CSV and JSON.
+
+`parts`, `to_csv` and `document` take a `FootprintAnswer`; `timeline_csv` returns its live bytes at each moment. Where a
+storage has no known size, sums with it are unknown, and lower bounds are shown.
+"""
 
 from __future__ import annotations
 

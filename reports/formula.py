@@ -1,7 +1,7 @@
-"""Writes the formulas of a model as a table, as CSV and as JSON. Only values at points are computed.
+"""Writes the formulas of a model as a table (`parts`), as CSV (`to_csv`) and as JSON (`document`).
 
-In the table a formula is in its shortest form, wrapped, and cut after its first lines; JSON and CSV have all of it, as
-text that sympy reads.
+Each function takes a `FormulaAnswer`, and computes only values at points. In the table a formula is in its shortest
+form, wrapped, and cut after its first lines; JSON and CSV have all of it, as text that sympy reads.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,14 +1,11 @@
-"""Writes a profiled step as text and page: the tree of modules, its operations, the largest modules at each depth, a
-summary.
+"""Writes a profiled step as text and page: the tree of modules, its operations, the largest modules, a summary.
 
-It looks like the report of DeepSpeed's profiler, with the innermost depth, the measured backward pass, and every sum
-beside its parts. A line's parameters, FLOP and times are of the module and all below it; what a module does itself is
-what its children's lines leave over. On a terminal lines of less than a hundredth of the step are dim, and columns that
-do not fit are left out; a file gets all of them. The verdict is last, too, where it stays visible on a terminal.
-
-Operations of one name, phase and sizes are one line, and those with the most time come first. FLOP is all arithmetic,
-model FLOP or other; bytes are unfused. attained: relative to the roof that the unit and the memory allow at that
-intensity.
+`tree_text` and `profile_page` take a `StepProfile`. The text looks like the report of DeepSpeed's profiler, and adds
+the innermost depth, the measured backward pass, and the parts of every sum. A line's parameters, FLOP and times are of
+the module and all below it; the rest beyond its children's lines is the module's own. On a terminal, lines of less than
+a hundredth of the step are dim, and columns that do not fit are left out; a file gets all of them. The verdict is
+repeated at the end. Operations of one name, phase and sizes share a line, the longest first: FLOP is all arithmetic,
+bytes are unfused, attained is relative to the roof that the unit and the memory allow at that intensity.
 """
 
 from collections import defaultdict

@@ -1,5 +1,8 @@
-"""Writes a projection, and training compute of GPU-hours, as a page, CSV and JSON. Other answers use its texts for a
-device's utilization and for numbers with an interval."""
+"""Writes the answers of `runners.project` as page, CSV and JSON: a projection, and the training compute of GPU-hours.
+
+`to_text`, `to_csv` and `document` take a `ProjectionAnswer`; `compute_parts`, `compute_csv` and `compute_document` take
+a `GpuHoursAnswer`. Nothing is computed here; `quantity` and `ends` write numbers and intervals.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

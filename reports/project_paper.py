@@ -1,7 +1,8 @@
 """Writes a paper's results beside ours as a page, CSV and JSON, and draws the figures of any domain.
 
-The figures show growth with the parameters, sub-batches and data parallelism. Lines are exact formulas, dashes the
-first-order laws fitted to them, stars the target. Nothing was measured, and they say so.
+`paper_text`, `paper_csv` and `paper_document` take `PaperCell`s; `paper_pictures` and `of_domain` return file name →
+picture. The figures show growth with the parameters, sub-batches and data parallelism. Lines are exact formulas, dashes
+the first-order laws fitted to them, stars the target; none shows a measurement.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ Subjects = Sequence[tuple[Domain, Formulas]]
 
 
 def paper_pictures() -> dict[str, bytes]:
-    """Return file name → picture: all figures of the five domains on the paper's target, and of its case study."""
+    """Return file name → picture on the paper's target: growth of the five domains, sub-batches of the word model, and
+    data parallelism of the case study."""
     target = ppopp2019.target_of(ppopp2019.inputs())
     subjects = [(domain, shipped_formulas()[domain.model]) for domain in map(domains.shipped, domains.ORDER)]
     return figure_style.render_all(

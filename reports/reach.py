@@ -1,5 +1,8 @@
-"""Writes the answer of `runners.reach` as text, as one row and as one JSON document: the least time of a step on a
-device, its predicted time, and what others measured there."""
+"""Writes the answer of `runners.reach`: the least time of a step on a device, its prediction, and others' measurements.
+
+`to_text`, `to_csv` and `document` take a `ReachAnswer` and return a page, one row and one JSON document. A number that
+lacks a part of unknown size is shown as a bound.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
-"""Defines the faults that measuring meets, besides `ValueError` (the caller's mistake), and words their messages.
+"""Defines the faults of measuring besides `ValueError` (the caller's mistake), and rewords libraries' messages.
 
-Nothing here decides what happens next: a command turns `Unavailable` into a row with a reason and goes on, and stops
-the one analysis that met `Inconsistent`. Messages of torch name its internals (fake and meta tensors, schemas, C++
-checks): MESSAGES has wording for the model's author for each that a model file can cause; others stay as they are.
+A command turns `Unavailable` into a row with a reason and goes on, and stops the one analysis that met `Inconsistent`;
+nothing here decides that. Messages of torch name its internals (fake and meta tensors, schemas, C++ checks).
+`plain_message` takes a text and returns it in words for the model's author, for the messages that a model file can
+cause (MESSAGES); others stay as they are.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Makes foreign text fit for a terminal: escapes control characters, and wraps lines.
+"""Makes foreign text fit for a terminal: `printable` escapes control characters, `wrap` returns lines of a given width.
 
-A word longer than a line, such as a path or a list without spaces, is broken after a separator; without one it is cut
-only where it does not fit.
+A word longer than a line, such as a path or a list without spaces, is broken after a separator; a part without one is
+cut where it does not fit.
 """
 
 import re

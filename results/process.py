@@ -1,4 +1,8 @@
-"""Asks the kernel for free memory and a signal when the parent ends, and the interpreter for no cyclic collector."""
+"""Controls this process: a signal when its parent ends, the free memory, and a pause of Python's cyclic collector.
+
+`die_with_parent` returns False, and `free_bytes` None, where the operating system does not offer it. `collector_off` is
+a context.
+"""
 
 import contextlib
 import ctypes

@@ -1,9 +1,10 @@
 """Reads foreign tables, JSON and TOML within limits, or refuses them with a ValueError in one line.
 
-Python's readers raise five kinds of exceptions for damaged text, wait for pipes, and unpack whatever they are given.
-Here a limit for each kind of input is checked before memory is used for it; the variable `FLOPLEDGER_LIMITS` changes
-them for every command: `FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. SECURITY.md has the same table (a
-test compares them). Not claimed: that the content makes sense, or that everything within the limits is quick.
+`read_text` returns the text of a file; `csv_table`, `json_value` and `toml_tables` parse it. Python's readers raise
+five kinds of exceptions for damaged text, wait for pipes, and unpack whatever they are given. Here each kind of input
+has a limit, checked before memory is used for it. The variable `FLOPLEDGER_LIMITS` changes limits for every command:
+`FLOPLEDGER_LIMITS=database_seconds=1200,unpacked_bytes=64e9`. SECURITY.md has the same table (a test compares them).
+Not claimed: that the content makes sense, or that everything within the limits is quick.
 """
 
 import contextlib

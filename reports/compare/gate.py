@@ -1,17 +1,12 @@
-"""Decides whether run B may replace run A: conditions on both runs, cell by cell; returns `GateCheck` rows and their
-text.
+"""Decides whether run B may replace run A: `judge` takes both and returns a `GateCheck` per condition and cell.
 
-* **Exact**: FLOP, bytes, launches and memory come from the table of the traced step, which has no noise, so that any
-  excess beyond the limit fails. FLOP are those of convolutions and products (and of recomputation, if any); bytes are
-  read and written by unfused operators; launches are calls of operators that move data, each one kernel or more on a
-  GPU; memory is the peak of the step's ledger. A meter's loop has only model FLOP, of its mean step.
-* **Timed**: `slower` is met where the whole interval of B ÷ A is above the limit, not met where it is below, else
-  undecided. The interval is that of the comparison, at the alarm rate divided by the cells; if its sample is blocks,
-  the margin by which processes differ is added at both ends.
-* **Trains**: the gate fails if B lacks a cell that A measured, whatever the other conditions are.
-
-The answer is shown on a terminal and as a comment on a pull request: the verdict first, then its reasons. Exact
-quantities that are equal in every cell share one line; each other row is shown with its numbers.
+Exact conditions compare counts of the traced step, which have no noise, so that any excess beyond the limit fails: FLOP
+(of products, recomputed ones too), bytes (of unfused operators), launches (calls that move data, each one kernel or
+more on a GPU), peak memory. A meter's loop has only the model FLOP of its mean step. `slower` is met where the whole
+interval of B ÷ A is above the limit, not met where it is below, else undecided. The interval is the comparison's, at
+the alarm rate divided by the cells; with blocks as the sample, the margin by which processes differ is added at both
+ends. A cell that A measured and B lacks fails the gate. `gate_text`, `gate_markdown` and `document` write a
+`GateAnswer`: first the verdict, then its reasons, then the numbers.
 """
 
 import html

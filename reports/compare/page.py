@@ -1,8 +1,8 @@
 """Builds report.html of a comparison: whether two runs differ, cell by cell, in one file like a run's, with its figure.
 
-Takes the rows of `reports.compare.cells` and the facts that both runs record. It uses no peak and reads no clock: the
-same two runs give the same bytes. The figure has one dot a cell, its ratio B ÷ A with the 95 % interval; cells without
-a ratio are not drawn, and the table has their reason.
+`page` takes the rows of `reports.compare.cells`, both runs and figures as SVG text, and returns the document. It uses
+no peak and reads no clock: the same two runs give the same bytes. `ratios` draws the figure: one dot per cell, its
+ratio B ÷ A with the 95 % interval. Cells without a ratio are only in the table, with their reason.
 """
 
 from __future__ import annotations

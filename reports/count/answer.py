@@ -1,9 +1,10 @@
 """Holds the answer of `runners.count` for one model at one batch: a step's exact count, and what explains each counter.
 
-It is made of a recording of the model's calls and the counters' rows, or of the exact count's rows only, and gives the
-command's JSON. The peak of a step on a device is Σ FLOP ÷ Σ (FLOP ÷ peak of the format): what its products reach where
-each runs at its own peak. A table with one format for a device divides by the peak of the format with most FLOP
-instead. Not claimed: which unit of the device runs a product of float32 (here: float32, not TF32).
+`counter_counts` makes it (`ModelCounts`) from a recording of the model's calls and the counters' rows, `exact_counts`
+from the exact count's rows only; `document` returns the command's JSON. The peak of a step on a device is Σ FLOP ÷ Σ
+(FLOP ÷ peak of the format): the rate if each product runs at its own peak. Beside it is the peak of the format with
+most FLOP, for tables that know one format per device. Not claimed: which unit of the device runs a product of float32
+(here: float32, not TF32).
 """
 
 from collections import Counter

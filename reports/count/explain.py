@@ -1,14 +1,12 @@
-"""Explains a number or a formula from anywhere (`--explain`): finds what it counts, and the steps from it to our count.
+"""Explains a pasted number or formula (`--explain`): finds what it counts, and the steps from it to our count.
 
-A pasted number is rounded or cut off at its last digit, so it is compared with a counter's own number within that. It
-may be of the forward pass, the backward pass or both; of the batch or one sample; as the counter gives it, or with a
-multiply-add counted as 2 instead of 1, or 1 instead of 2. The first of these that fits is taken. A number that fits
-none is explained as far as the counter goes, and the rest is reported as unexplained. Nothing is counted here.
-
-A formula (6N, PaLM's, Megatron's, 3 × forward) counts a whole step, forward and backward. N: parameters; E: those of
-embeddings; L, H, Q: layers of attention, their heads and the width of one; T: tokens of a sample; V: words that are
-embedded; B: samples. Each of its terms is compared with the operations that it stands for: N with operations on
-parameters, a square of T with attention, all else with products with weights.
+`explain` takes a `ModelCounts` and a `PastedNumber` of `parse`, and returns an `Explanation`. A number is compared with
+its counter's, within the rounding of its last digit: forward, backward or both; of the batch or one sample; as given,
+or with a multiply-add as 2 instead of 1, or 1 instead of 2. The first that fits is taken; if none does, the rest is
+reported as unexplained. A formula (6N, PaLM's, Megatron's, 3 × forward) counts a whole step. N: parameters; E:
+parameters of embeddings; L, H, Q: layers of attention, their heads and the width of one; T: tokens of a sample; V:
+words that are embedded; B: samples. Each term is compared with its operations: N with operations on parameters, a
+square of T with attention, all else with products with weights. No model runs here.
 """
 
 import re

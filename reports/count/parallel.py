@@ -1,7 +1,7 @@
-"""Writes the ledger of a parallel step as a page, as CSV rows and as JSON. Nothing is computed here.
+"""Writes the ledger of a parallel step as a page (`parts`), as CSV rows (`rows`) and as JSON (`document`).
 
-On the page, ranks with equal work share one line of the table, which says how many they are; CSV and JSON have every
-rank.
+Each function takes a `Ledger` and its model's name; none computes a count. On the page, ranks with equal work share one
+line of the table, which says how many they are; CSV and JSON have every rank.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Provides what figures share: grids of panels, pages, axes of batch sizes, intervals, texts for gaps, legends.
+"""Provides the parts that figures share: panels, pages, axes of batch sizes, intervals, texts for gaps, legends.
 
-It draws no quantity by itself and reads no file.
+`grid` and `batch_panels` return a figure with its panels; `drawable` turns records into the table that is drawn; other
+functions take axes and points, and draw on the axes. None chooses a quantity or reads a file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Gives every figure one look: fonts, sizes, a palette safe for colour-blind readers, and files that rebuild bit for
-bit.
+"""Gives every figure one look: fonts, sizes, a palette safe for colour-blind readers, and reproducible files.
 
-A precision, a method, a phase and a verdict keep their colour and their marker (or hatch) in every figure, so that they
-can be distinguished in grey as well.
+`theme` is the context to draw in. `looks` takes names of series and returns a colour and a marker (or hatch) for each:
+a precision, a method, a phase and a verdict keep theirs in every figure, so that they can be distinguished in grey as
+well. `render` takes a figure and returns it as PNG and SVG, the same bytes each time.
 """
 
 from __future__ import annotations

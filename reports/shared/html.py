@@ -1,13 +1,11 @@
-"""Builds HTML pages: takes sections of parts, returns one document with its own style and scripts.
+"""Builds HTML pages: `document` takes sections of parts, and returns one page with its own style and scripts.
 
 A page needs no other file, no network and no script: with scripts, tables are sorted and filtered. Its policy admits no
-other script. All text comes through jinja2 with escaping on, and characters that would reverse the direction of text,
-or that are invisible, are written by their numbers: names and reasons may hold anything.
-
-Each figure is an image of its own (a document in a document), so that identifiers of two figures never meet and nothing
-in one can run. A text describes each kind of figure for those who cannot see it; its numbers are in the tables.
-
-Tables are rows of text. Unknown is a dash; a table of reasons says why, once, with the cells that a reason holds for.
+other script. All text comes through jinja2 with escaping on. Characters that would reverse the direction of text, or
+that are invisible, are written by their numbers: names and reasons may hold anything. Each figure is an image of its
+own (a document in a document), so that identifiers of two figures never meet and nothing in one can run; a text
+describes its kind for those who cannot see it. Tables are rows of text; unknown is a dash, and a table of reasons says
+why, once, with the cells that a reason holds for.
 """
 
 from __future__ import annotations

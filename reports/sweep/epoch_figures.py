@@ -1,7 +1,8 @@
-"""Draws the time per epoch by batch size, of work_times.csv: a panel a model (and variant), a colour a precision.
+"""Draws the time per epoch by batch size: a panel per model (and variant), a colour per precision.
 
-Filled: the full batches' mean × their number + the last batch's; hollow: the same under the profiler; a cross: an epoch
-that was run from end to end. Bars are 95 % intervals. What could not be measured is written where its point would be.
+`epoch_times` takes rows of work_times.csv and returns file name → figure. Filled marks: the full batches' mean × their
+number + the last batch's; hollow ones: the same under the profiler; crosses: an epoch that was run from end to end.
+Bars are 95 % intervals, from the lowest to the highest end of repeats. A status stands where a point is missing.
 """
 
 from __future__ import annotations

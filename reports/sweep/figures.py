@@ -1,4 +1,4 @@
-"""Draws every figure of a run from its derived tables only.
+"""Draws every figure of a run: `figures` takes the derived tables (`Built`) and returns file name → figure.
 
 A table without rows makes fewer figures, never an error. No file is opened or written here.
 """

@@ -1,7 +1,7 @@
 """Builds report.html of a run: its whole report in one file that needs no other file, no network and no script.
 
-Takes what `cleaning.reconcile.run` derived and figures as SVG text; returns the document. It writes nothing and reads
-no clock, so that the same run gives the same bytes. The parts of a page are in `reports.shared.html`.
+`page` takes a `Built` (`cleaning.reconcile.run`) and figures as SVG text, and returns the document. It writes nothing
+and reads no clock, so that the same run gives the same bytes. The parts of a page are in `reports.shared.html`.
 """
 
 from __future__ import annotations

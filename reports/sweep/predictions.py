@@ -1,8 +1,9 @@
-"""Compares step times that were predicted before a run with those that it measured; returns rows, and their text.
+"""Compares step times that were predicted before a run with those that it measured.
 
-A table of predictions (`benchmarks/gpu/predictions.py`) has a row for each cell: the least time of its step and, where
-comparable figures were published, a predicted time with a 90 % interval. A prediction holds where the measured time
-lies in the interval. Not claimed: that cells of one model are independent.
+`read_predictions` reads a table (`benchmarks/gpu/predictions.py` writes it) with a row for each cell: the least time of
+its step and, where comparable figures were published, a predicted time with a 90 % interval. `compared` takes it with a
+`Built` and returns a row per cell; a prediction holds where the measured time lies in the interval. `predictions_text`
+returns the text. Not claimed: that cells of one model are independent.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,10 @@
 """Combines the repeats of a cell, and writes tables of the variants of a training step and of cells on several ranks.
 
-Takes views of a run's cells, variants and parallel steps; returns `Repeats`, tables and lines. Repeats have a geometric
-mean and its 95 % interval, by Student's t on their logarithms. The interval of a single cell is that of one process in
-one window of time; repeats, in fresh processes and minutes apart, also show how processes and windows differ. Of two
-repeats alone the interval is wide (with one degree of freedom t is 12.7). So their scatter is pooled over all repeated
-cells (`analysis/utilization/windows.py`); the interval of each cell of the run includes it, too.
+`repeats_of` takes views of a run's cells and returns `Repeats`; `variant_parts` and `parallel_parts` return tables.
+Repeats have a geometric mean and its 95 % interval, by Student's t on their logarithms. The interval of a single cell
+covers one process in one window of time; repeats, in fresh processes and minutes apart, also show how processes and
+windows differ. With two repeats alone the interval is wide (with one degree of freedom t is 12.7). Their scatter is
+therefore pooled over all repeated cells (`analysis/utilization/windows.py`); each cell's interval includes it, too.
 """
 
 import math

@@ -1,8 +1,9 @@
-"""Writes the table at the end of a run, and the same rows as CSV and JSON.
+"""Writes the text at the end of a run: the sentence with its intervals, tables, peaks, failures and warnings.
 
-First comes the sentence about the run with its intervals. The table shows one fraction a cell, the headline, and names
-it; utilization.csv has every other. Cells with profiles get a second table: their methods side by side, and how long an
-epoch takes. All of it fits the width that is asked for and needs no colour. Nothing is printed here.
+`to_text` takes a `Built` and returns the page; `gates_text` writes the answer of `--check`. The first table shows one
+fraction per cell, the headline, and names it; utilization.csv has every other. Cells with profiles get a second table:
+their methods side by side, and the time of an epoch. All of it fits the width that is asked for and needs no colour.
+Nothing is printed here.
 """
 
 import itertools

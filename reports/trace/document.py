@@ -1,9 +1,9 @@
-"""Makes the JSON document of a recorded profile (`document`) and the CSV of its kernels, from a `TraceView`.
+"""Makes a recorded profile's JSON document (`document`) and CSV of kernels (`kernels_csv`) from a `TraceView`.
 
-Of a recording that gives its kernels FLOP (PyProf's output) three states of the same counts stand side by side: raw (as
-it attributes FLOP to kernels), deduplicated (each multiply-add once: what the 2021 post did by hand), repaired (gaps
-filled from recorded shapes). Kineto and Nsight Systems record no FLOP: there is one count, from recorded sizes. Counts
-are FLOP of the whole recording.
+A recording that gives its kernels FLOP (PyProf's output) has three states of the same counts: raw (FLOP as attributed
+to kernels), deduplicated (each multiply-add once: what the 2021 post did by hand), repaired (gaps filled from recorded
+shapes). Kineto and Nsight Systems record no FLOP: there is one count, from recorded sizes. Totals are FLOP of the whole
+recording.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ LARGEST = 12
 
 
 def document(trace: TraceView, device: Device | None = None) -> dict[str, Any]:
-    """Return the JSON document: FLOP of the whole recording, not of a step; None for unknown. device: as in
-    `to_text`."""
+    """Return the JSON document: totals are FLOP of the whole recording, `step_flop` is of one step; None for unknown.
+    device: as in `to_text`."""
     cleaned, shown = trace.cleaned, timeline(trace)
     used = utilization(trace, device, shown)
     step: dict[str, Any] | None = None

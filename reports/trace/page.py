@@ -1,8 +1,9 @@
 """Builds trace.html: a recorded profile in one file that needs no other file and no network.
 
-It shows the gaps of a step, time by phase, module and kernel, FLOP of a step, kernels outside of it, and unknowns. It
-reads no clock and writes nothing: the same recording gives the same bytes. All text comes through jinja2 with escaping
-on; the page's policy admits only the script that sorts tables, and the page is complete without it.
+`to_html` takes a `TraceView` and returns the document: the gaps of a step, time by phase, module and kernel, FLOP,
+products outside of all phases, and unknowns. It reads no clock and writes nothing: the same recording gives the same
+bytes. All text comes through jinja2 with escaping on; the page's policy admits only the script that sorts tables, and
+the page is complete without it.
 """
 
 from pathlib import Path

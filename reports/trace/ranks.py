@@ -1,8 +1,8 @@
-"""Writes what recordings of many ranks show as text, as the JSON document of `runners.trace DIR`, and as a page.
+"""Writes the report on recordings of many ranks as text, as the JSON document of `runners.trace DIR`, and as a page.
 
-The page shows how a step's time is spent and which rank waits for which, in one file that needs no network; its tables
-are those of the terminal, for all ranks. It reads no clock: the same recordings give the same bytes. Nothing is printed
-here.
+`ranks_text`, `ranks_document` and `ranks_html` take a `RanksReport`. The page shows how a step's time is spent and
+which rank waits for which, in one file that needs no network; its tables are the terminal's, for all ranks. It reads no
+clock: the same recordings give the same bytes. Nothing is printed here.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,19 +1,12 @@
 """Computes how fast the products of a recorded profile ran, a step's utilization, and where its kernels' time goes.
 
-`rates` compares each unit's FLOP ÷ time with the datasheet's dense peak of the unit. FLOP are the repaired counts,
-recomputation included, since the device did them; the time is that of the kernels of the same calls, so that a call
-without a count is in neither. Idle time and other kernels are not in it. On tensor units a ratio above 1 is impossible:
-a count, a time or the peak is wrong. On IEEE fp32 a fast algorithm (Winograd, FFT) needs fewer multiplications. Not
-claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product whose kernels' names do
-not tell.
-
-`utilization` divides the model FLOP (forward and backward) of the step that is shown by its whole time and by the peak
-of all devices that ran it. The time is as recorded: a profiler slows the host.
-
-`time_shares` adds up the time of kernels (in a recording without a device: of operator calls) by kernel, by module and
-by phase. It adds over streams, so that shares are of kernels' time and not of the wall clock. Such groups have no
-rates: the FLOP of an operation of several kernels (Winograd's transforms and its product) belong to all of them, and
-over the time of one they could be above any peak.
+`rates` returns a `Rate` per unit: repaired FLOP, with recomputation, ÷ the time of the same calls' kernels, against the
+datasheet's dense peak. Idle time and other kernels are not in it. A ratio above 1 on tensor units shows a wrong count,
+time or peak; on IEEE fp32 a fast algorithm (Winograd, FFT) needs fewer multiplications. `utilization` divides the model
+FLOP of the step that is shown by its whole time, as recorded under the profiler, and by the peak of all its devices.
+`time_shares` adds up kernels' time (without a device: operator calls') over streams, by kernel, module or phase; such
+groups have no rates, since an operation's FLOP belong to all of its kernels. Not claimed: that the clock was the
+peak's, nor which unit ran an fp32 product whose kernels' names do not tell.
 """
 
 from __future__ import annotations

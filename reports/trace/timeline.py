@@ -1,14 +1,11 @@
 """Places one step of a recorded profile in time: for how long the device ran something, and the gaps between.
 
-The step shown is the middle one of those marked, from the start of its first kernel to that of the next step's first
-kernel; without marks it is the whole recording. It is that of the device with the most kernel time; in a recording
-without a device, of its operator calls. A gap is a time in which no stream or thread ran anything. Kernels that were
-recorded twice, or tried out before a choice, are left out.
-
-Not claimed: why nothing ran; a gap only lists what was recorded on the host meanwhile. A gap of a recording without a
-device is time outside of recorded operators, and not idle time of the processor.
-
-`TraceView` is one cleaned recording, from which text, document and page of `python -m runners.trace` are written.
+`timeline` takes a `TraceView`, one cleaned recording, and returns a `Timeline` of the middle step of those marked: from
+the start of its first kernel to the start of the next step's first one; without marks, of the whole recording. It shows
+the device with the most kernel time, or operator calls where no device was recorded. In a gap no stream or thread ran
+anything. Kernels recorded twice, or tried out before a choice, are left out. Not claimed: why nothing ran. A gap only
+lists what was recorded on the host meanwhile; without a device it is time outside of recorded operators, not idle time
+of the processor.
 """
 
 from __future__ import annotations

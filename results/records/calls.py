@@ -1,7 +1,7 @@
 """Defines the records of a model's calls: modules and watched functions of a forward pass, with their operations.
 
-The rules of every counter are applied to a `CallRecording` (`cleaning/accounts/`). It is kept in memory only, crosses
-from one process to another, knows no torch, and has no times.
+The rules of every counter (`cleaning/accounts/`) take a `CallRecording`. It is kept in memory only, crosses from one
+process to another, knows no torch, and has no times.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ APPLIED = "Function.apply"
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A tensor among the arguments or results of a call: its sizes, and the number of its storage among those of the
-    operations, None if no operation had used it yet."""
+    """A tensor among the arguments or results of a call. storage: the number that the operations give its storage; None
+    if no operation had used it yet."""
 
     shape: tuple[int, ...]
     storage: int | None = field(default=None, compare=False)

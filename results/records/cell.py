@@ -1,5 +1,8 @@
-"""Defines the records of a sweep: the cells that were requested, each attempt at one (`Run`) with its session, timed
-blocks, telemetry and ceilings, and the rows of several ranks."""
+"""Defines the records of a sweep: requested cells, attempts at them, timed blocks, telemetry, ceilings, rows of ranks.
+
+`Parameters` and `Cell` hold a request; a `Run` is one attempt at a cell in a session. The docstring of each kind of row
+names its file in a run directory; `results/store` writes and reads them.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any

@@ -1,5 +1,4 @@
-"""Defines the records of a characterization: which recordings were made, their steps, and the time of each operation
-type.
+"""Defines the records of a characterization: the recordings, their steps, and the time of each operation type.
 
 They have files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` lists each recording
 with its outcome; the other files refer to it by the recording's number. Everything that `runners.characterize` shows is
@@ -23,7 +22,7 @@ WARM_UP, PLAIN, PROFILED = "warm_up", "plain", "profiled"
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadRecording(Record):
-    """recordings.csv: one workload, run one way in one process, and what became of it."""
+    """recordings.csv: one workload, run one way in one process, with its outcome."""
 
     recording: int
     workload: str

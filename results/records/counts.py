@@ -1,4 +1,8 @@
-"""Defines the records of operations, kernels, storages and FLOP counts, as traced, recorded and cleaned."""
+"""Defines the records of operations, kernels, storages and FLOP counts, as traced, recorded and cleaned.
+
+Counters and traces give `FlopCount`, `Operation` and `Storage`, recorders `ProfiledOperation` and `Kernel`; cleaning
+derives the others. Each record's docstring names its file.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any

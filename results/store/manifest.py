@@ -1,8 +1,9 @@
-"""Reads and writes manifest.json: what a run is; and decides whether two sessions may be collected into one run.
+"""Reads and writes manifest.json, and decides whether two sessions may be collected into one run.
 
-It holds the request (name, commands, options), the version of this program, and the peak row of the utilization; the
-machine is in sessions.csv, one row per session. A directory with this file is a run: it is written first, and always
-replaced whole. The commit comes from git, or without git from the variable FLOPLEDGER_COMMIT, which is not checked.
+`read_manifest` and `write_manifest` convert a `Manifest`: the request (name, commands, options), the version of this
+program, and the peak row of the utilization; the machine is in sessions.csv, one row per session. A directory with this
+file is a run: it is written first, and always replaced whole. `differing` takes two `SessionRow`s and returns the
+fields that forbid it. The commit comes from git, or without git from FLOPLEDGER_COMMIT, which is not checked.
 """
 
 from __future__ import annotations
