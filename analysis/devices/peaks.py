@@ -1,11 +1,12 @@
-"""Looks up a device's datasheet peaks: `lookup` takes exactly the name that the driver prints and returns a `Device`.
+"""Looks up a device's datasheet peaks by exactly the name that its driver prints.
 
-`peaks.csv` has one device per row: dense figures, tensor units with fp32 accumulation, one source, and how it was
-verified: `retrieved` (read in the source, or in a named copy), `memory` (nobody looked it up) or `derived`
-(multiprocessors × rate × clock, where the sheet prints none); `memory_units` and `derived_units` mark single figures.
-`sparse` has figures with 2:4 sparsity, `refused` why a figure is missing. A name that the table lacks has no peak;
-nothing is guessed. Not claimed: that a device reaches its peak, or runs at `clock_hz`, the clock that a figure implies.
-`device_called` takes a name that a person types. `format_peaks.py` returns the peak of one number format.
+`lookup` takes that name and returns a `Device`, or None. `peaks.csv` has one device per row: dense figures, tensor
+units with fp32 accumulation, one source, and its verification: `retrieved` (read in the source, or in a named copy),
+`memory` (nobody looked it up) or `derived` (multiprocessors × rate × clock, where the sheet prints none);
+`memory_units` and `derived_units` mark single figures. `sparse` has figures with 2:4 sparsity, `refused` why a figure
+is missing. A name that the table lacks has no peak; nothing is guessed. Not claimed: that a device reaches its peak, or
+runs at `clock_hz`, the clock that a figure implies. `device_called` takes a name that a person types. `format_peaks.py`
+returns the peak of one number format.
 """
 
 import csv
