@@ -1,7 +1,7 @@
-"""Answers from Python, in one call each: a step's FLOP (`count`), its memory (`footprint`), the device's real rates
-(`ceilings`). `register` gives an operation of a user's own a formula, for this process.
+"""Answers from Python, in one call each: a step's FLOP (`count`), its memory (`footprint`), a device's `ceilings`.
 
-`count` and `footprint` take a model and its inputs, and return a `StepCount` and a `Footprint`. The commands
+`count` and `footprint` take a model and its inputs, and return a `StepCount` and a `Footprint`; `ceilings` takes a
+device and returns `Ceiling` rows. `register` gives a user's own operation a formula, for this process. The commands
 `runners.count`, `runners.footprint` and `runners.ceiling` answer the same questions. Not claimed: that a GPU runs the
 same operations (`docs/limits.md`); workspaces and fragmentation (`docs/footprint.md`); that a user's formula is right.
 """

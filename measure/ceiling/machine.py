@@ -1,11 +1,11 @@
-"""Measures memory bandwidth and the cost of starting work, and makes the `Machine` that a profile is compared with.
+"""Measures a device's memory bandwidth and the time to start an operation, and returns `Ceiling` rows.
 
-A copy, b = a, and a triad, a = b + s · c, move 2 and 3 times an operand; a line that a processor fetches before it
-writes it is not counted. Within a cache many calls in a row are timed as one. `launch` is the time of an operation on
-one element as the device sees it, or the host's time where the host is slower; `call` is how long torch takes to submit
-one, or on a CPU to run it. `measure_machine` takes a short list, within seconds, for the process that measures;
-`runners.ceiling` searches longer (`plan`, `copies_and_views`, `timed`). Not claimed: the rate of the memory's own
-interface; the cost of a kernel inside a CUDA graph; nor the higher cost of an operation under autograd or modules.
+`measure_machine` takes a device, precisions and a budget in seconds; `analysis.roofline.machine_of` makes a `Machine`
+of its rows. `runners.ceiling` searches longer (`plan`, `copies_and_views`, `timed`). A copy, b = a, moves two operands
+and a triad, a = b + s · c, three; a cache line that a processor fetches before it writes it is not counted. Copies
+within a cache are timed many in a row. `launch` is the time of an operation on one element on the device, or on the
+host where the host is slower; `call` is the time in which torch submits one, or on a CPU runs it. Not claimed: the rate
+of the memory's own interface, the cost of a kernel in a CUDA graph, the higher cost under autograd or modules.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,14 +1,12 @@
-"""Records what a model calls in a forward pass: modules, the functions that counters watch, the operations under each.
+"""Records the calls of a model's forward and backward pass: modules, functions that counters watch, operations.
 
-`record` takes a model and its inputs, and returns a `CallRecording`; it counts nothing. The functions are replaced by
-listeners where counters replace them (`torch.nn.functional`, `torch`, `torch.Tensor`), so that both miss the same
-calls: those through a name that was imported earlier. Calls by a kernel written in Python are not the model's, and are
-left out. While it records, the process's torch is patched: use it in a process of its own.
-
-`plain_calls` records the calls of a step without a dispatch mode, because torch.profiler counts those. A dispatch mode
-changes the step: with one, sums of gradients and of a linear layer's bias go to a new tensor; without one, both are
-made in place, and recomputation by a checkpoint ends inside of an operator that does not reach the dispatcher. So that
-step is recorded by torch's profiler on real tensors.
+`record` takes a model and its inputs and returns a `CallRecording`; it counts nothing. Listeners replace functions
+where counters replace them (`torch.nn.functional`, `torch`, `torch.Tensor`), so that both miss a call through a name
+that was imported earlier. Calls by a kernel written in Python are left out. torch is patched in the whole process
+meanwhile: use a process of its own. `plain_calls` records a step with torch's profiler on real tensors, without a
+dispatch mode, as torch.profiler counts it. A dispatch mode changes the step: without one, sums of gradients and of a
+linear layer's bias are made in place, and a checkpoint recomputes inside an operator that does not reach the
+dispatcher.
 """
 
 import contextlib

@@ -1,11 +1,9 @@
-"""Turns what a counter counted into `FlopCount` rows: a total, one for each operator, and the calls that it passed
-over.
+"""Makes `FlopCount` rows of a counter's numbers: a total, a row per operator, and the calls that were passed over.
 
-A native number is kept as it came. In FLOP a multiply-add is 2 and any other operation 1, and a total's FLOP are the
-sum of its operators', because some counters add both up in one native number.
-
-`analysis.operators.registry` decides about calls that a counter passed over: a product, or an operator in no table, is
-not understood; other arithmetic is ignored; views and copies are neither. How much was missed is not said here.
+`rows` keeps a native number as it came and adds its FLOP: a multiply-add is 2, any other operation 1. A total's FLOP
+are the sum over its operators, because some counters add up both in one native number. `uncounted` sorts the calls that
+a counter passed over by `analysis.operators.registry`: a product, or an operator in no table, is not understood; other
+arithmetic is ignored; views and copies are neither. The rows do not say how many FLOP these calls have.
 """
 
 import dataclasses

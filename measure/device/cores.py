@@ -1,13 +1,10 @@
-"""Measures how far apart two processors are: whether they share a cache now.
+"""Measures the time in which a cache line goes from one processor to another and back (`round_trip_s`, in seconds).
 
-`round_trip_s` returns the time in which a cache line goes from one processor to another and back. Two threads, each
-kept on a processor of its own, write to one word in turn. Between processors of one last-level cache that takes about
-100 ns, between others several hundred. On a virtual machine the host decides which it is, and changes it at any time
-without notice (docs/benchmarks.md, "Where the host puts two processors"). The two are the first and the last of the
-processors that the process may use; nothing is claimed about those between them.
-
-The threads run a few machine instructions that are held here as bytes, so that no compiler is needed: on x86-64 Linux
-only.
+The time shows whether the two share a cache now: it is about 100 ns between processors of one last-level cache, and
+several hundred between others. On a virtual machine the host decides that, and may change it at any time without notice
+(docs/benchmarks.md, "Where the host puts two processors"). Two threads write to one word in turn, on the first and the
+last processor that the process may use; nothing is claimed about those between. They run a few x86-64 instructions that
+are held here as bytes, so that no compiler is needed, on Linux only; elsewhere `Unavailable` is raised.
 """
 
 import ctypes

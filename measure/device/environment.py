@@ -1,12 +1,11 @@
-"""Collects facts about the machine and the software of a measurement, for the manifest; it judges none of them.
+"""Collects facts about the machine and the software of a measurement for the manifest; it judges none of them.
 
-Everything here reads and nothing sets. What a machine does not offer is None, never an exception: a missing file, an
-unknown processor, a torch that cannot be imported. torch is imported only inside `torch_facts`, `environment` and
-`device_facts`; `host_facts` is for processes that must stay without it.
-
-It does not claim that the machine was idle or its clock constant while a cell ran: load and governor are one reading.
-The precision flags are read by `measure/device/apply_precision.py`, the GPU's state by `measure/device/telemetry.py`.
-Serial numbers are hashed, and variables that may hold a secret are left out.
+`environment`, `host_facts`, `torch_facts` and `device_facts` return dicts of facts by name. Nothing here changes a
+setting. A fact that a machine does not offer is None, never an exception (a missing file, an unknown processor, a torch
+that cannot be imported). `host_facts` does not import torch, for processes that must stay without it. Serial numbers
+are hashed, and variables that may hold a secret are left out. Precision flags are read by
+`measure/device/apply_precision.py`, the GPU's state by `measure/device/telemetry.py`. Not claimed: that the machine was
+idle or its clock constant while a cell ran, since load and governor are read once.
 """
 
 import contextlib

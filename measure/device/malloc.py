@@ -1,14 +1,11 @@
 """Makes the C library keep the memory that a step frees, so that a step on a CPU is not slowed by page faults.
 
-glibc gives a large block back as soon as it is freed (mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD). When the next
-step allocates one, each of its pages is a page fault, in which the system clears the page: time in which no FLOP is
-done. After `retain_freed_memory` blocks come from the heap, which never shrinks.
-
-Steps do not place their blocks alike. Now and then a large gradient fits into no free part, and the heap grows in a
-step long after the first one (VGG-11, batch 8: 0.7 s of a step of 1.9 s for 411 MB). `extend_heap` makes that room
-before anything is timed.
-
-Not claimed: that a process needs no more memory this way. Freed blocks of other sizes may lie in the heap unused.
+`set_malloc` takes a cell's setting and calls `retain_freed_memory`, after which blocks come from a heap that never
+shrinks. By default glibc gives a large block back as soon as it is freed (mallopt(3): M_MMAP_THRESHOLD,
+M_TRIM_THRESHOLD), and each page of the next one is a page fault, in which the system clears the page and no FLOP is
+done. `extend_heap` enlarges the heap before anything is timed and returns the bytes added: otherwise a large gradient
+may fit into no free part, and the heap grows in a later step (VGG-11, batch 8: 0.7 s of a step of 1.9 s for 411 MB).
+Not claimed: that a process needs no more memory this way; freed blocks of other sizes may lie in the heap unused.
 """
 
 import ctypes

@@ -1,14 +1,11 @@
 """Reads one GPU's clocks, power, energy, temperature and state by NVML, in SI units.
 
-This is the adapter of NVIDIA's GPUs (`measure/device/telemetry.py`). `open_nvml` finds the card to which CUDA gives
-this number or UUID. Errors of the library are mapped here, once: one that ends everything becomes `Unavailable` with
-its cause (`DeviceLost` if the card is gone); what a device does not offer is None, with the reason in `Nvml.reasons`.
-Nothing here changes a setting.
-
-Not claimed: where NVML has no instantaneous power, its power is an average (1 s on most boards since Ampere); a value
-of 0 for power, clock, temperature or energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice
-all but memory is the whole GPU's. In a container the process numbers are the host's, so other users are recognised by a
-baseline taken before our own context.
+`open_nvml` takes the number or UUID by which CUDA knows a GPU and returns an `Nvml`, the adapter of NVIDIA's GPUs for
+`measure/device/telemetry.py`. It changes no setting. Errors of the library are mapped once: a fatal one becomes
+`Unavailable` with its cause (`DeviceLost` if the GPU is gone); a value that is not offered is None, with the reason in
+`Nvml.reasons`. Limits: without instantaneous power, NVML's power is an average (1 s on most boards since Ampere); a 0
+for power, clock, temperature or energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice all but
+memory is the whole GPU's. A container sees the host's process numbers, so a baseline identifies other users.
 """
 
 import os
@@ -30,7 +27,7 @@ FATAL = frozenset((1, 9, 12, 15, 16, 18))
 required, library and driver of different versions."""
 
 LOST = frozenset((15, 16))
-"""Those of FATAL that end a session: GPU lost, reset required. The others may be NVML's own trouble."""
+"""Members of FATAL that end a session: GPU lost, reset required. The others may be NVML's own trouble."""
 
 EVENT_REASONS = {
     0x001: "gpu_idle",

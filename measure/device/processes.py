@@ -1,7 +1,9 @@
-"""Starts the server that child processes are forked from, ends them with their parent, and says how they ended.
+"""Starts the server that child processes are forked from, ends children with their parent, and reports how they ended.
 
-The processes of counters (`measure/counters/isolation.py`) and the workers (`runners/workers/pool.py`) use these
-functions, and send tasks, wait and kill by themselves. No torch is imported here: the server does that.
+`context` and `start_context` give a multiprocessing context; `end_with_parent` ties a child to its parent; `end_of` and
+`output_tail` return text about an exit. The processes of counters (`measure/counters/isolation.py`) and the workers
+(`runners/workers/pool.py`) use these functions, and send tasks, wait and kill by themselves. No torch is imported here:
+the server does that.
 """
 
 import contextlib
@@ -31,7 +33,8 @@ IDLE = "USDT:"
 
 def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
     """Return the context "forkserver" where the system has it, else "spawn": a fork of a process that has threads or
-    used torch is not safe, and spawn imports torch again. preload: what a server imports that does not run yet."""
+    used torch is not safe, and spawn imports torch again. preload: modules that the server imports, if it does not run
+    yet."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forking = multiprocessing.get_context("forkserver")

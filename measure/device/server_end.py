@@ -1,9 +1,10 @@
 """Makes the server that forks children end with the process that started it, and ignore Ctrl-C and SIGTERM.
 
-The server imports this module before all others: while it still imports torch it would otherwise outlive a parent that
-was killed, or print a traceback at Ctrl-C. Its children react to Ctrl-C as any process does. In other processes the
-import has no effect: the variable with the parent's id is set only while the server starts. A server that cannot import
-this (Python 3.11 gives it no `sys.path`) keeps the variable, and so do its children, in which it has no effect.
+Importing this module takes effect; it returns nothing. The server imports it before all others, because while it
+imports torch it would otherwise outlive a parent that was killed, or print a traceback at Ctrl-C. Its children react to
+Ctrl-C as any process does. In other processes the import has no effect: the variable with the parent's id is set only
+while the server starts. A server that cannot import this (Python 3.11 gives it no `sys.path`) keeps the variable, and
+so do its children, in which it has no effect.
 """
 
 import multiprocessing
@@ -23,8 +24,8 @@ def in_children(number: int, frame: object) -> None:
 
 
 def end_children(number: int, frame: object) -> None:
-    """End a child on SIGTERM, not the server: who ends a whole process group (torchrun does) leaves the parent the
-    processes that it needs to keep its rows."""
+    """End a child on SIGTERM, but not the server: where a whole process group is ended (torchrun does that), the parent
+    still needs the server to keep its rows."""
     if os.getpid() != SERVER:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,12 +1,11 @@
-"""Reads what a device reports about itself: one protocol for every vendor, the table of adapters, and a thread that
-polls.
+"""Reads the values that a device reports about itself: one protocol, a table of adapters, and a thread that polls.
 
-`open_device("cuda:1")` opens the adapter of that device: one file a vendor (`measure/device/nvml.py`). Errors are
-mapped once, by the adapter: `Unavailable` with its cause, `DeviceLost` where a device that was open is gone. What a
-device does not offer is None, with the reason in `reasons`. `Sampler` polls from a thread of the parent process, so
-that a worker's timing and interpreter lock are left alone; readings carry the host's monotonic clock, which both
-processes share. `analysis/devices/telemetry.py` computes energy and clocks from readings. Nothing here changes a
-setting or imports torch.
+`open_device("cuda:1")` returns the adapter of that device (`DeviceTelemetry`); each vendor has a file
+(`measure/device/nvml.py`). The adapter maps errors of its library: `Unavailable` with its cause, `DeviceLost` where an
+open device is gone. A value that the device does not offer is None, with the reason in `reasons`. `Sampler` polls from
+a thread of the parent process, which leaves a worker's timing and interpreter lock alone, and returns `Telemetry` rows
+on the host's monotonic clock, which both processes share. `analysis/devices/telemetry.py` computes energy and clocks
+from them. Nothing here changes a setting or imports torch.
 """
 
 import collections

@@ -1,11 +1,11 @@
-"""Counts the model FLOP of the calls that a loop makes, once for each distinct shape of their inputs.
+"""Counts the model FLOP of the calls that a training loop makes, once per kind of call (`CallKey`).
 
-The count is the trace of a copy of the model on fake tensors (`measure.operations.model_trace`): exact, and as
-`python -m runners.count` gives it. A count takes a tenth of a second on the host; `count_waiting` keeps to a share of
-the time that the loop has run, so that many shapes wait rather than slow the training down.
-
-Products are split by the unit that runs them: of the dtype that an observed step saw, else of autocast's around the
-call, else of the trace's, and by the flags that allow TF32.
+`CallCosts.expect` takes a call's inputs, `count_waiting` counts it, and `flop` returns the `PassFlop` of any number of
+passes. The count is exact: the trace of a copy of the model on fake tensors (`measure.operations.model_trace`), as
+`python -m runners.count` gives it. It takes a tenth of a second on the host, so `count_waiting` keeps to a share of the
+time that the loop has run: many kinds wait rather than slow the training down. A product is assigned to a unit by its
+dtype (as an observed step saw it, else of autocast around the call, else of the trace) and by the flags that allow
+TF32.
 """
 
 import collections

@@ -1,13 +1,11 @@
 """Notes which forward and backward passes of a model a training loop runs, by the shapes of their inputs.
 
-`ForwardCalls` takes a model and adds a `ModelCall` to the open step for each call. One forward hook on the model sees
-each of its calls: with gradients or without, in the forward direction or again inside of a backward pass (a checkpoint
-around the whole model). A `ModelCall` is also the hook on the call's output tensors, which sees each backward pass, so
-that a forward pass without one is noted as such. Nothing here waits for the device or reads a value; `passes_of` adds
-calls up later, many steps at once.
-
-Not claimed: passes of submodules that are called without the model; what a captured CUDA graph replays, since no Python
-code runs then; the shapes inside of a nested tensor, which are data.
+`ForwardCalls` takes a model and adds a `ModelCall` to the open step for each call; `passes_of` returns the `Passes` of
+many calls. One forward hook sees each call of the model, with or without gradients, in the forward direction or again
+inside a backward pass (a checkpoint around the whole model). A `ModelCall` is also the hook on the call's output
+tensors, which sees each backward pass; a forward pass without one is noted as such. Nothing here waits for the device
+or reads a value. Not claimed: passes of submodules that are called without the model; calls that a captured CUDA graph
+replays, since no Python code runs then; the shapes inside a nested tensor, which are data.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ OUTSIDE = -1
 """`torch._C._current_graph_task_id()` where no backward pass runs."""
 
 TRANSFORMED = "torch.func"
-"""Stands for the inputs of a call inside of a transform of torch.func, where tensors have other sizes than what
-runs."""
+"""Stands for the inputs of a call inside of a transform of torch.func, where tensors have other sizes than those of the
+operations that run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,15 +1,13 @@
-"""Sends a meter's numbers to a logger: CSV, TensorBoard, Weights & Biases and MLflow have the same `log` and `close`.
+"""Sends a meter's numbers to CSV, TensorBoard, Weights & Biases or MLflow, and meters the steps of trainers.
 
     log = CsvLog("utilization.csv")
     …
     if step % 50 == 0:
         log.log(step, meter.window().scalars())
 
-Making an adapter imports the package that it is named after; `CsvLog` needs none. An unknown number is left out, never
-written as 0.
-
-`MeterCallback` is the common part of the trainers' callbacks: it has a meter around each step, and turns a fault into
-one warning.
+All loggers have the same `log`, which takes a step and numbers by name, and `close`. An unknown number is left out,
+never written as 0. Making an adapter imports the package that it is named after; `CsvLog` needs none. `MeterCallback`
+is the common part of the trainers' callbacks: it has a meter around each step, and turns a fault into one warning.
 """
 
 import csv

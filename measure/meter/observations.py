@@ -1,11 +1,11 @@
-"""Decides which steps of a loop are observed, and checks whether they ran what was counted for their calls.
+"""Decides which steps of a loop are observed, and checks them against the products that were counted for their calls.
 
-Observed are the first two steps, those after a change that a look shows (`ModelState`), after new sizes of inputs,
-steps drawn at random, and, after two windows of equal length, the last step of the next. An observed step runs under a
-dispatch mode (`observed_step.py`). The first observation of a kind of call corrects its count: what ran is what such a
-call costs. Every later one has to see the same, or the model is not the one that was counted.
-
-Not claimed: what the steps between two observations ran; only that both observations saw the same.
+`Observations.plan` returns the number of steps until the next observation; `judge` takes an `ObservedStep`
+(`observed_step.py`) and returns an `ObservationVerdict`. Observed are the first two steps, steps after a change that
+`ModelState` sees or with new sizes of inputs, steps drawn at random, and, after two windows of equal length, the last
+step of the next one. The first observation of a kind of call corrects its count. Every later one must see the same
+products, or the model is no longer the one that was counted. Not claimed: that the steps between two observations ran
+these products, too.
 """
 
 import random
@@ -41,8 +41,8 @@ MAX_FAILED = 4
 """Observations in a row that saw only a part of their step, after which there are no more."""
 
 OTHER_KERNELS = ("attention", "recurrent")
-"""Kinds whose kernels on a GPU are others than on the CPU, and may calculate gradients that nobody asked for. There an
-observation is compared with the first one, and corrects no count."""
+"""Kinds of products whose kernels on a GPU differ from those on the CPU, and may calculate gradients that nobody asked
+for. Their observation is compared with the first one, and corrects no count."""
 
 OPAQUE = "what compiled and scripted code and copies of DataParallel run cannot be observed"
 IN_PART = (

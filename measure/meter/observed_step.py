@@ -1,12 +1,11 @@
-"""Records what one real step runs, product by product, to compare it with what was counted for its calls beforehand.
+"""Records the products that one real step runs, to compare them with the counts of its calls.
 
-A count of a call assumes one backward pass from all outputs of the model to all parameters. A loop may do otherwise:
-ask for the gradients of a few parameters, ignore an output, differentiate twice, call the model through a function,
-exchange parameters. A dispatch mode around a step sees each product that runs, with its sizes; autograd's numbers tell
-to which call of the model the node belongs that runs it. The step computes what it would compute unobserved.
-
-Not claimed: the time of such a step; what runs in compiled code (a model that is compiled is not observed), in threads
-of the loop's own, or in kernels that have no operator's name.
+`StepObserver` is a dispatch mode around a step: it sees each product with its sizes, finds by autograd's numbers to
+which call of the model a product of the backward pass belongs, and returns an `ObservedStep`. The step computes the
+same results as without it. A count assumes one backward pass from all outputs to all parameters, while a loop may ask
+for the gradients of a few parameters, ignore an output, differentiate twice, call the model through a function, or
+exchange parameters. Not claimed: the time of such a step, or products in compiled code (a compiled model is not
+observed), in threads of the loop's own, or in kernels without an operator's name.
 """
 
 import functools

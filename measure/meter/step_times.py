@@ -3,10 +3,8 @@
 `MeteredStep` marks where a step begins and ends; `CompletedSteps` yields, in order, the steps that have completed;
 `Stretch` keeps any number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are
 too many, so that the interval of the mean still comes from block means (`analysis.stats.summary`). `LoopEnergy` reads
-the energy counter at the ends of windows.
-
-Not claimed: on a GPU a step's time is that between two points of one stream, with the gaps inside of it. Energy of
-other parts of the machine, or of other work on the device in the same time.
+the energy counter at the ends of windows and returns mean power. On a GPU a step's time is the time between two points
+of one stream, gaps included. Not claimed: energy of other parts of the machine, or of other work on the device.
 """
 
 from __future__ import annotations

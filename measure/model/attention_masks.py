@@ -1,14 +1,12 @@
-"""Finds which mask a call of attention has, by the attributes of transformers' modules and by the names in the batch.
+"""Finds the mask of an attention call, by the attributes of transformers' modules and the names in the batch.
 
-A module's `is_causal` says whether its masks are causal, `sliding_window` (or the layer's type in the configuration)
-how many keys they keep. Text models like CLIP's give causal masks to modules that say otherwise, and are known by the
-type of their configuration. Modules without these attributes, and kinds of masks for which no rule is here (chunks,
-two-sided windows), have no rule.
-
-In a batch, an `attention_mask` of two dimensions that is 1 everywhere masks nothing, and so do consecutive
-`position_ids`. For any other (padding, packed sequences, missing values, an encoder's output) no pair is counted, since
-it is not known how many the mask keeps. Not claimed: families of models that no test here compares, if their masks
-differ from their modules' attributes.
+`mask_rules` returns a model's paths of modules → "all", "causal" or "window:N"; `has_masks` tells whether a batch may
+mask other pairs; `Masks` adds the mask to an `Operation`. A module's `is_causal` says whether its masks are causal,
+`sliding_window` (or the layer's type in the configuration) how many keys they keep. Text models like CLIP's give causal
+masks to modules that say otherwise, and are known by the type of their configuration. Other modules and masks (chunks,
+two-sided windows) have no rule. A two-dimensional `attention_mask` of ones masks nothing, nor do consecutive
+`position_ids`; under any other (padding, packed sequences) pairs are unknown. Not claimed: models that no test
+compares.
 """
 
 import inspect

@@ -1,15 +1,11 @@
-"""Tells where in the program an operation runs: in which module, and for which node of the autograd graph.
+"""Tells in which module an operation runs (`ModulePaths.current`), and which operation made an autograd node (`Links`).
 
-Forward: global module hooks keep a stack of paths. Backward: the engine's current node carries the sequence number it
-got when a forward operation made it, so that the operation leads back to that one. A module that is reachable by
-several names gets the one by which its caller names it, where its caller is on the stack; else the first.
-
-While a profiler listens, each module's forward has a Kineto annotation with its path ("flopledger.module.features.0"),
-by one hook before and one after. torch's own module events carry a number a class ("nn.Module: Conv2d_3"), no path, and
-cost a Python stack each. The root has none.
-
-Not claimed: a module whose forward is called by name (`module.forward(x)`) runs no hooks, so that its calls belong to
-the module around it. A compiled model runs no hooks of its parts: it gets no ranges at all.
+In the forward pass, global module hooks keep a stack of paths. In the backward pass, the engine's node has the sequence
+number that it got from a forward operation, which leads back to that operation. A module with several names gets the
+one by which its caller on the stack names it, else the first. `ModuleRanges` puts a Kineto annotation with the path
+("flopledger.module.features.0") around each submodule's forward; torch's own module events have a number per class
+("nn.Module: Conv2d_3"), no path, and cost a Python stack each. Limits: a forward that is called by name
+(`module.forward(x)`) runs no hooks, so its calls belong to the module around it; a compiled model gets no ranges.
 """
 
 from __future__ import annotations

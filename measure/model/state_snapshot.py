@@ -1,11 +1,10 @@
-"""Runs a model and leaves it, and the generators of random numbers, as they were.
+"""Restores a model and the generators of random numbers after the model was run; also sums a model's outputs.
 
-Afterwards every module has the attributes, lists and modes it had, every parameter its gradient, and Python's,
-PyTorch's (on the CPU) and NumPy's random numbers go on where they were. Not undone: what the model's code changes
-outside of its modules, generators that it keeps of its own, and those of other devices.
-
-Counters run it in eval mode with gradients on (`evaluating`). The backward pass that they count is that of the sum of
-all output tensors (`sum_of_outputs`): its gradients are of parameters, the input needs none.
+After the contexts `preserved_state` and `evaluating` every module has its former attributes, lists and modes, and every
+parameter its gradient; after `preserved_random` the random numbers of Python, PyTorch (on the CPU) and NumPy go on
+where they were. Not restored: changes that the model's code makes outside of its modules, generators of its own, and
+those of other devices. Counters run a model under `evaluating`: eval mode with gradients on. The backward pass that
+they count starts at `sum_of_outputs`, the sum of all output tensors; parameters get gradients, the input needs none.
 """
 
 import contextlib

@@ -1,12 +1,11 @@
 """Notices work of a step that the dispatcher does not show, so that no total is given for a step that has it.
 
-Such work runs in a thread of the model's own (dispatch modes are per thread), in NumPy or a kernel of the model's own
-on a tensor's memory, or while dispatch modes are switched off. None of it can be counted; all of it can be noticed
-where it begins. What torch's own code does this way (a fake tensor's kernels, shapes of a checkpoint's tensors) is not
-the model's work.
-
-Not noticed: threads that were started before and take work from a queue of their own, calculations with numbers that
-Python holds, and operators in C++ that exclude the key of dispatch modes themselves.
+`watch_work_outside` calls a function with a name (THREAD, ARRAY, …) when such work begins: in a thread of the model's
+own, since dispatch modes are per thread; in NumPy, or a kernel of the model's own, on a tensor's memory; or while
+dispatch modes are switched off. Such work can be noticed, but not counted. torch's own code does the same in places (a
+fake tensor's kernels, shapes of a checkpoint's tensors), which is not the model's work. Not noticed: threads that were
+started before and take work from a queue of their own, calculations with Python's numbers, and operators in C++ that
+exclude the key of dispatch modes themselves.
 """
 
 import contextlib

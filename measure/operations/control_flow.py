@@ -1,17 +1,12 @@
-"""Replaces, in a trace, operators that take functions as arguments, and operators that CUDA runs differently from a
+"""Replaces operators in a trace: those that take functions as arguments, and those that CUDA runs differently from a
 CPU.
 
-Branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) run as Python's own (`inlined_operators`): each call
-of a body is recorded in both passes, as often as it runs. Where a branch or the end of a loop depends on a value that
-tensors do not have, the operator is refused and named. Compiled code runs as it was written. FlexAttention runs as the
-CPU's fused attention (`stand_in`), counted dense.
-
-`cuda_rules` applies what CUDA's dispatcher does differently, in the whole process while its context lasts: autocast
-runs a list of operators in float32 (torch's ATen/autocast_mode.h, AT_FORALL_FP32), and dropout keeps a mask of one byte
-an element.
-
-Not claimed: what a compiler makes of a loop, which pairs a block mask keeps, the work of a score's function, what
-cuDNN's batch normalisation and recurrent layers keep, or which kernels are fused.
+Three contexts do so. `inlined_operators` runs branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) as
+Python's own: each call of a body is recorded in both passes. An operator raises Unavailable with its name if its branch
+or end depends on a value that tensors do not have. `stand_in` runs FlexAttention as the CPU's fused attention, counted
+dense. `cuda_rules` applies CUDA's rules in the whole process: autocast runs a list of operators in float32 (torch's
+ATen/autocast_mode.h, AT_FORALL_FP32), dropout keeps a mask of one byte per element. Not claimed: compiled loops, block
+masks, score functions, tensors that cuDNN's batch norm and recurrent layers keep, fused kernels.
 """
 
 import contextlib
@@ -27,7 +22,8 @@ from results.errors import Unavailable
 
 @contextlib.contextmanager
 def inlined_operators() -> Iterator[None]:
-    """Run these operators as their bodies within the context, and have `torch.compile` leave functions as they are."""
+    """Run these operators as their bodies within the context, and compiled code as it was written: `torch.compile`
+    leaves functions as they are."""
     with contextlib.ExitStack() as undo:
         for name, run in _BODIES.items():
             operator = getattr(torch.ops.higher_order, name, None)

@@ -1,14 +1,11 @@
 """Makes fake CPU tensors: a model and a batch with sizes and dtypes, but no values and no memory.
 
-`fake_copy` takes a model and its inputs, and returns fake copies; `fake_mode` is the mode they run under. A step on
-them dispatches what the same step on a CPU would, autocast included, and attention stays whole. An operation whose
-result depends on values raises Unavailable, with one exception that every fp16 step needs: inside the phase "optimizer"
-a scalar read returns 0 (GradScaler's found_inf: a good step), and is noted. A caller that knows the number gives it
-(`reading_scalars_as`).
-
-`SHAPES` has results for which torch has no rule on fake tensors: the CTC loss, whose kernels exist for the CPU and
-cuDNN only. It needs lengths that are tensors: with lists of lengths torch's own derivative does not run on fake
-tensors, and such a step is traced on real ones.
+`fake_copy` takes a model and its inputs, and returns fake copies; `fake_mode` returns the mode they run under. A step
+on them dispatches the operations of the same step on a CPU, autocast included, and attention stays whole. An operation
+whose result depends on values raises Unavailable. In the phase "optimizer" a scalar read returns 0 instead
+(GradScaler's found_inf: a good step), which every fp16 step needs, and is noted; `reading_scalars_as` gives another
+number. `SHAPES` has results for the CTC loss, for which torch has no rule on fake tensors, as its kernels exist for the
+CPU and cuDNN only. Its lengths must be tensors: a step with lists of lengths is traced on real tensors.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ _DEVICE = torch.ops.prim.device.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _READS = frozenset((_SCALAR, torch.ops.aten.select.int))
 NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
-"""What a model raises that fake tensors cannot run: the mode's own refusal, or torch's (`numpy()`, no kernel)."""
+"""Exceptions of a model that fake tensors cannot run: the mode's own refusal, or torch's (`numpy()`, no kernel)."""
 
 _MODULE_OWN = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: its parameters, buffers, children and hooks."""

@@ -1,15 +1,11 @@
 """Caches the results of operators on fake tensors by the signature of the call; also builds models without weights.
 
-PyTorch caches the results of its fake kernels, too, but its key costs more than ten times what the call itself needs.
-The signature here has the sizes, strides and dtype of each tensor, and all other arguments with their types: the result
-of an operator that changes nothing, on tensors without values, follows from these. Covered are operators of `aten`
-whose schema says that they write nothing and return new tensors (`Plan.again`), or write to their first argument and
-return it (`Plan.returns_self`). Not cached: results that depend on values, share memory with an argument or another
-output, or lie on another device. Only plain fake CPU tensors of one mode have a signature: not those with a known
-value, sparse and real ones and subclasses.
-
-`built_on_meta` builds a model whose tensors have sizes and dtypes and take no memory. A model whose construction reads
-values of its tensors is built with them.
+`ResultCache.signature` takes a call and returns its `Signature`: sizes, strides and dtype of each tensor, and all other
+arguments with their types. PyTorch's own cache has a key that costs more than ten times the call. Cached are operators
+of `aten` that write nothing and return new tensors (`Plan.again`), or write to their first argument and return it
+(`Plan.returns_self`), on plain fake CPU tensors of one mode. Not cached are results that depend on values, share memory
+with an argument or another output, or lie on another device. `built_on_meta` returns the model that a function makes,
+with sizes and dtypes but without memory; a model whose construction reads values of its tensors is built with them.
 """
 
 import sys
@@ -32,14 +28,14 @@ SELF = "self"
 
 
 class Signature(NamedTuple):
-    """What distinguishes a call from others, and the tensors among its arguments, in order."""
+    """A key that distinguishes a call from others, and the tensors among its arguments, in order."""
 
     key: tuple[Any, ...]
     tensors: list[torch.Tensor]
 
 
 class ResultCache:
-    """Signatures of calls in one fake mode, and fake tensors such as the mode itself makes."""
+    """Results of calls in one fake mode by their signature; it makes fake tensors as the mode itself does."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
         first = FakeTensor(mode, torch.empty((), device=_META), _CPU)

@@ -1,8 +1,8 @@
-"""Traces the operations of a training step of any model, on a copy of the model on fake tensors.
+"""Traces the operations of a training step of any model, on a copy of the model; returns a `Trace`.
 
-Every count of this program comes from that trace. The caller's model and the random numbers are left as they were.
-`trace_model` takes a model and its inputs, copies no data, makes no real tensor and raises whatever fake tensors raise;
-`trace_any` then runs a copy with values.
+Every exact count of this program comes from that trace. `trace_model` takes a model and its inputs, runs a copy on fake
+tensors without copying data, and raises whatever fake tensors raise; `trace_any` then runs a copy with values. The
+caller's model and the random numbers stay as they were.
 """
 
 import contextlib
@@ -43,11 +43,11 @@ def trace_model(
     has_values: bool = False,
     dense: bool = False,
 ) -> Trace:
-    """Return the operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
-    `loss_of` makes of them.
+    """Return the operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of the
+    loss that `loss_of` makes of them.
 
     make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too. has_values:
-    whether the copy is one of the data, too, and nothing is fake. dense: as in `sum_of_outputs`.
+    whether data is copied, too, so that nothing is fake. dense: as in `sum_of_outputs`.
     """
     mode = None if has_values else fake_mode()
     copied, (positional, named) = fake_copy(model, (inputs, dict(kwargs)), mode)

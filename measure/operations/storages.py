@@ -1,9 +1,9 @@
-"""Keeps the ledger of storages: which blocks of memory a step uses, what for, and from which operation to which.
+"""Keeps a ledger of a step's storages: the size and role of each, and the operations between which it lives.
 
-A storage gets a serial number of ours when it is first seen. It is recognised by its Python object, which torch keeps
-for as long as the storage lives, and a weak reference tells when that ends; addresses are never keys. nbytes is the
-size of the storage, not what an allocator reserves for it. Memory that no operation's tensor ever shows (a kernel's
-workspace) is not seen.
+`Storages.number` takes a tensor and returns the serial number of its storage; `records` returns the ledger as `Storage`
+rows. A storage is recognised by its Python object, which torch keeps for as long as the storage lives, never by its
+address; a weak reference tells when it ends. nbytes is the size of the storage, without an allocator's rounding. Memory
+that no operation's tensor shows (a kernel's workspace) is not seen.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Traces one training step: returns a table of operations and a ledger of storages.
+"""Traces one training step: returns a table of operations and a ledger of storages (`Trace`).
 
-A step is any callable that takes a `mark` function and calls it with "forward", "loss", "backward", "optimizer" and
-"end" as each begins; what runs before the first mark (zero_grad) belongs to the optimizer. `trace_step` runs it once
-under recording, on its own tensors: fake ones (`fake_mode.py`; no memory, no device, the reference trace) or real ones
-on any device (to confirm what a device really runs). `trace` tries the first and falls back to the second.
-
-It records what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views included; an
-operator that a kernel decomposes inside itself stays whole. It does not time anything and does not see kernels; trace a
-model before it is compiled. Recomputation (activation checkpointing) is what module forwards, or torch's checkpoint,
-run while the engine is inside a node; a user's own checkpoint over a plain function is taken for backward. Garbage
-collection is off while a step is recorded, so that in every trace memory that only the collector frees counts as alive.
+A step is a callable that takes a `mark` function and calls it with "forward", "loss", "backward", "optimizer" and "end"
+as each begins; anything before the first mark (zero_grad) belongs to the optimizer. `trace_step` runs it once, on fake
+tensors (`fake_mode.py`) or real ones; `trace` tries the first and falls back to the second. Each ATen call that reaches
+the dispatcher below autograd and autocast is an Operation, views included; one that a kernel decomposes inside itself
+stays whole. Recomputation is a module's forward, or torch's checkpoint, inside an autograd node; a user's own
+checkpoint over a plain function counts as backward. Python's collector is off, so that memory that only it frees counts
+as alive in every trace. Not claimed: times and kernels; compiled models, which are traced before they are compiled.
 """
 
 import contextlib

@@ -1,14 +1,12 @@
-"""Builds a model on the ranks of a plan, for real: replicas, tensor-parallel modules, experts, or one stage of a
-pipeline.
+"""Builds a rank's part of a model: replicas, tensor-parallel modules, experts, or one stage of a pipeline.
 
-Replicas are DistributedDataParallel or fully_shard, with torch's own defaults (buckets of 25 MiB). A stage begins with
-a layer, as in `analysis.parallel`, and runs by torch.distributed.pipelining (schedule 1F1B) over torch.export with one
-micro-batch, so that control flow that depends on values is refused. An export fixes sizes: a stage that is also split
-over the tensor axis is exported with linear layers as wide as a rank's part; the whole ones are put in afterwards and
-divided by the plan. Steps may be recorded by torch's profiler, on each rank.
-
-Not claimed: a model whose samples are not all alike (a normalisation over the batch sees a micro-batch). Weights that
-two stages hold are refused.
+`split_model` takes a model, a plan and a mesh, and returns this rank's model; `pipeline_stage` returns a
+`PipelineStage`. Replicas are DistributedDataParallel or fully_shard, with torch's own defaults (buckets of 25 MiB). A
+stage begins with a layer, as in `analysis.parallel`, and runs by torch.distributed.pipelining (schedule 1F1B) over
+torch.export of one micro-batch, so control flow that depends on values is refused. An export fixes sizes: a stage that
+is also split over the tensor axis is exported with linear layers of a rank's width, and the split layers are put in
+afterwards. Not claimed: a model whose samples interact (batch norm sees a micro-batch). Weights that two stages hold
+are refused.
 """
 
 from __future__ import annotations

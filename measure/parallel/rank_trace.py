@@ -1,8 +1,9 @@
 """Records one rank's training step: its operations, its storages, and its parameters in the order of their gradients.
 
-The step is forward, the sum of all outputs as its loss, and backward, as in `measure.operations.model_trace`. A plan is
-applied to the model first (`styles.py`); a rank without a mesh is a single device. Recorded sizes are local: those that
-this rank computes with and hands to collectives. The optimizer's step is not run.
+`trace_rank` takes a `RankStep`, the mesh's sizes and a rank, and returns a `RankTrace`; `trace_single` records a single
+device without a plan. The plan is applied to the model first (`styles.py`). The step is forward, the sum of all outputs
+as its loss, and backward, as in `measure.operations.model_trace`; the optimizer's step is not run. Recorded sizes are
+local: this rank computes with them and hands them to collectives.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
-"""Makes process groups and device meshes of a plan's axes, over real ranks or over torch's fake process group.
+"""Makes process groups and device meshes of a plan's axes, over real ranks or torch's fake group; times collectives.
 
-A real rank joins for one cell; the first rank tells the others which block of steps comes next. Collectives of the
-step run over NCCL on GPUs and gloo on CPUs; messages about blocks go over a gloo group of their own, outside of what
-is timed. A rank that fails leaves the others with an error of their collectives.
-
-Collectives are also timed by themselves (all_reduce, all_gather, reduce_scatter and all_to_all of float32, over
-sizes): a block of calls begins at a barrier and is as long as on the slowest rank; the first call of each size is
-left out.
-
-The fake group (`torch.testing._internal.distributed.fake_pg`) stands for a world in one process: each collective
-returns at once and moves nothing. `no_global_shapes` keeps DTensor's questions about whole tensors from being
-counted.
-
-Not claimed: recovery, or that a step's collectives, which share links and processors, reach these rates.
+`rank_group` joins a real rank for one cell and gives a `RankGroup`, whose first rank announces each block of steps;
+`rank_mesh` and `fake_mesh` return meshes. A step's collectives run over NCCL on GPUs and gloo on CPUs; announcements go
+over a gloo group of their own, outside the timed part. If a rank fails, collectives of the others raise. The fake group
+(`torch.testing._internal.distributed.fake_pg`) is a world in one process whose collectives move nothing.
+`collective_rates` returns the rates of all_reduce, all_gather, reduce_scatter and all_to_all of float32: a block begins
+at a barrier and lasts as long as on the slowest rank. Not claimed: that collectives within a step reach these rates.
 """
 
 from __future__ import annotations
@@ -205,7 +198,8 @@ Call = Callable[[], Any]
 
 def collective_rates(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRate]:
     """Return a row for each collective and size, the same on all ranks. sizes: bytes of the buffer, rounded up to
-    elements that ranks can share. A collective that the backend lacks has a row with the reason."""
+    elements that ranks can share. The first call of each size is left out. A collective that the backend lacks has a
+    row with the reason."""
     if member.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(member.device))
     clock = clock_for(member.device)

@@ -1,10 +1,11 @@
-"""Turns the events of torch's profiler into records: each operator call of a step, with its place in the program.
+"""Turns the events of torch's profiler into records: each operator call of a step, with its phase and module.
 
-A call's phase is the range in whose *time* it began: CUDA's backward pass runs on autograd's own thread. A module's
-forward inside of an autograd node is recomputation. A call's module is the innermost range around it on its thread; of
-a backward call, that of the forward call whose gradient it calculates. Not claimed: a call that raises is recorded like
-any other; which kernel a CPU takes may depend on its threads; recomputing a plain function looks like backward; events
-of torch 2.11 have no sizes of lists of tensors.
+`to_operations` takes a recording and returns `ProfiledOperation` rows and notes about missing data. A call's phase is
+the range in whose *time* it began, because CUDA's backward pass runs on autograd's own thread. A module's forward
+inside an autograd node is recomputation. A call's module is the innermost range around it on its thread; a backward
+call has the module of the forward call whose gradient it calculates. Limits: a call that raises is recorded like any
+other; a CPU's kernel may depend on its threads; recomputing a plain function looks like backward; events of torch 2.11
+have no sizes of lists of tensors.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from results.errors import Unavailable
 from results.records.counts import PHASES, ProfiledOperation
 
 FLOP_RULES = frozenset(f"aten::{name}" for name in ("conv2d", "mm", "addmm", "bmm", "baddbmm", "mul", "add"))
-"""Names that the profiler has a rule for: `computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15.
-For them 0 is a number that it found: it counts a convolution whose padding is a word ("same") as 0."""
+"""Names that the profiler has a rule for: `computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15. A
+0 of theirs is a result: a convolution whose padding is a word ("same") counts as 0."""
 
 FUNCTION, BACKWARD, ANNOTATION = 0, 1, 7
 """Scopes of events: FUNCTION, BACKWARD_FUNCTION and USER_SCOPE of at::RecordScope."""

@@ -1,7 +1,8 @@
-"""Matches a step's table of operations with the calls that torch's profiler recorded of it (`join`).
+"""Matches a step's table of operations with the calls that torch's profiler recorded of the same step.
 
-The table is what reached the dispatcher; the recording has every call, composite ones around and a kernel's own inside.
-Calls are the frames of `events.py`; which operation has which call follows from their names, in order.
+`join` takes frames (`events.py`) and operations, and returns the call of each operation, and the calls that belong to
+none. The table has the calls that reached the dispatcher; the recording has all calls, including composite ones around
+them and a kernel's own inside them. Names, in order, decide which call an operation has.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict
     """Return (index of an operation → its call; the outermost calls of known names that belong to no operation) of one
     step. frames: from `step_frames`.
 
-    The calls that matter are, in the order of their start, the outermost of a name that the table has in this pass.
-    Both lists are aligned by name, in order, pass by pass: a call that one of them lacks shifts nothing behind it, and
-    shapes are not compared. For an operation that is left over, the calls around its place are searched: an autograd
-    kernel clones inside of the call it belongs to. In-place forms count as their bare name, since the engine adds
+    Candidates are the outermost calls whose name the table has in this pass, in the order of their start. Both lists
+    are aligned by name, in order, pass by pass: a call that one of them lacks shifts nothing after it, and shapes are
+    not compared. An operation that is left over is searched among the calls around its position, since an autograd
+    kernel clones inside the call that it belongs to. In-place forms count as their bare name, since the engine adds
     gradients in place where no mode watches. `aten.detach`, which a mode makes autograd call, is not joined.
     """
     wanted: defaultdict[str, list[Operation]] = defaultdict(list)

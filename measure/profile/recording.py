@@ -1,11 +1,11 @@
 """Records one training step with torch.profiler or under NVTX ranges; also times steps, and single operations.
 
-`profile_step`: every operator call with its sizes, arguments, autograd number and the profiler's own count, right or
-wrong (`cleaning/` cleans it). `record_step`: a step under NVTX ranges, for a profiler around this process (Nsight
-Systems). `record`: steps timed, then profiled; warm-up is kept. `time_operations`: each distinct call of a step, run
-again a few times on copies of its tensors; random numbers are restored. Not claimed: that a step takes as long under a
-profiler, that caches are as in the step, times of calls that only return views. Only one profiler can be active at a
-time.
+`profile_step` takes a step and returns a `Profile`: every operator call with its sizes, arguments, autograd number and
+the profiler's own count, right or wrong (`cleaning/` cleans it). `record_step` runs a step under NVTX ranges for a
+profiler around this process (Nsight Systems). `record` returns `RecordedSteps`: times of plain steps and a recording of
+others. `time_operations` runs each distinct call of a step again a few times on copies of its tensors, and returns
+`AloneTime` rows; random numbers are restored. Only one profiler can be active at a time. Not claimed: that a step takes
+as long under a profiler, that caches are as in the step, times of calls that only return views.
 """
 
 import contextlib
@@ -38,10 +38,8 @@ Step = Callable[[Mark], Any]
 
 @dataclass(frozen=True)
 class Profile:
-    """The calls of one recorded step, and the profiled steps' times. notes: what the recording lacks, in words.
-
-    recording: everything that the profiler recorded, as a Kineto trace, gzipped, if it was requested and available.
-    """
+    """The calls of one recorded step, and the profiled steps' times. notes: data that the recording lacks, as text.
+    recording: everything that the profiler recorded, as a Kineto trace, gzipped, if it was requested and available."""
 
     operations: tuple[ProfiledOperation, ...]
     blocks: tuple[Sample, ...]

@@ -1,12 +1,12 @@
-"""Profiles a step of a model (`profile_step`): the exact cost of each operation, and its measured time.
+"""Profiles a step of a model: the exact cost of each operation, and its measured time.
 
-The costs are those of the operation table (`measure/operations/tracer.py`): on fake tensors where the model is on a CPU
-and runs on them, else of one real step; the notes say which. The times come from torch's profiler over several steps of
-the model as it is, without hooks on it and with no function of torch replaced. `matching.join` matches the two.
-
-The operations' times and the time between them add up to the mean step, to the nanosecond. The steps' times are under
-the profiler; compare_steps times some without it. Nothing is changed except by an optimizer, if one is given
-(`model_step.py`). Not claimed: anything of a compiled model, whose operations are not those of its table.
+`profile_step` takes a model and its inputs, and returns a `StepProfile`. Costs come from the operation table
+(`measure/operations/tracer.py`), on fake tensors where the model is on a CPU and runs on them, else of one real step;
+the notes say which. Times come from torch's profiler over several steps of the model as it is, without hooks or
+replaced functions. `matching.join` matches the two. The operations' times and the time between them add up to the mean
+step, to the nanosecond. That time is under the profiler; `compare_steps` more are timed without it. Only an optimizer,
+if given, changes the model (`model_step.py`). Not claimed: compiled models, whose operations differ from those of the
+table.
 """
 
 from collections import Counter, defaultdict

@@ -1,27 +1,11 @@
 """Times a training step in blocks: warms up until its time is steady, measures until the interval is narrow enough.
 
-Takes a function that runs a step, a clock and a `Protocol`; returns a `WarmUp` and a `Timing`. A block is K steps
-issued without waiting, one event before and one after, and one synchronise at the end. Waiting after every step would
-put a launch gap into each of them.
-
-* On a device with time of its own, a step's time is the time between the two events ÷ K: it has no synchronise and no
-  start of an idle queue in it, like each of many steps in a row. Wall time is kept beside it. Where the device waits
-  for its host, the gaps are in both times, so that they cannot show it; `sync_wait_s` can.
-* On a CPU a step's time is wall time ÷ K.
-* Each block begins with `lead_in_steps` untimed steps, so that the first timed step finds a filled queue as the later
-  ones do. They lie before `start_s`; what is left of them on the device is in `wall_s`, never in `device_s`.
-* Python's cyclic collector is off inside blocks, as in the standard library's timeit, so that blocks are comparable;
-  it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the step time.
-* Every block is kept, those of the warm-up too, with what kept the process from its processors
-  (`measure/timing/disturbance.py`) and on a CPU how far two processors were apart. Disturbed blocks and those of
-  another placement are measured again within the cap, for at most AGAIN_FACTOR times the time so far.
-* A block in which the process was suspended gets the part "suspended" and is measured again; no rule and no summary
-  sees it.
-
-`measure_phases` splits a step into its phases, and `measure_stretch` times steps from end to end. These are separate
-passes, since their marks cost a little in each step; no headline time is taken from the first. The numbers of the
-rules, their sources, and what the interval covers are in `stopping.py`. Not claimed: that clocks, heat and other
-processes did not matter; telemetry polls those.
+`warm_up` and `measure_blocks` take a function that runs a step, a clock and a `Protocol`, and return a `WarmUp` and a
+`Timing` (rules, their sources and the interval: `stopping.py`). A block is K steps issued without waiting, between two
+events, then one synchronise: waiting after every step would put a launch gap into each. On a device with time of its
+own a step's time is the time between the events ÷ K, on a CPU wall time ÷ K; `BlockTimer` says more. `measure_phases`
+times a step's phases and `measure_stretch` steps from end to end, in passes of their own, since their marks cost a
+little. Not claimed: that clocks, heat and other processes did not matter; telemetry polls those.
 """
 
 import contextlib
@@ -203,8 +187,21 @@ def _device_s(clock: Clock, first: Any, last: Any, steps: int) -> float | None:
 class BlockTimer:
     """Times blocks of one step, each again where the process was suspended in it.
 
-    suspended: the blocks in which it was, in order. with_round_trip: whether each block has the time of a cache line
-    between two processors.
+    suspended: the blocks in which it was, in order; no rule and no summary sees them. with_round_trip: whether each
+    block has the time of a cache line between two processors.
+
+    * On a device with time of its own, a step's time has no synchronise and no start of an idle queue in it, like each
+      of many steps in a row. Wall time is kept, too. Where the device waits for its host, the gaps are in both times,
+      so that they cannot show it; `sync_wait_s` can.
+    * Each block begins with `lead_in_steps` untimed steps, so that the first timed step finds a filled queue as the
+      later ones do. They lie before `start_s`; the rest of them that still runs on the device is in `wall_s`, never in
+      `device_s`.
+    * Python's cyclic collector is off inside blocks, as in the standard library's timeit, so that blocks are
+      comparable; it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the
+      step time.
+    * Every block is kept, those of the warm-up too, with the counters of `measure/timing/disturbance.py` and on a CPU
+      the distance of two processors. `measure_blocks` measures disturbed blocks and those of another placement again
+      within the cap, for at most AGAIN_FACTOR times the time so far.
     """
 
     def __init__(

@@ -1,11 +1,9 @@
 """Provides clocks: host time everywhere, device time on GPUs. No other module of the timing path reads one.
 
-Host time is `time.monotonic`, so that samples and telemetry, which come from different processes, share one axis (on
-Linux CLOCK_MONOTONIC is system-wide, and `perf_counter` is the same clock). Device time is the difference of two CUDA
-events, resolution about 0.5 µs.
-
-Not claimed: that the time between two events is kernel time; it is the time between two points of one stream, gaps
-included.
+`clock_for` takes a device and returns its `Clock`, whose times are in seconds. Host time is `time.monotonic`, so that
+samples and telemetry, which come from different processes, share one axis (on Linux CLOCK_MONOTONIC is system-wide, and
+`perf_counter` is the same clock). Device time is the difference of two CUDA events, resolution about 0.5 µs. Not
+claimed: kernel time; a device time is the time between two points of one stream, gaps included.
 """
 
 import time

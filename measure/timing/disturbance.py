@@ -1,16 +1,12 @@
-"""Reads what kept this process from the processors while a block was timed, by Linux's counters.
+"""Reads how long this process was kept from the processors while a block was timed, by Linux's counters.
 
-Run-queue wait is time in which a thread of this process was ready and no processor took it
-(`/proc/self/task/*/schedstat`, summed over threads); steal is time that a hypervisor gave to another machine
-(`/proc/stat`, of the whole machine). Both are read before and after a block, outside of its time; a value that a system
-does not offer is None, and `absent` says why. Others' use of the processors is Linux's total minus this process's
-(`Neighbours`). A process that was stopped (Ctrl-Z, `kill -STOP`) gets the signal SIGCONT when it continues; while a
-machine sleeps, only CLOCK_BOOTTIME continues (`SuspensionWatch`). On a CPU a step has page faults for memory that was
-given back to the system (`page_fault_warning`). `round_trip` is how far two processors were apart.
-
-Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat) leave no trace
-here, nor does a thread that waits for another one that was set aside, a quota of a control group, a frozen container,
-or a virtual machine that its host pauses.
+`disturbance` returns totals in seconds, before and after a block, outside of its time; `since` returns their increase.
+A missing value is None, and `absent` says why. Run-queue wait is time in which a thread was ready and no processor took
+it (`/proc/self/task/*/schedstat`, summed over threads); steal is time that a hypervisor gave to another machine
+(`/proc/stat`). `Neighbours` measures other processes' use of the processors, `SuspensionWatch` counts suspensions,
+`page_fault_warning` reports page faults for memory that was given back, and `round_trip` returns the distance of two
+processors. Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat), waits
+for another thread that was set aside, a control group's quota, a frozen container, a virtual machine that is paused.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ ROOT = Path("/")
 """Where /proc and /sys are read; tests point it elsewhere."""
 
 STEAL = 8
-"""Its position in the first line of /proc/stat (proc(5)), after the word "cpu"."""
+"""Position of the stolen time in the first line of /proc/stat (proc(5)), after the word "cpu"."""
 
 
 def disturbance() -> dict[str, Any]:
@@ -192,7 +188,8 @@ ASLEEP_S = 0.01
 class SuspensionWatch:
     """Counts suspensions of this process while it is entered.
 
-    Signals only arrive in the main thread: entered in another one, it sees only sleep.
+    A process that was stopped (Ctrl-Z, `kill -STOP`) gets the signal SIGCONT when it continues; while a machine sleeps,
+    only CLOCK_BOOTTIME continues.
     """
 
     def __init__(self) -> None:

@@ -1,17 +1,11 @@
-"""Times blocks of a step that several ranks run together, and blocks of a ceiling's kernels paired with those of a
-step.
+"""Times blocks of a step that several ranks run together, and pairs blocks of a ceiling's kernels with those of a step.
 
-How long to warm up, how many steps a block has and when to stop follow from times, which differ from rank to rank. So
-the first rank decides (`warm_up`, `measure_blocks`, `measure_phases` with `announce`) and tells the others before
-each block. Ranks leave one barrier, not at one moment: the difference is some tens of microseconds.
-
-A ceiling's kernels C and the step S alternate (C S, S C, C S, …), so that drift meets both alike. Each kernel gets a
-block of BLOCK_SHARE of a step's block after LEAD_IN_CALLS that are not timed, because the step has filled the caches.
-(After ResNet-18's step, batch 4, on an Intel Xeon, a block of seven calls was 16 % slower than the next one, and 4 %
-with one call before it; blocks of 40 ms beside steps of seconds made most of the ratio's interval.)
-
-Not claimed: that a neighbour slows down one kernel as much as a step. On few shared processors it does not: threads
-of a step wait for each other at each of its operations.
+Times differ per rank, so the first rank decides how long to warm up, how many steps a block has and when to stop
+(`warm_up`, `measure_blocks`, `measure_phases` with `announce`). The others run `follow_orders`, which returns their
+`Sample`s, and `join_blocks` combines all ranks. Ranks leave one barrier within some tens of microseconds.
+`CeilingBlocks` alternates kernels C with the step S (C S, S C, C S, …), so that drift meets both alike; a kernel's
+block lasts BLOCK_SHARE of a step's block. Not claimed: that a neighbour slows down one kernel as much as a step. On few
+shared processors it does not: threads of a step wait for each other at each of its operations.
 """
 
 import gc
@@ -33,7 +27,7 @@ END = "end"
 
 @dataclass(frozen=True)
 class BlockOrder:
-    """A block to run now; with no steps, the end of the blocks."""
+    """A block to run now; part END: there are no more blocks."""
 
     steps: int
     part: str
@@ -93,10 +87,12 @@ CEILING = "ceiling"
 """The part of a block of a ceiling's kernel."""
 
 BLOCK_SHARE = 0.2
-"""Time of a kernel's block ÷ time of a step's block."""
+"""Time of a kernel's block ÷ time of a step's block. (Blocks of 40 ms next to steps of seconds made most of the ratio's
+interval.)"""
 
 LEAD_IN_CALLS = 1
-"""Calls of a kernel before each of its blocks, which fill the caches."""
+"""Calls of a kernel before each of its blocks, which fill the caches after the step. (After ResNet-18's step, batch 4,
+on an Intel Xeon, a block of seven calls was 16 % slower than the next one, and 4 % with one call before it.)"""
 
 
 @dataclass(frozen=True)

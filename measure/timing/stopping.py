@@ -1,23 +1,12 @@
-"""Decides when measuring a step may stop and which blocks are used (`Protocol`), and gives its `Timing` and warnings.
+"""Decides when measuring a step may stop and which of its blocks are used.
 
-CUDA: blocks of at least 200 ms, at least 10 of them and 5 s, until the 95 % interval is within 0.5 % of the mean, at
-most 60 s; before that at least 10 steps and 3 s, until two blocks of 0.5 s agree within 1 %. CPU: at least 5 blocks and
-2 s, within 3 %, at most 60 s; before that 2 steps and 1 s, within 5 %. A block is never less than one step. 60 s hold
-eight steps of 7 s, and their interval is wide because they are few: below 12 blocks the cap is 120 s.
-
-On a CPU, disturbed blocks are measured again: they get the part "disturbed", and the step time is the mean of the
-others. Where the others are too few and all blocks together meet the rules, or fewer than three others are left, all
-are used. A warning gives both means. Where the distance of two processors falls into two groups, blocks of the
-placement that fewer of them had, and those within which it changed, get the part "moved", under the same rules.
-
-Sources: a block long enough to hide the clock's own resolution, a relative interval as criterion, and a cap after which
-the result is kept and called not converged, as in NVBench (its stdrel criterion and timeout) and pyperf (calibrated
-loops of 100 ms); steady state before measuring: Georges et al., "Statistically Rigorous Java Performance Evaluation",
-OOPSLA 2007. The numbers themselves are this project's choice.
-
-Not claimed: the interval says how well *this* process in *this* window knows its mean, not how processes differ.
-Stopping when the interval is narrow costs coverage (simulated, a scatter of 1 or 3 %: 0.957 and more for blocks of
-autocorrelation up to 0.4, 0.905 and more for 0.6; `benchmarks/paired/stopping.py`).
+`is_narrow` takes blocks and a `Protocol` (`for_device` returns a device's rules); `timing_of` returns the `Timing`, and
+the functions named `…_warning` return text. On a CPU, disturbed blocks are measured again and get the part "disturbed";
+the step time is the mean of the others, or of all if the others are too few, and a warning gives both means. If the
+distance of two processors falls into two groups, blocks of the rarer placement, and those within which it changed, get
+the part "moved", under the same rules. Limits: the interval covers the mean of this process in this window, not
+differences between processes. Stopping when it is narrow costs coverage (simulated, a scatter of 1 or 3 %: 0.957 and
+more for blocks of autocorrelation up to 0.4, 0.905 and more for 0.6; `benchmarks/paired/stopping.py`).
 """
 
 from __future__ import annotations
@@ -53,8 +42,8 @@ class Protocol:
     no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
     phase_*: blocks of the separate pass that splits a step.
     passes: what else is measured of a cell (`PASSES`), each in a pass of its own (see `for_pass`).
-    epoch_cap_s: an epoch that is expected to last less is run from end to end; never divided, as it is no accuracy.
-    profile_cap_s: timed steps of one work under a profiler.
+    epoch_cap_s: an epoch that is expected to last less is run from end to end; `quick` does not shorten it.
+    profile_cap_s: timed steps of one pass under a profiler.
     limit_s: after which the cell is killed; a pass that would not end before that is left out.
     """
 
@@ -171,6 +160,14 @@ CPU_PROTOCOL = Protocol(
     phase_cap_s=5.0,
     lead_in_steps=0,
 )
+"""The rules in use. CUDA: blocks of at least 200 ms, at least 10 of them and 5 s, until the 95 % interval is within 0.5
+% of the mean, at most 60 s; before that at least 10 steps and 3 s, until two blocks of 0.5 s agree within 1 %. CPU: at
+least 5 blocks and 2 s, within 3 %, at most 60 s; before that 2 steps and 1 s, within 5 %. A block is at least one step.
+60 s hold eight steps of 7 s, whose interval is wide because they are few: below 12 blocks the cap is 120 s. Sources: a
+block long enough to hide the clock's resolution, a relative interval as criterion, and a cap after which the result is
+kept and called not converged, as in NVBench (its stdrel criterion and timeout) and pyperf (calibrated loops of 100 ms);
+steady state before measuring: Georges et al., "Statistically Rigorous Java Performance Evaluation", OOPSLA 2007. The
+numbers themselves are this project's choice."""
 CAP_FACTOR = 2
 """cap_s is extended by this factor while there are fewer than cap_blocks blocks."""
 

@@ -1,21 +1,11 @@
-"""Attributes each kernel of a recording to the call that launched it, and each call to step, phase, module, forward
-call.
+"""Attributes each kernel of a recording to its call, and each call to step, phase, module and forward call.
 
-`attribute` takes a `Recording` and returns it filled in: a pure function, the same for every recorder, whatever the
-order of rows. A kernel belongs to the innermost call around its launch on the launching thread; one without a call
+`attribute` takes a `Recording` and returns it filled in: a pure function that depends neither on the recorder nor on
+the order of rows. A kernel belongs to the innermost call around its launch on the launching thread; one without a call
 keeps the link "none". In a recording without kernels the calls take their place (`what` is "call"), each without the
-time of the calls inside it.
-
-Phases: our own annotations ("flopledger.forward", …) hold for every thread in their time, because CUDA's backward pass
-runs on autograd's own thread. Without them a call in a frame of autograd is backward, one in the time of "Optimizer.…"
-on its thread is optimizer, one in the data loader has no phase, and any other is forward, the loss included. A forward
-call that is recomputed in the backward pass is recompute.
-
-Steps: a sweep records warm-up, timed steps and one last step of a pass, each within "flopledger.step"; counts are of
-the last one (`last_step`).
-
-Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be
-attributed, or that without annotations an operator outside of everything is the model's.
+time of the calls inside it. `of_calls` has the rules of phases; `steps` and `last_step` find the steps. Not claimed:
+that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be attributed, or that
+without annotations an operator outside of everything is the model's.
 """
 
 import re
@@ -104,7 +94,13 @@ def phase_spans(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: Flags) -> NDArray[Any]:
-    """Return the phase of every call."""
+    """Return the phase of every call.
+
+    Our own annotations ("flopledger.forward", …) hold for every thread in their time, because CUDA's backward pass runs
+    on autograd's own thread. Without them a call in a frame of autograd is backward, one in the time of "Optimizer.…"
+    on its thread is optimizer, one in the data loader has no phase, and any other is forward, the loss included. A
+    forward call that is recomputed in the backward pass is recompute.
+    """
     spans = phase_spans(ranges)
     if len(spans):
         phase = within(spans, "phase", calls, "")
@@ -141,7 +137,11 @@ OWN_STEP = f"{OWN}step"
 
 
 def last_step(recording: Recording) -> Recording:
-    """Return the last step as a recording that is not yet attributed. Raises ValueError if no step is marked."""
+    """Return the last step as a recording that is not yet attributed. Raises ValueError if no step is marked.
+
+    A sweep records warm-up, timed steps and one last step of a pass, each within "flopledger.step"; counts are of the
+    last.
+    """
     spans = recording.ranges[recording.ranges["name"] == OWN_STEP]
     if not len(spans):
         raise ValueError(f"{recording.path}: expected a range {OWN_STEP} around each step, the recording has none")

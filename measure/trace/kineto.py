@@ -1,13 +1,7 @@
 """Reads a Kineto trace (torch.profiler's JSON) as a `Recording`: NVIDIA, AMD or CPU, since torch 1.8, of any size.
 
-`kineto_events.py` reads the events. Times become ns of the Unix clock where the trace has `baseTimeNanoseconds`; a
-kernel gets the host process of its launch.
-
-`_gaps` finds which numbered events a trace lacks. "External id" counts calls and annotations from 1: all of them in
-PyTorch 1.8 to 1.10, since then in blocks of at least 512 for each thread (torch/csrc/profiler/collection.h,
-containers.h: AppendOnlyList), of which the recorded ones are the first. "Ev Idx" counts what is exported, thread by
-thread. Recorders without it go on counting in the second recording of a process, so that the first number may be any.
-
+`read` takes a path; `kineto_events.py` reads the events. Times become ns of the Unix clock where the trace has
+`baseTimeNanoseconds`; a kernel gets the host process of its launch. `_gaps` finds numbered events that the trace lacks.
 Not claimed: that the last calls of the last thread are there (nothing is numbered after them), or, without "Ev Idx",
 the first ones; that two traces number threads alike.
 """
@@ -134,7 +128,13 @@ def _recording(path: str, rows: Rows, header: Mapping[str, Any]) -> Recording:
 
 def _gaps(events: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each gap in the numbers of calls and annotations. None if numbers are there twice: then several
-    recordings are in one file."""
+    recordings are in one file.
+
+    "External id" counts calls and annotations from 1: all of them in PyTorch 1.8 to 1.10, since then in blocks of at
+    least 512 for each thread (torch/csrc/profiler/collection.h, containers.h: AppendOnlyList), the first numbers of
+    which are the recorded ones. "Ev Idx" counts exported events, thread by thread. Recorders without it go on counting
+    in the second recording of a process, so that the first number may be any.
+    """
     known = events[events["external_id"] >= 0].sort_values("external_id", kind="stable")
     number = ints(known, "external_id")
     steps = np.diff(number)

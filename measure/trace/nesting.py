@@ -1,15 +1,10 @@
-"""Finds which call lies inside which, by time on each thread, and which forward call each autograd node belongs to.
+"""Finds the call around each call, by time on each thread, and the forward call that each autograd node belongs to.
 
 `nest` takes the tables of calls and of modules' ranges, and returns a `CallNesting`. It sweeps once over a thread's
 calls and ranges in the order of start, the outer first, with a stack of those still open. In whole microseconds a call
-may seem to begin where the one around it ends: a call without length at the very end of another counts as inside. Of
-calls that overlap without nesting the later is taken to lie inside the earlier.
-
-`makers` and `forward_calls` pair nodes with forward calls. A forward call is recorded with the sequence number that the
-*next* node of its thread will get, so several calls have the same: the last of them to begin made the node. The node's
-forward call is that one, or the outermost around it with the same number and module, another name, and no other node
-(aten::conv2d around aten::convolution), as in `measure/profile/events.py`. A recorder's number of a forward thread is
-taken to mean the thread with which its nodes share most sequence numbers. Without numbers the recorder's flows decide.
+may seem to begin where the one around it ends: a call without length at the very end of another counts as inside. The
+later of two calls that overlap without nesting is taken to lie inside the earlier. `makers` and `forward_calls` pair
+nodes with forward calls, as `measure/profile/events.py` does, and return row numbers.
 """
 
 from __future__ import annotations
@@ -160,8 +155,12 @@ def starting_at(calls: pd.DataFrame, flows: pd.DataFrame, side: str) -> Ints:
 
 
 def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
-    """Return for each frame of autograd the call that made its node; -1: none is recorded, or the call is not a
-    frame."""
+    """Return for each frame of autograd the call that made its node; -1: none is recorded, or the call is not a frame.
+
+    A forward call is recorded with the sequence number that the *next* node of its thread will get, so several calls
+    have the same number: the last of them to begin made the node. A recorder's number of a forward thread is taken to
+    mean the thread with which its nodes share most sequence numbers. Without numbers the recorder's flows decide.
+    """
     names = ["process", "sequence_nr", "forward_thread", "step"]
     (lane,) = lanes(calls)
     rows = calls[names].assign(lane=lane, row=np.arange(len(calls)))[calls["sequence_nr"] >= 0]
@@ -188,7 +187,11 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
 
 
 def forward_calls(maker_of: Ints, calls: pd.DataFrame, nested: CallNesting, operator: Flags) -> Ints:
-    """Return for each frame of autograd its forward call: its node's maker or a call around that; -1: none."""
+    """Return for each frame of autograd its forward call; -1: none.
+
+    It is the call that made the node, or the outermost around it with the same number and module, another name, and no
+    other node (aten::conv2d around aten::convolution).
+    """
     columns = (nested.parent, nested.node, ints(calls, "sequence_nr"), ints(calls, "forward_thread"))
     parent, node, number, thread = map(as_python_ints, columns)
     name, module = calls["name"].to_numpy(), nested.module

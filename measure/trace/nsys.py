@@ -1,17 +1,12 @@
-"""Reads an SQLite export of Nsight Systems (2021 to 2026, whole or trimmed to a few tables) as a `Recording`.
+"""Reads an SQLite export of Nsight Systems (2021 to 2026, whole or trimmed to a few tables) as a `Recording` (`read`).
 
-NVTX ranges of torch's emit_nvtx become calls; ranges of PyProf supply the arguments of the calls inside them; ranges of
-our domain "flopledger" and all others become ranges. A range that is still open when the capture ends gets that end.
-Kernels, copies and fills come with their launch: the runtime's or driver's call of the same process with the same
-correlation number. Times are ns since the session began, one clock for host and device.
-
-A missing table has no rows, and a missing column is unknown in every row. Only plain tables are read, since a view or a
-virtual table is a program, which may have no end. Computed columns are stopped after `database_seconds`, and no value
-is longer than `event_bytes` (results/text_files.py). Texts are never evaluated.
-
-Not claimed: dtypes, strides and groups of a call, since emit_nvtx writes sizes of tensors only; which calls launched
-the kernels of a CUDA graph (link "graph"). Where an export has no range of torch's, hand-made ranges are taken for
-operator calls, which they may not be.
+NVTX ranges of torch's emit_nvtx become calls, with the arguments of PyProf's range around them; all other ranges stay
+ranges. A range that is still open when the capture ends gets that end. Kernels, copies and fills come with their
+launch: the call of the same process with the same correlation number. Times are ns since the session began. A missing
+table has no rows, a missing column is unknown. Only plain tables are read, as a view may never end; computed columns
+stop after `database_seconds` and values at `event_bytes` (results/text_files.py). Texts are never evaluated. Not
+claimed: dtypes, strides and groups of a call (emit_nvtx writes sizes only); calls that launched a CUDA graph's kernels
+(link "graph"); that hand-made ranges, which are taken for calls in an export without torch's, are calls.
 """
 
 import json

@@ -1,16 +1,12 @@
 """Reads PyProf's output as a `Recording`: the table of its last stage (CSV), or the dicts of the stage before that.
 
-PyProf writes for each kernel the function that launched it, its sizes, direction and number in the autograd graph, so
-nothing is left to attribute: kernels come with their call (link "sequence"), calls with phase and forward call. A call
-is a run of rows that agree in number, direction, module, function and sizes.
-
-Times: PyProf keeps how long a kernel ran, not when. The order of rows is kept in `index`, every start is -1. Dicts and
-markers are read as literals, never evaluated.
-
-Not claimed: that PyProf's direction is right. It takes ReluBackward1 and kernels outside of any known function for
-forward; calls that are backward by name, or by a thread that runs nothing else, are backward here. No column says
-whether the gradient of a layer's input was computed: it is assumed to be, except for the network's first product,
-unless a kernel's name contains dgrad.
+PyProf writes for each kernel the function that launched it, its sizes, direction and autograd number, so `read` returns
+kernels with their call (link "sequence") and calls with phase and forward call. A call is a run of rows that agree in
+number, direction, module, function and sizes. PyProf keeps a kernel's duration but no start: `index` keeps the order of
+rows, and every start is -1. Dicts and markers are read as literals, never evaluated. Not claimed: that PyProf's
+direction is right. It takes ReluBackward1 and kernels outside of any known function for forward; calls that are
+backward by name, or by a thread that runs nothing else, are backward here. A layer's input gradient is assumed to be
+computed, except for the network's first product, unless a kernel's name contains dgrad, because no column says so.
 """
 
 import csv
@@ -44,7 +40,7 @@ HOW_TO_MAKE = (
 HOW_TO_PARSE = "run PyProf's parse step again: python -m pyprof.parse net.sqlite > net.dict"
 
 NOTHING = ("", "-", "na", "None")
-"""PyProf's words for what it does not know."""
+"""PyProf's words for an unknown value."""
 
 COLUMNS = {
     "op": "op", "module": "mod", "direction": "dir", "sub": "subSeqId", "seqid": "seqId", "altseqid": "altSeqId",

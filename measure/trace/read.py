@@ -1,18 +1,11 @@
-"""Reads a recording from a file, whichever profiler wrote it, and the recordings of many ranks in one folder as
-timelines.
+"""Reads a recording from a file of any profiler, and the recordings of many ranks in one folder as timelines.
 
-A format is found by content, not by the file's name; each reader checks that its file is whole.
-
-Kineto writes the rank into the file. For Nsight Systems it is read from the target's environment (RANK, WORLD_SIZE, as
-torchrun sets them), else from the file's name (rank3.sqlite). An export of all ranks of a host has a process for each
-rank and no rank numbers. Its times count from the session's start, so that each export has a clock of its own.
-
-Without a device, computing is the operator calls that calculate; frames of the autograd engine, within which a rank may
-wait, are left out. A device's step is what was launched within the host's "ProfilerStep#N", and lasts from its first
-kernel to the next step's.
-
-Not claimed: that a collective's time is transfer (its kernel spins until the last member arrives), or, for Nsight
-Systems, bytes and members of a collective; those of several groups of a rank are distinguished by kind only.
+`read` takes a path and returns a `Recording`; the content decides the format, not the file's name, and each reader
+checks that its file is whole. `read_ranks` returns a `RankTimeline` per rank. Kineto writes the rank into the file;
+Nsight Systems has it in the target's environment (RANK, WORLD_SIZE, set by torchrun), else in the file's name
+(rank3.sqlite), and each of its exports has a clock that starts with the session. Without a device, the operator calls
+that calculate count as computing, not frames of autograd, in which a rank may wait. Not claimed: that a collective's
+time is transfer (its kernel spins until the last member arrives); for Nsight Systems, its bytes and members.
 """
 
 import re
@@ -36,10 +29,10 @@ READERS = {"kineto": kineto.read, "nsys": nsys.read, "pyprof": pyprof.read}
 FORMATS = "a Kineto trace (.json, .json.gz), an Nsight Systems export (.sqlite) or PyProf's output (CSV or dict)"
 
 NSIGHT = (".nsys-rep", ".qdrep")
-"""How files end that only Nsight Systems itself can read."""
+"""Endings of files that only Nsight Systems itself can read."""
 
 MALFORMED = (TypeError, AttributeError, ArithmeticError, LookupError, RecursionError)
-"""What readers meet in a file whose parts are of other types than its recorder gives them."""
+"""Exceptions of readers in a file whose parts have other types than its recorder gives them."""
 
 _LOOK = 1 << 16
 
@@ -119,8 +112,12 @@ def rank_files(folder: Path) -> list[Path]:
 
 def read_ranks(paths: Iterable[Path]) -> list[RankTimeline]:
     """Return the timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say
-    none are numbered on from file to file. Raises ValueError, one line, for what is not a whole recording or says no
-    rank."""
+    none (one process per rank of a host) are numbered on from file to file; a rank's collectives of several groups are
+    distinguished by kind only there.
+
+    A device's step has everything that was launched within the host's "ProfilerStep#N", and lasts from its first kernel
+    to the next step's. Raises ValueError, one line, for what is not a whole recording or says no rank.
+    """
     timelines: list[RankTimeline] = []
     for path in paths:
         timelines += _ranks_in(path, sum(timeline.process >= 0 for timeline in timelines))

@@ -1,9 +1,9 @@
-"""Runs the counters that put hooks on modules, thop and torchinfo, as their users do. Takes a model and its inputs;
-returns `FlopCount` rows.
+"""Counts a model's forward pass with thop and torchinfo, which put hooks on modules; returns `FlopCount` rows.
 
-They run on real tensors, in eval mode without gradients, forward only. Their own rules do all counting. The adapters
-observe each rule, or call it a second time, so that each kind of module has one row of multiply-adds (`mac`) and one of
-all else that was counted (`flop`). A product that runs in no module that they count is listed as not understood.
+`thop` and `torchinfo` take a model and its inputs, and run it on real tensors in eval mode without gradients. The
+libraries' own rules do all counting. An adapter observes each rule, or calls it a second time, so that each kind of
+module has one row of multiply-adds (`mac`) and one of everything else that was counted (`flop`). A product (a matrix
+product, a convolution, …) that runs outside of all modules that the library counts is listed as not understood.
 """
 
 import copy
@@ -29,13 +29,13 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
     """Count the forward pass of model(*inputs): a total and a row for each kind of module.
 
     thop (pytorch-OpCounter) prints multiply-adds of the whole batch. It counts convolutions and linear layers without
-    bias; a transposed convolution stride² times too high (by its output's positions); batch norm, layer norm and
-    instance norm as 4 per element with weights, 2 without; softmax as 3 per element less one per row; average pooling
-    as 1 per output, adaptive pooling as its window and one more; resizing as 1 to 259 per output by its mode;
-    activations as nothing; recurrent layers with weights, gates and biases. A module counts once for each parent. Rules
-    apply to the exact class of a module: no subclass of Linear, no function, no attention; leaf modules without a rule
-    are listed as not understood. Its parameters are those of modules with a rule. Its buffers and hooks are removed
-    afterwards.
+    their bias, and a transposed convolution by its output's positions, stride² times too high. Batch, layer and
+    instance norm count 4 per element with weights and 2 without; softmax counts 3 per element less one per row; average
+    pooling 1 per output; adaptive pooling its window and one more; resizing 1 to 259 per output, by its mode;
+    activations nothing; recurrent layers their weights, gates and biases. A module counts once for each parent. A rule
+    applies only to the exact class of a module, so that subclasses of Linear, functions and attention have none; leaf
+    modules without a rule are listed as not understood. The number of parameters covers modules with a rule. thop's
+    buffers and hooks are removed afterwards.
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """

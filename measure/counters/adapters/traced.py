@@ -1,9 +1,9 @@
-"""Runs the counters that read a graph of the forward pass, as their users do: fvcore (torch.jit's), pthflops
-(torch.fx's).
+"""Counts a model's forward pass with fvcore and pthflops, which read a graph of it; returns `FlopCount` rows.
 
-Each takes a model and its inputs (real tensors, eval mode, gradients on; forward only) and returns `FlopCount` rows.
-Their own rules do all counting; a row names its unit: multiply-adds are `mac`, elementary operations `flop`. A total's
-native value is the counter's own, unconverted, and mixes both; its `flop` is the sum of its operators'.
+`fvcore` (a graph of torch.jit) and `pthflops` (of torch.fx) take a model and its inputs, and run it on real tensors in
+eval mode with gradients on. The libraries' own rules do all counting. A row names its unit: `mac` for multiply-adds,
+`flop` for elementary operations. The native value of a total is the library's own number, which mixes both; its `flop`
+is the sum of its operators' FLOP.
 """
 
 import math

@@ -1,15 +1,11 @@
-"""Runs the counters that wrap torch's functions, as their users do: DeepSpeed's flops profiler, and calflops, its copy.
+"""Counts a model with DeepSpeed's flops profiler and its copy calflops, which wrap torch's functions.
 
-Each takes a model and its inputs and returns `FlopCount` rows. Both counters replace F.linear, torch.matmul, … by
-functions that call a rule for (FLOP, multiply-adds) and then run the original, and put hooks with rules of their own on
-recurrent modules. Their rules do all counting; the adapter observes each, and assigns it to the module whose forward
-made the call. "F.conv2d" holds two FLOP for each multiply-add of the rule, "F.conv2d elementwise" the rest, its bias
-additions; a function whose rule has no multiply-adds has one row. Recurrent layers and einsum have none by their rules:
-a layer's are taken from its weights, and an einsum has one row with all its FLOP.
-
-A product that runs in no wrapped function is listed as not understood, other arithmetic as ignored, as is a function
-whose rule says 0. torch's functions are always restored afterwards: calflops leaves torch.baddbmm wrapped, and after an
-exception in the model all of them, so that its next count would be twice too large.
+`deepspeed` and `calflops` take a model and its inputs and return `FlopCount` rows. Both libraries replace F.linear,
+torch.matmul, … by functions that call a rule, which returns FLOP and multiply-adds, and then run the original. The
+adapter assigns each rule's count to the module that made the call. The row "F.conv2d" has two FLOP per multiply-add,
+"F.conv2d elementwise" the rest. A rule without multiply-adds, such as einsum's, gives one row; a recurrent layer's
+multiply-adds come from its weights. A product in no wrapped function is not understood; other arithmetic, or a rule's
+0, is ignored. torch's functions are restored, since calflops leaves torch.baddbmm wrapped, after an exception all.
 """
 
 import contextlib
@@ -45,12 +41,13 @@ TORCH: Owners = {"F": F, "torch": torch, "Tensor": torch.Tensor}
 def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each function.
 
-    Its FLOP are 2 per multiply-add of convolutions, matrix products and attention (dense, causal or not), 1 per output
-    for the bias of a convolution but none for that of a linear layer, 2 per element of batch norm in eval mode, 5 of
-    other normalisations, 1 per input of pooling, of ReLU, GELU and SiLU and of torch.add and torch.mul, none for `a +
-    b`. `from torch.nn.functional import linear` is not seen. Left out are its multiply-adds, its backward pass, which
-    is by definition (2 + recompute factor) times this number, and its warm-up pass, which changes no count. It is made
-    to use the CPU, else it would hold a GPU that this process does not need.
+    DeepSpeed counts 2 FLOP per multiply-add of convolutions, matrix products and attention (dense, even if causal); 1
+    per output for a convolution's bias, none for a linear layer's; 2 per element of batch norm in eval mode, 5 of other
+    normalisations; 1 per input of pooling, of ReLU, GELU and SiLU, and of torch.add and torch.mul, none for `a + b`. It
+    does not see functions that were imported by name (`from torch.nn.functional import linear`). Its multiply-adds are
+    left out, and so are its backward pass, by definition (2 + recompute factor) times the forward pass, and its warm-up
+    pass, which changes no count. It is made to use the CPU, since it would otherwise hold a GPU that this process does
+    not need.
 
     Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
