@@ -1,16 +1,12 @@
 """`python -m runners.characterize`: how workloads differ, in operation mix, similarity, use of the device, parallelism.
 
-A worker runs each workload and returns what it recorded; a fault in one costs one row. The answer is computed from the
-recorded rows only, so that `python -m runners.characterize DIR` shows it again without torch. Exit codes: 0 all were
-recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after what was recorded by
-then was reported.
-
-The mix of a workload is one recording in each mode on each device, with the first thread count and batch size. Further
-thread counts and batch sizes (parallelism) are recordings of training, each of which differs from the mix in one
-setting.
-
-Each file of rows is replaced at once or not at all, after every recording, `recordings.csv` last: rows recorded before
-a kill are whole. Derived tables and figures can be deleted and made again.
+A worker runs each workload and returns the recorded rows; a fault costs one row. The answer is computed from rows only:
+`python -m runners.characterize DIR` shows it again without torch. It is printed, and `--out` writes rows, derived
+tables and figures. Each file of rows is replaced whole after every recording, `recordings.csv` last, so that rows from
+before a kill are whole. A workload's mix is one recording per mode and device, with the first thread count and batch
+size; further ones (parallelism) are recordings of training that differ from the mix in one setting. Exit codes: 0 all
+were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after the rows so
+far.
 """
 
 from __future__ import annotations

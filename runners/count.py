@@ -1,7 +1,8 @@
 """`python -m runners.count MODEL…`: how many FLOP does a model need, by every counter, and why do they differ?
 
-Each counter runs in a process of its own on the same model and inputs; a recording of what the model calls gives the
-exact count and, by each counter's own rule, every FLOP of difference by cause. Nothing is trained, timed or downloaded.
+Each counter runs in a process of its own on the same model and inputs. A recording of the model's calls gives the exact
+count and, by each counter's own rule, every FLOP of difference by cause. The counts are printed as a table, CSV or
+JSON, and `--out` writes accounts.csv and causes.csv. Nothing is trained, timed or downloaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`runners.count MODEL --parallel "dp=2,tp=4,pp=2"`: what each rank of a parallel step runs, and what all of them do.
+"""`runners.count MODEL --parallel "dp=2,tp=4,pp=2"`: the operations of each rank in a parallel step, and their totals.
 
-Each distinct rank's step is recorded on a fake process group and fake tensors (`measure/parallel`), in this process:
-first and last rank of the tensor axis, and the ones between them only where these two differ. The single device's count
-comes from the trace of the whole model, which knows nothing of ranks.
+`run` takes the options and prints a `Ledger` per model. Each distinct rank's step is recorded on a fake process group
+and fake tensors (`measure/parallel`), in this process: the first and last rank of the tensor axis, and the ones between
+them only if these two differ. The single device's count comes from the trace of the whole model, which knows nothing of
+ranks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`python -m runners.doctor`: is this machine fit to measure on, and what does each absence cost?
 
-It prints one line a fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes
-no setting and measures nothing. `--peaks NAME` prints the datasheet's dense peaks of a device instead, each with its
-source and how it was verified, or exits with 2 for a name that the table lacks: a device is never guessed.
-`--self-test` runs known work on the device and tells whether this program's numbers may be believed there.
+It prints one line per fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes
+no setting. `--peaks NAME` prints the datasheet's dense peaks of a device instead, each with its source and how it was
+verified, or exits with 2 for a name that the table lacks: a device is never guessed. `--self-test` runs known work on
+the device and reports whether this program's numbers may be believed there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`python -m runners.formula MODEL`: what a training step costs, as formulas in the model's own sizes and the batch.
+"""`python -m runners.formula MODEL`: the cost of a training step, as formulas in the model's own sizes and the batch.
 
-The formulas are exact. They are fitted to the model's own operation tables at a few points
-(`runners/formula_points.py`) and checked at others; the command evaluates, sweeps and solves them. Nothing is run on a
-device, timed or downloaded. `formula` returns the same from Python in one call.
+The command prints the formulas, and evaluates, sweeps and solves them; `formula` returns them from Python as
+`StepFormulas`. The formulas are exact. They are fitted to the model's own operation tables at a few points
+(`runners/formula_points.py`) and checked at others. Nothing is run on a device, timed or downloaded.
 """
 
 from __future__ import annotations

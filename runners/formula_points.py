@@ -1,9 +1,9 @@
 """Chooses the points at which a model's formulas are sampled, and traces its operation table at each.
 
-The symbols are the sizes that a model is built from (`Workload.hyper`) and the batch. Each starts at the smallest value
-that the model accepts, so that unrolled loops are short, and grows in the smallest steps that it accepts (a width in
-multiples of the heads). `axes` returns these values; `sampler` a function from a point to the table of a step there, on
-fake tensors: no memory, no device.
+`axes` takes a model and symbols and returns values per symbol; `sampler` returns a function from a point to the table
+of a step there, on fake tensors: no memory, no device. The symbols are the sizes that a model is built from
+(`Workload.hyper`) and the batch. Each starts at the smallest value that the model accepts, so that unrolled loops are
+short, and grows in the smallest steps that it accepts (a width in multiples of the heads).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

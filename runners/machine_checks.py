@@ -1,4 +1,4 @@
-"""Checks what a machine offers for measuring, one line a fact: its state, and what its absence costs.
+"""Checks whether a machine is fit to measure on: `all_checks` returns a `Check` per fact, with the cost of its absence.
 
 Every check returns lines and prints nothing; none changes a setting. `ok` means that nothing is lost, `warn` that
 results are possible but less complete or more scattered, `missing` that something is absent. Only a line that is

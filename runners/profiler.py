@@ -1,8 +1,8 @@
 """Offers the profiler under DeepSpeed's names: `profile_model` takes a model for one call, `Profiler` wraps a loop.
 
-Both give FLOP, MACs and parameters of forward passes, and print the tree of modules. MACs are the multiply-adds of
-convolutions and matrix products; FLOP are twice those plus all other arithmetic. Both are None (as text "at least …")
-if an operation has no rule. DeepSpeed's errors are not reproduced.
+Both return FLOP, MACs and parameters of forward passes, and print the tree of modules. MACs are the multiply-adds of
+convolutions and matrix products; FLOP are twice those plus all other arithmetic. FLOP and MACs are None (as text "at
+least …") if an operation has no rule. DeepSpeed's errors are not reproduced.
 """
 
 import contextlib

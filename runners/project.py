@@ -1,8 +1,8 @@
 """`python -m runners.project`: what does training at the accuracy frontier take, and on which machine?
 
-It answers several questions, each with a command line of its own. An option chooses the question; without one a model
-is projected from a file. `--reproduce PAPER` compares a paper's printed results with what follows from its inputs.
-Nothing is trained, timed or downloaded.
+An option chooses a question with a command line of its own: `--compute` converts GPU-hours to FLOP or back, and
+`--reproduce PAPER` compares a paper's printed results with the results of its inputs. Without one a model is projected
+from a file (`projection.py`). The answer is printed. Nothing is trained, timed or downloaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`python -m runners.project FILE`: projects a model from its learning curve, its sizes and a target error.
+"""Runs `python -m runners.project FILE`: projects a model from its learning curve, its sizes and a target error.
 
-If a model's formulas are not shipped, `runners.formula` makes them from its own operation tables, in fp32.
+`project` takes the command's arguments, prints the answer, writes figures if asked for, and returns the exit code. If a
+model's formulas are not shipped, `runners.formula` makes them from its own operation tables, in fp32.
 """
 
 from __future__ import annotations

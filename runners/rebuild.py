@@ -1,8 +1,9 @@
 """Derives everything that follows from a run's raw rows: as files (`rebuild`), or as `Evidence` for the gates.
 
-Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
-again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
-that cannot be made is left out, and nothing else.
+`rebuild` takes a run's directory and returns a `Built`; `evidence_of` returns the `Evidence`. Neither needs a GPU or
+torch. Raw files are read and never changed. Written files are derived and may be written again: utilization.csv and
+other tables, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page that cannot be made is
+left out, and nothing else.
 """
 
 from __future__ import annotations

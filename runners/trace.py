@@ -1,8 +1,9 @@
 """`python -m runners.trace FILE`: what does a recorded profile say, once double counts and gaps are cleaned?
 
 It reads recordings of torch.profiler (Kineto), Nsight Systems and PyProf, finds the operation of each kernel, takes the
-recording's own counts, removes duplicates, and fills gaps from the recorded shapes. It needs no GPU and no torch. The
-file is never changed. A file that is not whole is refused: there is no result of half a recording.
+recording's own counts, removes duplicates, and fills gaps from the recorded shapes. The result is printed; `--html` and
+`--out` write a page and tables. It needs no GPU and no torch, and never changes the file. A file that is cut off is
+refused; totals of a recording that lacks events are marked "at least".
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Parses every command's line: a caller's mistake is one line on stderr and exit code 2, never a traceback.
 
-The line says what was expected, what came, and the nearest valid name. Nothing here knows a command, prints on stdout
-or imports anything beyond the standard library, so that `--help` and syntax errors answer at once.
+`Parser` takes the arguments and returns a Namespace; `number`, `names`, `sizes` and others make or are the `type=` of
+an option. An error line says what was expected, what came, and the nearest valid name. Nothing here knows a command,
+prints on stdout or imports anything beyond the standard library, so that `--help` and syntax errors answer at once.
 """
 
 import argparse

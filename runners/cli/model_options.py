@@ -1,10 +1,9 @@
 """Defines the options that several commands share, makes a command's parser of them, and checks the model they name.
 
-`parser_of` takes a command's table of options. The table names a shared option without its dashes, with only those
-settings of argparse that differ from `SHARED`. `check_models` raises before anything slow is imported, and `hyper_of`
-returns the arguments of the model's factory.
-
-`read_recording` returns a recorded profile, attributed; commands and workers share it. Nothing is printed here.
+`parser_of` takes a command's table of options and returns a `Parser`. The table names a shared option without its
+dashes, with only those settings of argparse that differ from `SHARED`. `check_models` raises before anything slow is
+imported, and `hyper_of` returns the arguments of the model's factory. `read_recording` returns a recorded profile,
+attributed; commands and workers share it. Nothing is printed here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m runners.sweep`: what utilization does training reach here, over models × batch sizes × precisions?
 
-Parses (`options.py`), asks a worker what the device is, plans the grid, and collects it into a run directory that
-a later session can go on with. The parent process imports no torch, but under torchrun, for its store. Exit codes: 0
+Parses (`options.py`), asks a worker for facts of the device, plans the grid, and measures it into a run directory that
+a later session can continue. The parent process imports no torch, except under torchrun, for its store. Exit codes: 0
 all cells measured, 1 some cells failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 143
 SIGTERM.
 """
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from runners.sweep.executors import Executor
 
 LACKING = "its rows say why, --resume --retry failed measures those cells again"
-"""Shown for cells whose own step was measured but not a pass that was asked for, such as the exact count. They are not
-failed: the exit code stays 0."""
+"""Shown for cells whose own step was measured but not a requested pass, such as the exact count. They are not failed:
+the exit code stays 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

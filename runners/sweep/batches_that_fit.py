@@ -1,8 +1,8 @@
 """Finds the batch sizes of `--batch-sizes auto`: powers of two up to the largest batch that is predicted to fit.
 
-From a grid and its device to the same grid with batches for each model and precision (`with_batches`), and the lines
-that say so (`plan_lines`). Not claimed: that a predicted batch trains. One that runs out of memory has a row that says
-so.
+`with_batches` takes a grid and its device, and returns the grid with batches for each model and precision; `plan_lines`
+returns a line of text about each. Not claimed: that a predicted batch trains. One that runs out of memory has a row
+that says so.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FITTING_TIMEOUT_S = 600.0
 
 
 def batches_up_to(largest: int, least: int = 1) -> list[int]:
-    """Return powers of two from `least` to `largest`, and `largest`; only `least` if nothing fits, whose row then says
-    so."""
+    """Return powers of two from `least` to `largest`, and `largest`. If nothing fits, return only `least`, whose row
+    then says so."""
     if largest < least:
         return [least]
     powers = [2**exponent for exponent in range(largest.bit_length())]

@@ -1,7 +1,8 @@
-"""Measures one cell inside a worker process: finds ceilings, traces the step, times it (`CellMeasurement`).
+"""Measures one cell inside a worker process: finds ceilings, traces the step, times it.
 
-Each function is a task that `pool.Worker` calls by name: picklable in, picklable out, and any exception becomes the
-cell's row. The parent names them and never imports this module, which imports torch.
+`measure` takes a cell and a `Protocol`, and returns a `CellMeasurement`; `reference_trace` returns an `OperationTable`,
+`ceilings` rows. Each is a task that `pool.Worker` calls by name, with picklable arguments and results; any exception
+becomes the cell's row. The parent names them and never imports this module, which imports torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Hands cells to slots, each of them one device, of this machine or of a Ray cluster, and yields their rows.
+"""Hands cells to slots and yields their rows; a slot is one device, of this machine or of a Ray cluster.
 
-A cell goes to one slot at a time and leaves the list when its rows are committed, so that it is measured again only if
-its slot was lost before they arrived. Rows arrive one by one, in an order that depends on the slots. Slots are a
-`LocalSlots`, or a `RaySlots` of `ray_slots.py`; they report by `Event`s.
+`Executor.rows` takes cells and a store, and yields each `Run` once it is committed, in an order that depends on the
+slots. A cell goes to one slot at a time and leaves the list when its rows are committed: it is measured again only if
+its slot was lost before. Slots are a `LocalSlots`, or a `RaySlots` of `ray_slots.py`; they report by `Event`s.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Defines the records that pass between session and worker: the order of a cell, what its worker measured, its result.
+"""Defines the records that pass between session and worker: the order of a cell, its measurement, its result.
 
 They are torch-free and picklable. Nothing is measured here. A session takes an `Order` and returns a `CellResult`, on
 this machine or on another one. `store_result` writes it into the run; only then the cell counts as measured.

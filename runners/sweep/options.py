@@ -1,6 +1,7 @@
 """Defines the command line of `runners.sweep`: its options (`OPTIONS`), and how each of them is read.
 
-An option is an entry of `OPTIONS`, which depends on no device. `request.py` checks what the options request together.
+`parser` returns its `Parser`. An option is an entry of `OPTIONS`, which depends on no device. `request.py` checks the
+options together.
 """
 
 import argparse

@@ -1,13 +1,11 @@
 """Times and profiles the other passes of a cell after its own step, on the same model; returns `PassFindings`.
 
-one: forward, loss and backward of one sample, without the optimizer. batch: the cell's own step, whose time is known.
-last: a training step of the epoch's last, smaller batch. epoch: whole batches and the last one; run from end to end
-where that is expected to be short enough, in segments, so that its time has an interval.
-
-A fault in a pass costs only that pass (`PassFindings.unprofiled` has the reason), except for an error that breaks the
-device's context, after which no result can be trusted: that one is raised. Only times of part "profiled" are taken
-under a profiler, and no time after one: what CUPTI leaves in a process slows its later launches
-(pytorch/pytorch#146604: training by 10 to 20 %), and detaching it may end the process (pytorch/kineto#1169).
+`measure_pass` takes a pass: one (forward, loss and backward of one sample, without the optimizer), batch (the cell's
+own step, whose time is known), last (a training step of the epoch's last, smaller batch), or epoch (whole batches and
+the last one, run from end to end in segments if that is short enough). A fault costs only its pass, but an error that
+breaks the device's context is raised, as no later result can be trusted. Only times of part "profiled" are taken under
+a profiler, and none after one: what CUPTI leaves in a process slows its later launches (pytorch/pytorch#146604:
+training by 10 to 20 %), and detaching it may end the process (pytorch/kineto#1169).
 """
 
 import gc

@@ -1,9 +1,9 @@
-"""Turns options into cells: the grid, the order, how long a cell takes, and which cells will not train.
+"""Turns options into cells: `cells` takes a `Grid` and returns its cells in the order of measuring. Torch-free.
 
-Torch-free. A cell appears once; the seed decides its position within its repeat.
-
-A cell takes at least the time of its protocol, and more: counting, the first step, in which algorithms are searched,
-and in a fresh process the context of the device and its libraries. How much more is learnt from earlier cells.
+A cell appears once; the seed decides its position within its repeat. `least_s` and `planned_s` return how long cells
+take: at least the time of the protocol, and more for counting, for the first step, in which algorithms are searched,
+and in a fresh process for the context of the device and its libraries. How much more is learnt from earlier cells.
+`reason_against` returns why a cell will not train.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Connects the ranks of a sweep, in their parent processes: the first rank sends orders, each does its part and
-answers.
+"""Connects the ranks of a sweep in their parent processes: the first rank sends orders, each does its part and answers.
 
-Whatever ends or hangs on one rank becomes that rank's fault: its parent kills its worker at the cell's limit, and the
-others' collectives fail before. A parent that does not answer at all is named, too.
-
-Every rank but the first one runs `follow`: it probes its device, executes orders, and answers. It reads no options,
-prints nothing and writes no file. It ends with 0 when the first rank tells it to, and with 130 or 143 when torchrun
-ends it.
-
-They exchange keys and values in the store that torchrun keeps (`Exchange`). Not claimed: secrecy. Whoever reaches
-torchrun's store is one of the ranks.
+`RankPeers` sends a `RankOrder` and returns each rank's `RankAnswer`, through the store that torchrun keeps
+(`Exchange`). If something ends or hangs on a rank, its parent kills its worker at the cell's limit, after the others'
+collectives have failed, and it becomes that rank's fault. A parent that does not answer is named, too. Every rank but
+the first runs `follow`: it probes its device, executes orders, and answers, but reads no options, prints nothing and
+writes no file. It ends with 0 when the first rank tells it to, and with 130 or 143 when torchrun ends it. Not claimed:
+secrecy. A process that reaches torchrun's store is trusted as a rank.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Runs a session whose cells are trained by several ranks of torchrun (`RankSession`), from its first rank.
 
 Only the first rank counts, traces and stores. All ranks measure ceilings at the same time, because a host gives each of
-several processes less than a single one; a cell is measured by the ranks that its plan has.
-
-`join_ranks` combines the ranks' answers into one measurement: the slowest rank's blocks, sums of FLOP, a row for each
-rank. Not claimed: why a rank is late; only that the others waited for it.
+several processes less than a single one; the ranks of a cell's plan measure the cell. `join_ranks` combines their
+answers into one `CellMeasurement`: the slowest rank's blocks, sums of FLOP, a row for each rank. Not claimed: why a
+rank is late; only that the others waited for it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from runners.sweep.rank_task import RankMeasurement
 
 PATIENCE_S = 60.0
-"""How much later than the limit of an order another rank's answer is waited for."""
+"""Time after an order's limit for which the first rank waits for the answers of others."""
 
 
 class RankSession(Session):

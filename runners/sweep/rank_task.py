@@ -1,7 +1,8 @@
 """Runs one rank's part of a cell, inside its worker: joins the group, splits the model, trains, times and records.
 
-All ranks run the same steps in the same order: the first one decides about the blocks, the others follow. The parent
-names `measure_rank` and never imports this module, which imports torch.
+`measure_rank` takes a `RankOrder` and returns a `RankMeasurement`. All ranks run the same steps in the same order: the
+first one decides about the blocks, the others follow. The parent names `measure_rank` and never imports this module,
+which imports torch.
 """
 
 from collections.abc import Sequence

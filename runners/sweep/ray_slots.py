@@ -1,7 +1,8 @@
 """Offers the devices of a Ray cluster as slots of a sweep: an actor on each GPU, or each node's processor.
 
-Ray itself finds the cluster (by `RAY_ADDRESS`, else on this machine) or starts a new one here. `RaySlots` runs beside
-the store; `Slot` runs on the device, and checks what it was given. An actor is never restarted.
+`RaySlots` runs next to the store, hands out cells and returns `Event`s; `Slot` runs on the device, checks the
+parameters that it was given, and returns a `CellResult` per attempt. Ray itself finds the cluster (by `RAY_ADDRESS`,
+else on this machine) or starts a new one here. An actor is never restarted.
 """
 
 from __future__ import annotations

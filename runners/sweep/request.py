@@ -1,8 +1,8 @@
-"""Checks what a sweep was asked for, here and in the run that it resumes, and turns it into grids (`grids_of`).
+"""Checks the request of a sweep, here and in the run that it resumes, and turns it into grids (`grids_of`).
 
-Values of the command line go before those of the resumed run, and these before the defaults of suite and device. Names
-are checked here; nothing slow is imported, and no device is used. Options come from `options.py`, and the cells of a
-grid from `plan.py`.
+It takes parsed options (`options.py`), the options of the resumed run and the probed device, and returns `Grid`s, whose
+cells `plan.py` lists. Values of the command line override those of the resumed run, and these the defaults of suite and
+device. Names are checked here; nothing slow is imported, and no device is used.
 """
 
 import argparse

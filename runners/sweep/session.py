@@ -1,7 +1,8 @@
 """Runs one session on one device: counts, traces and measures each planned cell in workers; returns a `CellResult`.
 
-A fault in one cell costs one row; only a store that cannot be written, the caller's Ctrl-C and a process that cannot be
-started pass through. `executors` decides which cells there are, and where results are kept.
+`Session.slot_facts` returns the device's facts, and `Session.measure` takes an `Order`. A fault in one cell costs one
+row; only a store that cannot be written, the caller's Ctrl-C and a process that cannot be started pass through.
+`executors.py` decides which cells there are, and stores the results.
 """
 
 import socket

@@ -1,8 +1,8 @@
-"""Defines the tasks of the workers of `runners.profile` and `runners.characterize`: profile or record a step of any
-model.
+"""Runs the tasks of workers of `runners.profile` and `runners.characterize`: a step of any model, profiled or recorded.
 
-`pool.Worker` calls them by name. Arguments and results are picklable, and an exception becomes the command's line or
-the recording's row. The parent never imports this module, which imports torch.
+`profile` returns a `StepProfile`, `record` a `Characterization`. `pool.Worker` calls them by name. Arguments and
+results are picklable, and an exception becomes the command's line or the recording's row. The parent never imports this
+module, which imports torch.
 """
 
 import resource

@@ -1,7 +1,8 @@
-"""Traces a training step on fake tensors at any batch size, for `runners.footprint` and `runners.formula`.
+"""Traces a training step on fake tensors at any batch size, and finds the largest batch that fits into a memory.
 
-It takes no memory and no device. torch is imported inside the functions. A step that fake tensors cannot run is traced
-on real ones, if its batch is small.
+`trace_batch` takes `StepOptions` and a batch size, and returns a `Trace`, without memory or a device. A step that fake
+tensors cannot run is traced on real ones, if its batch is small. `fit` and `fitting` return a `BatchFit`, and `check`
+the predicted and observed bytes of a step. torch is imported inside the functions.
 """
 
 from __future__ import annotations
