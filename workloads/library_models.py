@@ -1,16 +1,11 @@
 """Makes models of timm and transformers workloads: built with random weights, trained on random data.
 
-Both libraries are optional (requirements-models.txt). Nothing is downloaded, and nothing is learned.
-
-timm: a model has the input size of its own configuration; a tag after a dot (`.augreg_in1k`) names published weights
-and only changes the input size. The loss is cross entropy of uniform labels, or the mean of the features of a model
-without classes.
-
-transformers: the class is the first of the configuration's `architectures`, else the bare model of its type. Weights
-are float32, the attention is transformers' default, keys and values are not kept (`use_cache` off), as in training; the
-loss is the mean of the outputs. A row of SHAPES reads the shape of each kind of input from the configuration: texts are
-uniform token ids, without padding; images, sound and features normal noise. A model with a kind of input that has no
-row is refused; the message says what to type instead.
+`timm_workload` and `transformers_workload` take a name, and return a `Workload`. Both libraries are optional
+(requirements-models.txt). Nothing is downloaded. A timm model has the input size of its configuration; a tag after a
+dot (`.augreg_in1k`) names published weights and only changes that size. Its loss is cross entropy of uniform labels,
+or, of a model without classes, the mean of its features. A transformers model is the first of the configuration's
+`architectures`, else the bare model of its type, with float32 weights, the default attention and no cache; its loss is
+the mean of the outputs. SHAPES has the known kinds of input: texts are uniform token ids, others normal noise.
 """
 
 import inspect

@@ -1,26 +1,10 @@
 """Builds Catamount's recurrent networks: two language models, translation, and speech.
 
-The LSTM has one bias a layer, as TensorFlow's has. PyTorch's own has two, of which one is enough: they are only ever
-added. A layer over a whole sequence keeps PyTorch's operator, and gives it zeros for the second; a cell, one step of a
-loop, is one product of input and state together, then the gates.
-
-`wordlm` has LSTM layers over words, `charlm` a recurrent highway network over letters. With hidden h, vocabulary v and
-L layers, wordlm has 8Lh² + 2hv + 4Lh + v parameters; charlm of depth D has (2D + 2)h² + 2hv + 2Dh + v. A word or letter
-is predicted at every step; there is no dropout. Sources: Jozefowicz et al. 2016, arXiv:1602.02410; Zilly et al. 2016,
-arXiv:1607.03474.
-
-`nmt` translates by an LSTM in both directions, and one that attends to it (Luong et al. 2015). It has 33h² + 3hv + 12h
-parameters. The decoder is fed its last attention beside the word (input feeding), so that its steps are a loop. Sizes
-are TensorFlow's tutorial's: one encoder layer of two directions, one decoder layer, dropout of both inputs, scores that
-are plain products, an attention without tanh. Source and target are equally long, and nothing is masked.
-
-`speech` makes letters from sound, by three LSTM layers in both directions and hybrid attention. The encoder normalises
-sound by stored means and deviations (buffers, no parameters), and halves the time after each of its first two layers:
-the largest of two steps, the last of an odd number dropped. The decoder writes one letter for each of the encoder's
-steps that are left. At each it adds fresh noise to its cells' weights and reads, instead of the letter before, one in
-ten times a letter drawn from its own prediction; both in training only. Attention scores see what is attended to, the
-attention cell's state, and a convolution over the last step's weights, and are sums of elementwise products. Source:
-Battenberg et al. 2017, arXiv:1707.07413, sizes as in Hestness et al. 2019.
+`WordLM`, `CharLM`, `Translator` and `Speech` take tokens or sound and return logits; `workloads/sequences.py` makes the
+workloads wordlm, charlm, nmt and speech of them. The LSTM has one bias per layer, as in TensorFlow. PyTorch's has two,
+which are only ever added: a layer over a whole sequence keeps PyTorch's operator, and gives it zeros for the second; a
+cell, one step of a loop, is one product of input and state together, then the gates. A word or letter is predicted at
+every step, without dropout in the language models.
 """
 
 from collections.abc import Mapping
@@ -78,7 +62,11 @@ CARRIED = -2.0
 
 
 class WordLM(nn.Module):
-    """Embedding, LSTM layers with one bias each, softmax layer: batch × seq tokens → batch × seq × vocab logits."""
+    """Embedding, LSTM layers with one bias each, softmax layer: batch × seq tokens → batch × seq × vocab logits.
+
+    With hidden h, vocabulary v and L layers it has 8Lh² + 2hv + 4Lh + v parameters. Source: Jozefowicz et al. 2016,
+    arXiv:1602.02410.
+    """
 
     def __init__(self, hidden: int, vocab: int, layers: int, **_sizes: int) -> None:
         super().__init__()
@@ -106,7 +94,12 @@ class Highway(nn.Module):
 
 
 class CharLM(nn.Module):
-    """One recurrent layer of `depth` highway sublayers a step, of which the first sees the letter, too."""
+    """A recurrent highway network over letters: one layer of `depth` highway sublayers per step; the first sees the
+    letter, too.
+
+    With hidden h, vocabulary v and depth D it has (2D + 2)h² + 2hv + 2Dh + v parameters. Source: Zilly et al. 2016,
+    arXiv:1607.03474.
+    """
 
     def __init__(self, hidden: int, vocab: int, depth: int, **_sizes: int) -> None:
         super().__init__()
@@ -146,7 +139,13 @@ class Attention(nn.Module):
 
 
 class Translator(nn.Module):
-    """Source words, target words (batch × seq each) → logits of the target's next words, batch × seq × vocab."""
+    """Source words, target words (batch × seq each) → logits of the target's next words, batch × seq × vocab.
+
+    An LSTM in both directions, and one that attends to it (Luong et al. 2015), with 33h² + 3hv + 12h parameters. The
+    decoder is fed its last attention with the word (input feeding), so that its steps are a loop. Sizes are those of
+    TensorFlow's tutorial: one encoder layer of two directions, one decoder layer, dropout of both inputs, scores that
+    are plain products, an attention without tanh. Source and target are equally long, and nothing is masked.
+    """
 
     def __init__(self, hidden: int, vocab: int, **_sizes: int) -> None:
         super().__init__()
@@ -188,7 +187,11 @@ OWN_LETTERS = 0.1
 
 
 class Encoder(nn.Module):
-    """batch × frames × audio → batch × frames / 4 × 2·hidden."""
+    """batch × frames × audio → batch × frames / 4 × 2·hidden.
+
+    It normalises sound by stored means and deviations (buffers, no parameters), and halves the time after each of its
+    first two layers: it keeps the largest of two steps, and drops the last of an odd number.
+    """
 
     means: torch.Tensor
     deviations: torch.Tensor
@@ -208,7 +211,11 @@ class Encoder(nn.Module):
 
 
 class HybridAttention(nn.Module):
-    """Weights over the encoder's steps: softmax of w·tanh(V·encoded + W·state + U∗(Q∗last weights) + b)."""
+    """Weights over the encoder's steps: softmax of w·tanh(V·encoded + W·state + U∗(Q∗last weights) + b).
+
+    Scores see the encoder's outputs, the attention cell's state, and a convolution over the last step's weights; they
+    are sums of elementwise products.
+    """
 
     def __init__(self, encoded: int, state: int, keys: int, conv_width: int, filters: int) -> None:
         super().__init__()
@@ -230,7 +237,13 @@ class HybridAttention(nn.Module):
 
 
 class Speech(nn.Module):
-    """Sound, and the letter before each: batch × steps → logits, batch × steps × vocab."""
+    """Sound, and the letter before each: batch × steps → logits, batch × steps × vocab.
+
+    Three LSTM layers in both directions (`Encoder`), hybrid attention, and a decoder that writes one letter for each of
+    the encoder's remaining steps. In training the decoder adds fresh noise to its cells' weights, and one letter in ten
+    that it reads is drawn from its own prediction. Source: Battenberg et al. 2017, arXiv:1707.07413, sizes as in
+    Hestness et al. 2019.
+    """
 
     letters: torch.Tensor
 

@@ -1,20 +1,9 @@
 """Builds models of text and speech as workloads (BERT, word2vec, a GPT-2), and lists them with Catamount's.
 
-They start from random weights and get random tokens, uniform below the vocabulary, or normal noise for sound. The batch
-is dimension 0 of each input unless the family says otherwise. Not claimed: that anything is learned beyond the batch
-itself.
-
-`bert` and `bert_large` are BERT in pre-training: masked words and whether two sentences follow each other. With hidden
-H, L layers, P positions and vocabulary v it has L(12H² + 13H) + Hv + PH + 2H² + 9H + v + 2 parameters: the feed-forward
-layers are four times as wide, heads are 64 wide, and the decoder of words is the embedding again with a bias of its
-own. It predicts at every position, of which the loss sees the masked ones. No dropout and no padding.
-Source: Devlin et al. 2018, arXiv:1810.04805.
-
-`word2vec` distinguishes the contexts of skip-grams from noise (Mikolov et al. 2013, arXiv:1301.3781). With hidden h and
-vocabulary v it has 2hv + v parameters. Each of the `positions` of a sample is a word and one of its context; the same
-`negatives` words, drawn with the batch as TensorFlow's log-uniform sampler would, are noise to all of them. The loss is
-noise-contrastive estimation: a logit less the logarithm of how often its word is expected in the noise. Gradients are
-dense.
+`get` takes a name and sizes, and returns a `Workload`. Models start from random weights and get random tokens, uniform
+below the vocabulary, or normal noise for sound. The batch is dimension 0 of each input unless the family says
+otherwise. The classes `BERT` and `Word2Vec` have their task, number of parameters and source. Not claimed: that
+anything is learned beyond the batch itself.
 """
 
 from collections.abc import Mapping
@@ -134,7 +123,14 @@ class Layer(nn.Module):
 
 
 class BERT(nn.Module):
-    """Words and the sentence each is of (batch × seq) → logits of words, batch × seq × vocab, and of two answers."""
+    """Words and the sentence each is of (batch × seq) → logits of words, batch × seq × vocab, and of two answers.
+
+    Pre-training: masked words, and whether two sentences follow each other. With hidden H, L layers, P positions and
+    vocabulary v it has L(12H² + 13H) + Hv + PH + 2H² + 9H + v + 2 parameters: the feed-forward layers are four times as
+    wide, heads are 64 wide, and the decoder of words is the embedding again with a bias of its own. It predicts at
+    every position, and the loss sees the masked ones. No dropout and no padding. Source: Devlin et al. 2018,
+    arXiv:1810.04805.
+    """
 
     def __init__(self, layers: int, hidden: int, vocab: int, max_positions: int, **_sizes: int) -> None:
         super().__init__()
@@ -181,7 +177,14 @@ def masked_batch(hyper: Mapping[str, int], size: int, device: torch.device, gene
 
 class Word2Vec(nn.Module):
     """Words and their contexts (batch × positions), and noise words → logits of contexts (n), of the noise (n ×
-    negatives), with n = batch × positions."""
+    negatives), with n = batch × positions.
+
+    It distinguishes the contexts of skip-grams from noise (Mikolov et al. 2013, arXiv:1301.3781). With hidden h and
+    vocabulary v it has 2hv + v parameters. Each of the `positions` of a sample is a word and one of its context; the
+    `negatives` words, drawn with the batch as TensorFlow's log-uniform sampler would, are noise to all of them. The
+    loss is noise-contrastive estimation: a logit less the logarithm of how often its word is expected in the noise.
+    Gradients are dense.
+    """
 
     def __init__(self, hidden: int, vocab: int, negatives: int, **_sizes: int) -> None:
         super().__init__()

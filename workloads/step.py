@@ -1,7 +1,9 @@
-"""Makes one training step of any workload: zero_grad, forward, loss, backward, optimizer step; or all but the last.
+"""Makes one step of any workload: training, gradients without an optimizer's step, or inference.
 
-The step announces its phases through `mark`, and knows nothing of what listens: NVTX ranges, the operation tracer or
-the clock of the phase split. It reads no clock and synchronises nothing.
+`TrainingStep`, `ScheduledStep` (a schedule of several ranks), `GradientStep` and `InferenceStep` take a model and
+batches, and run one step per call: zero_grad, forward, loss, backward, optimizer step, or a part of it. A step
+announces its phases through `mark`, and does not know the listener: NVTX ranges, the operation tracer or the clock of
+the phase split. It reads no clock and synchronises nothing.
 """
 
 from __future__ import annotations

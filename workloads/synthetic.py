@@ -1,7 +1,7 @@
 """Makes workloads whose FLOP, time or bytes are known beforehand, to calibrate the harness.
 
-The docstring of each builder says what its forward and backward pass must count, sleep or move. They learn nothing, and
-say nothing about real models.
+`get` takes a name and sizes, and returns a `Workload`. The docstring of each builder gives the FLOP, seconds or bytes
+of its forward and backward pass. The models learn nothing, and say nothing about real ones.
 """
 
 import time

@@ -1,15 +1,11 @@
 """Makes torchvision's models workloads, on random data with their own loss; and its CIFAR-10 batches.
 
-Nothing is downloaded: every model starts from random weights. The losses are those of torchvision's reference training
-scripts, auxiliary outputs included, because their FLOP belong to the step. Not claimed: that anything is learned;
-images are normal noise and labels uniform.
-
-ResNet-18 to 152 can have another `width`, the channels of the first stage: torchvision's blocks and forward pass, each
-stage with twice the channels of the one before, and a bottleneck's output four times its stage's. At 64 the model is
-torchvision's own.
-
-Images are standard normal, labels uniform, boxes valid: never zeros, because a multiplier fed with zeros draws less
-power and clocks higher than training does.
+`get` takes a name and sizes, and returns a `Workload`; `cifar_batches` returns batches of real images. Nothing is
+downloaded: every model starts from random weights. The losses are those of torchvision's reference training scripts,
+auxiliary outputs included, because their FLOP belong to the step. ResNet-18 to 152 can have another `width`, the
+channels of the first stage (64 is torchvision's own). Images are standard normal, labels uniform, boxes valid: never
+zeros, because a multiplier fed with zeros draws less power and clocks higher than training does. Not claimed: that
+anything is learned.
 """
 
 import itertools
@@ -148,7 +144,11 @@ BLOCKS: dict[str, tuple[Block, tuple[int, int, int, int]]] = {
 
 
 class ResNetOfWidth(ResNet):  # type: ignore[misc]  # torchvision has no types
-    """torchvision's ResNet, built with `width` channels where its own constructor has 64."""
+    """torchvision's ResNet, built with `width` channels where its own constructor has 64.
+
+    It has torchvision's blocks and forward pass, each stage with twice the channels of the one before, and a
+    bottleneck's output four times its stage's.
+    """
 
     def __init__(self, name: str, width: int, num_classes: int) -> None:
         nn.Module.__init__(self)  # in place of ResNet's, whose widths are literals

@@ -1,12 +1,11 @@
 """Makes models of a user's own function workloads: `package.module:function` and `path/to/file.py:function`.
 
-The function is called without arguments, except for its parameters with a whole number as default: those are the sizes
-of the workload. `docs/models.md` says what it may return, and which names may stand beside it. It is the user's own
-code: it runs with all rights, and its output is shown.
-
-A LightningModule is trained by its `training_step`, on batches as its data loader gives them: calling the module from
-outside runs `training_step(batch, 0)` and returns the loss, so that the paths of the modules stay. Lightning is not
-imported and its Trainer is not run: hooks, callbacks and optimizers stepped by hand are not part of what is measured.
+`get` calls the function and returns a `Workload`. It passes only parameters whose default is a whole number: those are
+the sizes of the workload. `docs/models.md` lists the results it may return, and the names that may stand beside it.
+User code runs with all rights, and its output is shown. A LightningModule is trained by its `training_step`, on batches
+of its data loader: calling the module from outside runs `training_step(batch, 0)` and returns the loss, so that the
+paths of the modules stay. Lightning is not imported and its Trainer is not run: hooks, callbacks and optimizers stepped
+by hand are not measured.
 """
 
 import hashlib
@@ -44,7 +43,8 @@ def stepping(model: torch.nn.Module, text: str) -> torch.nn.Module:
 
 
 class _StepForward:
-    """`forward` of such a module: from outside its training step, inside of it what the class says."""
+    """`forward` of a LightningModule: a call from outside runs its training step, a call within that step the class's
+    own."""
 
     def __init__(self, model: Any, text: str) -> None:
         self._model, self._text, self._inside = model, text, False

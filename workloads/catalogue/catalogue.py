@@ -1,8 +1,9 @@
-"""Lists all workloads by name (`ENTRIES`), with what is known of each before anything is built. Without torch.
+"""Lists the workloads that this project and torchvision name (`ENTRIES`), with facts that are known before building.
 
-It is one literal table, so that a wrong name is answered at once. It says at which sizes a workload trains by default,
-and which sizes and batches it cannot take; `tests/workloads/vision/test_vision.py` runs each model at the edge of every
-such claim. It claims nothing about memory or time, and a size that it does not refuse may still fail.
+It is one literal table without torch, so that a wrong name is answered at once. `entry` returns a `CatalogueEntry`:
+default sizes, and sizes and batches that the workload cannot take; `reason_not_trainable` returns why a size is
+refused. `tests/workloads/vision/test_vision.py` runs each model at the edge of every such claim. Nothing is claimed
+about memory or time, and a size that is not refused may still fail.
 """
 
 import difflib

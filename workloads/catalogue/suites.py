@@ -1,6 +1,6 @@
 """Defines the suites of the sweep (`SUITES`): models that are measured together, with sizes, counters and stages.
 
-A suite is an entry of `SUITES`; `--suite NAME` measures it. What is known of each of its models is in `catalogue.py`.
+A suite is an entry of `SUITES`; `--suite NAME` measures it. Facts about each of its models are in `catalogue.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ _POST = (
 )
 
 _COUNTED = "alexnet"
-"""The model at which gates find what they need of a run: three batches, and a third party's counter."""
+"""The model that gates need in a run: at three batches, and by a third party's counter."""
 
 
 def _stages(precision: str, images: int, sequences: int, but: str = "") -> tuple[Mapping[str, Any], ...]:

@@ -2,11 +2,9 @@
 
 `batches` takes a workload and the directory of its data, and yields batches on the device without end. Each loader
 yields one epoch of whole batches on the CPU, in the order of the files and without shuffling, and raises ValueError,
-one line, for files that are missing, cut short, or of another form. `docs/characterize.md` says what a directory holds.
-Nothing is downloaded.
-
-`memnet` reads bAbI's first task, `seq2seq` a text and its translation (WMT), `autoenc` MNIST and the image networks
-ImageNet by torchvision's readers, `deepq` frames of Atari, and speech TIMIT (`speech.py`).
+one line, for files that are missing, cut short, or of another form. `docs/characterize.md` lists a directory's files.
+Nothing is downloaded. `memnet` reads bAbI's first task, `seq2seq` a text and its translation (WMT), `autoenc` MNIST and
+the image networks ImageNet by torchvision's readers, `deepq` frames of Atari, and speech TIMIT (`speech.py`).
 """
 
 import contextlib

@@ -1,18 +1,11 @@
 """Builds Fathom's `deepq`: Q-learning from pixels (Mnih et al. 2015), and the game that it plays.
 
-A network of three convolutions and two products predicts the value of each action; its target, a second one of the same
-kind whose weights are buffers, is not trained: it copies the weights every 10,000 steps (`refresh`). With h hidden
-values, a actions and s pixels a side after the convolutions (7) 77,984 + (64s² + 1 + a)h + a parameters are trained.
-
-A step gets a batch of transitions of a game, and compares the value of the action that was taken with the reward plus
-the target's value of the next state. As coded the action's value is the maximum over all of Q times 1 or 0, which is 0
-without a gradient where Q is negative; as in the paper it is the sum. In evaluation mode only states are used.
-
-The game is catch on a grid, made with tensors on any device: a ball falls, a paddle below moves left or right.
-It replaces Atari's Breakout, whose program may not be distributed: the same four actions (nothing, fire, right, left,
-of which the second has no effect here, either), frames of one channel, and rewards of -1, 0 and 1. A game ends when the
-ball reaches the lowest row: it is caught if the paddle, three wide, is there. It has no score and no walls. Source:
-"Human-level control through deep reinforcement learning".
+`DeepQ` takes transitions of a game (`batch`) and returns values of the chosen actions and their targets: the reward
+plus the target network's value of the next state. The network has three convolutions and two products; its target
+copies the weights into buffers every 10,000 steps (`refresh`). With h hidden values, a actions and s pixels a side
+after the convolutions (7) 77,984 + (64s² + 1 + a)h + a parameters are trained. In evaluation mode only states are used.
+The game is catch on a grid, made with tensors, in place of Atari's Breakout, whose program may not be distributed
+(`Game`). Source: "Human-level control through deep reinforcement learning".
 """
 
 from __future__ import annotations
@@ -34,7 +27,12 @@ FRAMES = 4
 
 @dataclass(frozen=True)
 class Game:
-    """Many games at once: ball row and column, and columns of the paddle now and before, newest first."""
+    """Many games of catch at once: ball row and column, and columns of the paddle now and before, newest first.
+
+    A ball falls, a paddle below moves left or right. As in Breakout there are four actions (nothing, fire, right, left;
+    fire has no effect), frames of one channel, and rewards of -1, 0 and 1. A game ends when the ball reaches the lowest
+    row: it is caught if the paddle, three wide, is there. There is no score and no wall.
+    """
 
     row: torch.Tensor  # size
     column: torch.Tensor  # size
@@ -129,7 +127,8 @@ class DeepQ(nn.Module):
 
 
 class DeepQAsCoded(DeepQ):
-    """Takes the maximum where the sum is meant, as in the code."""
+    """Takes the maximum over all of Q times 1 or 0, where the paper means the sum, as in the code. The maximum is 0,
+    without a gradient, where Q is negative."""
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return (worth * _chosen(actions, worth)).amax(dim=1)

@@ -1,10 +1,10 @@
 """Maps names to Fathom's eight workloads, a GPT-2 and a ViT, and offers Fathom's own interface over a workload.
 
-`workloads/catalogue/entries.py` has their sizes. The GPT-2 is trained on text that can be learnt: it counts on by one,
-two or three from a random token, around the vocabulary. `FathomModel` has `setup`, `run(runstep)`, `teardown`: a
-runstep is called once a step with (session, fetches, feed_dict), and has to call `session.run(fetches, feed_dict)`; a
-caller that measures passes one that does more around it. Fetches are names. The batch is made before the step and is
-not in its time, as in Fathom. Nothing here measures.
+`get` takes a name and sizes, and returns a `Workload`; `workloads/catalogue/entries.py` has the default sizes. The
+GPT-2 learns text that counts on by one, two or three from a random token, around the vocabulary. `FathomModel` has
+`setup`, `run(runstep)` and `teardown`. A runstep is called once per step with (session, fetches, feed_dict), and has to
+call `session.run(fetches, feed_dict)`; a caller that measures passes one that does more around it. Fetches are names.
+The batch is made before the step and is not in its time, as in Fathom. Nothing here measures.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """Builds Fathom's `seq2seq`: translation by LSTMs of three layers, a reader and a writer that attends to the reader.
 
-With hidden h, L layers of each and vocabulary v it has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² + 4h parameters. Attention is
-Bahdanau's: keys are a convolution of the reader's outputs, made once; the query is a product with the states of all of
-the writer's layers; scores are sums of elementwise products. Both loops are unrolled, as in TensorFlow; fused, the
-reader is one operation (`nn.LSTM`). The writer cannot be fused, because its attention is part of its next input.
-
-In training the loss is a sampled softmax, whose negatives are drawn for each step of the writer. In evaluation mode the
-writer's input is its own likeliest word, which needs the logits of the whole vocabulary at each step: at the sizes of
-the code inference costs more than training. Sentences are padded to the length of a bucket, the source then reversed.
-As coded one pair of sentences is read and fills the whole batch; as the paper has it each sample is a pair of its own.
-Words of a made-up language follow Zipf's law and are translated one by one.
+`Seq2Seq` takes source words, the writer's input, labels and negatives, and returns logits. With hidden h, L layers of
+each and vocabulary v it has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² + 4h parameters. Attention is Bahdanau's. Both loops are
+unrolled, as in TensorFlow; fused, the reader is one operation (`nn.LSTM`), but not the writer, because its attention is
+part of its next input. The loss of training is a sampled softmax with negatives drawn per step of the writer. In
+evaluation mode the writer's input is its own likeliest word, which needs all logits at each step: at the sizes of the
+code inference costs more than training. `pairs` draws words of a made-up language by Zipf's law, translated one by one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -74,7 +70,9 @@ class Stack(nn.Module):
 
 
 class BahdanauAttention(nn.Module):
-    """Bahdanau's: weights over the source are softmax of v·tanh(key + query)."""
+    """Bahdanau's attention: weights over the source are softmax of v·tanh(key + query). Keys are a convolution of the
+    reader's outputs, made once; the query is a product with the states of all of the writer's layers; scores are sums
+    of elementwise products."""
 
     def __init__(self, hidden: int, layers: int) -> None:
         super().__init__()
@@ -192,10 +190,7 @@ def pairs(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, is_one: bool = False
 ) -> Batch:
     """Draw, as the paper has it, each sample a pair of its own; is_one: as coded, one pair of sentences for the whole
-    batch.
-
-    Inputs: source words (padded, then reversed), GO and the translation, the translation and END, negatives.
-    """
+    batch. Sentences are padded to the length of a bucket, the source then reversed."""
     sentences = _sentences(hyper, 1 if is_one else size, device, generator).expand(size, -1).contiguous()
     length = sentences.shape[1]
     translated = WORDS + (sentences - WORDS + 7) % (hyper["vocab"] - WORDS)
