@@ -47,7 +47,7 @@ TELEMETRY = {
     "temperature_c": "temperature",
     "event_reasons": "why clocks fell",
 }
-"""Field of a poll of a GPU → what is lost without it."""
+"""Field of a poll of a GPU → the information that is lost without it."""
 
 NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
 

@@ -4,8 +4,8 @@ A worker measures the machine's ceilings, builds the model and profiles its step
 the report, and writes tables and a page with `--out`. Exit codes: 0 profiled; 1 it could not be, or its sums do not add
 up; 2 the caller's mistake, such as a model that does not take its inputs; 3 a file could not be written; 130 Ctrl-C.
 `--config` is a DeepSpeed configuration, or only its section "flops_profiler", with DeepSpeed's names; options of the
-command line override it. Steps before `start_step` warm up and those up to `end_step` are profiled, as in its tutorial;
-newer DeepSpeed ignores both silently.
+command line override it. Steps before `start_step` warm up, and later steps before `end_step` are profiled, as in
+DeepSpeed's tutorial; newer DeepSpeed ignores both silently.
 """
 
 from __future__ import annotations

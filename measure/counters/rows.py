@@ -23,7 +23,7 @@ Counted = Mapping[tuple[str, str], int | float]
 
 
 def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
-    """Return the row of the total and those of the operators, in the order given.
+    """Return the row of the total and the rows of the operators, in the order given.
 
     blank: a row with the counter, its `native_unit` of the total and its reported numbers.
     """

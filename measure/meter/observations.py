@@ -28,11 +28,11 @@ BUDGET_RATIO, BUDGET_S = 0.001, 3e-6
 """Share of a step, or seconds of each step, for random draws and windows; whichever is more."""
 
 SOONEST = 64
-"""Mean number of steps before the first random observation; each later distance is twice the last, up to what the
-budget allows."""
+"""Mean number of steps before the first random observation; each later distance is twice the one before, within the
+budget."""
 
 MAX_WANTED = 64
-"""Maximum number of observations of calls without another count or with new sizes, which no budget limits."""
+"""Maximum number of observations without regard to the budget: of calls without another count, or with new sizes."""
 
 NEW_SIZES_EVERY = 8
 """At most one step in this many is observed because its inputs have new sizes."""

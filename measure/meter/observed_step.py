@@ -39,7 +39,7 @@ Amounts = Counter[tuple[str, str]]
 @dataclass(slots=True)
 class ObservedCall:
     """The products of one call of the model. ran: phase → products. "forward", or "again" inside of a backward pass;
-    "backward": in nodes that the call made; "recompute": what checkpoints in the model compute again for its backward
+    "backward": in nodes that the call made; "recompute": computed again by checkpoints in the model for its backward
     passes."""
 
     call: ModelCall
@@ -50,8 +50,9 @@ class ObservedCall:
 class ObservedStep:
     """The products of one step.
 
-    outside_flop: of no call, with their backward passes. elsewhere: in backward passes, by nodes that were made neither
-    in a call of the model nor outside of the calls: those of gradients of gradients. host_s: the host time of the step.
+    outside_flop: outside of all calls, with their backward passes. elsewhere: in backward passes, by nodes that were
+    made neither in a call of the model nor outside of the calls, as for gradients of gradients. host_s: the host time
+    of the step.
     """
 
     calls: tuple[ObservedCall, ...]

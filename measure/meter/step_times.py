@@ -29,20 +29,21 @@ from results.records.cell import Telemetry
 MAX_BLOCKS = 512
 
 PENDING_STEPS, PENDING_CALLS = 32, 256
-"""Steps, and calls of one step, that wait to be added up together, which costs a fraction of adding them one by one."""
+"""Numbers of steps, and of calls of one step, that wait to be added up together, a fraction of the cost of one by
+one."""
 
 Marked = tuple[Any, Any, list[ModelCall], float | None, bool]
-"""A step between its marks: start, end, calls, items (None: those of its inputs), and whether observing made it longer.
-It is a plain tuple, made once a step."""
+"""A step between its marks: start, end, calls, items (None: the items of its inputs), and whether observing made it
+longer. It is a plain tuple, made once per step."""
 
 
 class MeteredStep:
-    """The context of one step; one object for all steps of a meter.
+    """The context of one step; a meter uses one object for all steps.
 
     owner: the meter. begun: the mark where the open step began; None: no step is open, and calls are not noted. calls:
-    those of the step so far. left: how many steps may still end with only their marks and calls being kept; 0: the next
-    one needs more. number: steps that have ended; unchanged: those in which the weight was not written. inputs, items:
-    as in `UtilizationMeter.step`.
+    the calls of the step so far. left: the number of steps that may still end with only their marks and calls being
+    kept; 0: the next one needs more. number: steps that have ended; unchanged: steps in which the weight was not
+    written. inputs, items: as in `UtilizationMeter.step`.
     """
 
     __slots__ = ("_owner", "_pending", "_updated", "_weight", "begun", "calls", "inputs", "items", "left", "mark",

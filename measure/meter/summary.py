@@ -37,18 +37,22 @@ class MeterSummary:
     """The measured values of a stretch of a loop. None: not known, with the reason in `warnings`.
 
     model_flop_per_step, recompute_flop_per_step: means over steps, FLOP; None where a call has no count: then
-    at_least_flop_per_step is the sum of the others, and unknown_calls the number of calls without a count. step_time_s:
-    mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps. utilization_ratio, hfu_ratio: of
-    peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured peak. single_peak_flop_per_s, single_peak_unit,
-    single_peak_utilization_ratio: in a loop on several units, whose peak_flop_per_s combines their peaks, the peak of
-    the unit with most FLOP, that unit, and the utilization by its peak only. items_per_s: inside of steps; None where a
-    step's items are not known. energy_per_item_j: mean power × time from the first begin of a step to the last end.
-    goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end. causal_flop_per_step,
-    mask_exact_flop_per_step, and the utilizations of these names: with attention counted up to the diagonal where it is
-    causal, or by the pairs that its masks keep; all others count it dense. None: not known, and attention_reasons says
-    why. unverified_steps: steps after the last observed step, whose number is unverified_since_step (0: none was
-    observed). unverified_reason: why they cannot be observed, "" if they can. lost_steps: steps without FLOP, because
-    an observed step ran something else. low, high: ends of the 95 % interval; None below two blocks.
+    at_least_flop_per_step is the sum of the others, and unknown_calls the number of calls without a count.
+    step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
+    utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured peak.
+    single_peak_flop_per_s, single_peak_unit, single_peak_utilization_ratio: in a loop on several units, whose
+    peak_flop_per_s combines their peaks, the peak of the unit with most FLOP, that unit, and the utilization by its
+    peak only.
+    items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
+    first begin of a step to the last end.
+    goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
+    causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: with attention counted up to
+    the diagonal where it is causal, or by the pairs that its masks keep; all others count it dense. None: not known,
+    and attention_reasons says why.
+    unverified_steps: steps after the last observed step, whose number is unverified_since_step (0: none was observed).
+    unverified_reason: why they cannot be observed, "" if they can. lost_steps: steps without FLOP, because an observed
+    step ran something else.
+    low, high: ends of the 95 % interval; None below two blocks.
     """
 
     steps: int

@@ -43,7 +43,8 @@ _PROGRESS = re.compile(r"\[[\d/]+\] \[[^\]]*\]?\s*[^\s%]*%?")
 
 
 def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
-    """Return the path and the version of Nsight Systems. Raises Unavailable with what to install, or what is wrong."""
+    """Return the path and the version of Nsight Systems. Raises Unavailable with the package to install, or with its
+    fault."""
     path = which(NSYS)
     if path is None:
         install = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"

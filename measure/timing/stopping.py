@@ -32,19 +32,20 @@ from results.records.cell import Sample
 
 @dataclass(frozen=True)
 class Protocol:
-    """The rules of one cell. Seconds, counts and ratios; `for_device` has the values in use.
+    """The rules of one cell: seconds, counts and ratios. `for_device` returns the values in use.
 
-    block_s: shortest block. min_blocks, min_time_s: least that is measured. cap_s: most, untimed parts included; up to
-    CAP_FACTOR times that while there are fewer than cap_blocks.
-    target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops. interval_rule: how that interval
-    is made (`analysis.stats.summary.INTERVAL_RULES`).
-    warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
-    no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
+    block_s: shortest block. min_blocks, min_time_s: least number of blocks and least time. cap_s: longest time, untimed
+    parts included; up to CAP_FACTOR times that while there are fewer than cap_blocks.
+    target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops. interval_rule: the rule of that
+    interval (`analysis.stats.summary.INTERVAL_RULES`).
+    warm_*: warm up at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s`
+    differ by no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may
+    compile).
     phase_*: blocks of the separate pass that splits a step.
-    passes: what else is measured of a cell (`PASSES`), each in a pass of its own (see `for_pass`).
+    passes: the other passes of a cell (`PASSES`), each timed separately (see `for_pass`).
     epoch_cap_s: an epoch that is expected to last less is run from end to end; `quick` does not shorten it.
     profile_cap_s: timed steps of one pass under a profiler.
-    limit_s: after which the cell is killed; a pass that would not end before that is left out.
+    limit_s: time after which the cell is killed; a pass that would not end before that is left out.
     """
 
     target_ci_ratio: float

@@ -38,8 +38,8 @@ _LOOK = 1 << 16
 
 
 def read(path: str | Path) -> Recording:
-    """Return the recording, not yet attributed. Raises ValueError, one line, for what is not a recording or not a whole
-    one."""
+    """Return the recording, not yet attributed. Raises ValueError, one line, for a file that is no recording or is not
+    whole."""
     try:
         return READERS[detect(path)](path)
     except MALFORMED as fault:

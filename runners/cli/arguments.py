@@ -29,7 +29,7 @@ CONVENTIONS = ("flop", "post2021")
 """Convention of the answer: FLOP and the unit's peak, or the arithmetic of the post of 2021."""
 
 MARGIN_RATIO = 0.1
-"""Share of the memory left for the device's context, libraries' workspaces and what the allocator cannot use."""
+"""Share of the memory left for the device's context, libraries' workspaces and memory that the allocator cannot use."""
 
 MOST_SHARE = 10.0
 

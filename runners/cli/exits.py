@@ -21,7 +21,7 @@ from results.printable import printable, shortened
 from runners.cli.output import say, with_install_hint
 
 FAILED = 1
-"""Something that was asked for is unavailable, or an unforeseen error happened."""
+"""Something in the request is unavailable, or an unforeseen error happened."""
 
 MISTAKE = 2
 """The caller's mistake."""

@@ -37,7 +37,7 @@ HERE = ""
 
 @dataclass(frozen=True)
 class Event:
-    """What a slot reports: its facts, once it can measure; a result; or the reason why it is lost."""
+    """A slot's report: its facts, once it can measure; a result; or the reason why it is lost."""
 
     slot: str
     answer: SlotFacts | CellResult | str

@@ -31,7 +31,7 @@ DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
 DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
 
 RAY_PACKAGE = "ray>=2.49,<3"
-"""What to install for RAY."""
+"""The package to install for RAY."""
 
 ONE_DEVICE = ("compile", "paired_ceiling", "profile")
 """Options of a step on one device."""

@@ -34,7 +34,7 @@ from runners.workers.pool import Worker, WorkerFault, prepare
 PROBE_TIMEOUT_S = 180.0
 
 BUSY_LOAD_RATIO = 0.5
-"""Load per core above which other processes may have slowed down what is timed."""
+"""Load per core above which other processes may have slowed down a measurement."""
 
 
 def check_name(device: str) -> None:

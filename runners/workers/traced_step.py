@@ -34,9 +34,9 @@ ACCUMULATED = 2
 
 @dataclass(frozen=True)
 class StepOptions:
-    """Options of a step. hyper: the factory's arguments beside the model. device: whose rules apply: on "cuda"
-    optimizers work on all parameters at once, and autocast and dropout keep what they do there. accumulate: batches for
-    each step of the optimizer."""
+    """Options of a step. hyper: the factory's arguments except the model. device: its rules apply: on "cuda" optimizers
+    work on all parameters at once, and autocast and dropout keep the tensors that they keep there. accumulate: batches
+    per step of the optimizer."""
 
     model: str
     precision: str = "fp32"

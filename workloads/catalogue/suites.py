@@ -15,8 +15,8 @@ class Suite:
     """Models that are measured together, with the sizes that belong to the comparison; None means each model's own.
 
     every_counter: all counters take part, since the comparison is of counters, too. own: each model at its source's
-    batch size, with its source's optimizer. stages: what is measured one after the other, each as fields of a sweep's
-    grid; without stages all models are measured at once.
+    batch size, with its source's optimizer. stages: parts that are measured one after the other, each as fields of a
+    sweep's grid; without stages all models are measured at once.
     """
 
     models: tuple[str, ...]

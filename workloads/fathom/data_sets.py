@@ -36,7 +36,7 @@ LOADERS: Mapping[str, str] = {
     "deepq": "workloads.fathom.data_sets:atari",
     **dict.fromkeys(("residual", "fathom-vgg", "fathom-alexnet", "vit"), "workloads.fathom.data_sets:imagenet"),
 }
-"""Model → the loader of its data set, loaded when asked for."""
+"""Model → the loader of its data set, as "module:function", which is imported on demand."""
 
 
 def batches(workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:
