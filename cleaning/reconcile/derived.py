@@ -6,7 +6,7 @@ views and returns them with `small_batch` set. No file is read or written.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.utilization.numerators import TableCount
@@ -109,10 +109,13 @@ class View:
 
     def fraction(self, method: str, denominator: str) -> Utilization | None:
         """Return the row of this method and denominator, if it has a ratio."""
-        for row in self.fractions:
-            if (row.method, row.denominator) == (method, denominator) and row.utilization_ratio is not None:
-                return row
-        return None
+        return self._divided.get((method, denominator))
+
+    @functools.cached_property
+    def _divided(self) -> Mapping[tuple[str, str], Utilization]:
+        """(method, denominator) → the first row that has a ratio."""
+        rows = [row for row in self.fractions if row.utilization_ratio is not None]
+        return {(row.method, row.denominator): row for row in reversed(rows)}
 
 
 def with_small_batches(views: Sequence[View]) -> tuple[View, ...]:
