@@ -3,9 +3,8 @@
 `self_test` runs known work on a device and returns a document of checks against known answers: rates of products and
 convolutions against the datasheet, device events that agree with the wall clock, sleeps of known length, FLOP counted
 and FLOP of the calls whose kernels ran, flags read back, fp32 that is IEEE, intervals that cover the mean, and the
-predicted memory of two models. A check that this device cannot answer is `unavailable` with the reason. Convolutions
-are 1 × 1, so that no algorithm needs fewer multiplications than the direct one. Not claimed: that a device which passes
-has no fault; the results of only two kernels are compared.
+predicted memory of two models. A check that this device cannot answer is `unavailable`, with the reason. Convolutions
+are 1 × 1: no algorithm needs fewer multiplications. Not claimed: that a device which passes has no fault.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Measures one cell inside a worker process: finds ceilings, traces the step, times it.
 
 `measure` takes a cell and a `Protocol`, and returns a `CellMeasurement`; `reference_trace` returns an `OperationTable`,
-`ceilings` rows. Each is a task that `pool.Worker` calls by name, with picklable arguments and results; any exception
-becomes the cell's row. The parent names them and never imports this module, which imports torch.
+`ceilings` rows. `pool.Worker` calls each by name, as the parent never imports torch; any exception becomes a row.
 """
 
 from __future__ import annotations
