@@ -1,11 +1,11 @@
-"""Selects the model FLOP among a counter's operators, and extrapolates counts at small batches to a large one.
+"""Selects the model FLOP in counters' rows, and extrapolates counts at small batches to a large batch.
 
-`model_operators` takes `FlopCount`s and returns the totals and the rows of convolutions, matrix products, attention and
-recurrent layers, with a log of the rows left out (fvcore adds 2 to 5 FLOP per element of a normalisation). The
-counter's own number and unit stay next to the FLOP. `extrapolate` takes one counter's rows at several batch sizes and
-returns them at another, by the exact law a·b + c, checked at a third size: a count that misses it by a single unit
-breaks the law, and the row says so. c is not 0 where a part does not see the batch (swin_v2). Which counter is right is
-not judged.
+`model_operators` takes `FlopCount`s. It returns the totals, the rows of products (convolution, matrix product,
+attention, recurrent layer), and a log of the rows left out. fvcore, for example, adds 2 to 5 FLOP per element of a
+normalisation. The number in the counter's own unit stays in each row. `extrapolate` takes one counter's rows at several
+batch sizes b, and returns rows at another by the exact law a·b + c. A third size checks the law; a count that misses it
+by a single unit makes the row invalid. c is not 0 where a part of the model does not depend on the batch (swin_v2).
+This file does not judge which counter is right.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,11 +1,11 @@
 """Cleans recorded profiles: counts each product once, fills gaps and corrects wrong numbers, and logs every change.
 
 `clean_profile` takes recorded calls and returns a `CleanedProfile`. A convolution is recorded up to five times
-(aten::conv2d → aten::convolution → …); the outermost call is the product. Multiply-adds counted at several levels
-(autocast nests convolutions) count once, at the outermost level with a number; 0 means that the recorder had none. Gaps
-and wrong numbers are replaced by the formulas of `analysis/` on recorded shapes, or by the products inside where the
-outer call lacks a value. A product without a count makes its phase unknown, with the reason. `profile_counts` sums rows
-to the model FLOP of one sample, one batch and an epoch. Not claimed: times.
+(aten::conv2d → aten::convolution → …); only the outermost call is the product. Where several nested calls have a
+number, the outermost number counts; 0 means that the recorder had none. Gaps and wrong numbers are replaced by the
+formulas of `analysis/` on recorded shapes. If the outer call lacks its shapes or settings, the products inside replace
+it. A product without a count makes the FLOP of its phase unknown; the row has the reason. `profile_counts` takes
+cleaned products and returns the model FLOP of one sample, one batch and an epoch. Times are not cleaned.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ AT_LEAST = {
 """State → the field with the lower bound of its total."""
 
 Traced = Callable[[Sequence[str]], int]
-"""Phases → model FLOP of a trace's operations in them together."""
+"""Phases → model FLOP of a trace's operations in these phases together."""
 
 
 @dataclass(frozen=True)
 class CleanedProfile:
     """One row per product, and what cleaning changed.
 
-    outside_time_ratio: share of the time of product kernels outside recorded calls. kernels, busy_s: number of kernels,
-    copies and fills in the step, and how long at least one of them ran; None: there are none.
+    outside_time_ratio: share of the time of product kernels that no recorded call launched. kernels: number of kernels,
+    copies and fills in the step. busy_s: how long at least one of them ran. None: there are none.
     """
 
     operations: tuple[CleanedOperation, ...]
@@ -63,7 +63,7 @@ class CleanedProfile:
 def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PROFILER) -> CleanedProfile:
     """Clean a recorder's calls of a run; the order of `calls` does not matter.
 
-    Raises Inconsistent for calls that form no forest.
+    Raises Inconsistent for calls whose nesting is not a forest.
     """
     nodes = forest(calls)
     products = [product for node in nodes for product in outermost(node)]

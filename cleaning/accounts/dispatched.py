@@ -1,11 +1,12 @@
-"""States the rules of counters that listen to torch's operators: takes a `CallRecording`, returns what each one counts.
+"""Recomputes what counters that listen to torch's operators count, to explain differences from the exact count.
 
-flopledger: every product, 2 FLOP per multiply-add; a cause here is a bug. flop_counter_mode
-(torch/utils/flop_counter.py of 2.11 to 2.15): a formula per operator in its registry, both passes. ptflops_aten
-(ptflops/aten_ops.py of 0.7.4 and 0.7.5): products at 1 per multiply-add, biases 1 per output element, forward only.
-torch_profiler (`computeFlops` in torch/csrc/profiler/util.cpp, 2.11 to 2.15): recorded calls by name: conv2d with a
-numeric padding, mm, addmm, bmm, baddbmm at 2 per multiply-add, and each element of the first argument of add and mul,
-taken from a plain step (`measure/counters/model_calls.py`).
+Each function takes a `CallRecording` (a model's calls) and a pass, and returns `Counted`: the parts of the total.
+`flopledger` is our own counter: every product at 2 FLOP per multiply-add. `flop_counter_mode`
+(torch/utils/flop_counter.py of 2.11 to 2.15) has a formula for each operator in its registry, in both passes.
+`ptflops_aten` (ptflops/aten_ops.py of 0.7.4 and 0.7.5) counts 1 per multiply-add and per biased output element, forward
+only. `torch_profiler` (`computeFlops` in torch/csrc/profiler/util.cpp, 2.11 to 2.15) counts conv2d, mm, addmm, bmm and
+baddbmm at 2 per multiply-add. It adds each element of the first argument of add and mul. It skips a conv2d whose
+padding is a string.
 """
 
 from collections import Counter, defaultdict
@@ -33,7 +34,7 @@ from results.records.counts import Operation
 
 
 def flopledger(recording: CallRecording, phase: str) -> Counted:
-    """Return our own items of one pass."""
+    """Return our own counter's items (the parts of its total) of one pass."""
     products = ((operation, model_flop(operation)) for operation in in_phase(recording, phase))
     items = [of_operation(operation, flop) for operation, flop in products if flop]
     return items, missed_by({}, "operator_without_rule")
@@ -59,7 +60,7 @@ ATTENTION_BACKWARD = frozenset(
 def flop_counter_mode(recording: CallRecording, phase: str) -> Counted:
     """Return FlopCounterMode's items of one pass. Recomputation runs in the backward pass, and is counted there.
 
-    Attention on a CPU has no formula before torch 2.15: the recording says which operators have one.
+    Attention on a CPU has no formula before torch 2.15; `recording.formulas` lists the operators that have one.
     """
     items = list(_formula_items(recording, phase))
     if phase == "backward":

@@ -1,11 +1,11 @@
-"""Attributes counters' differences from the exact count to causes.
+"""Attributes the differences between counters' totals and the exact count to causes, such as a bias that is counted.
 
-`reconcile` takes a model's `CallRecording` and the counters' rows, and returns an `Attribution` per total and its
-causes. The counter's documented rule turns the recording into items; its total only shows how much stays unexplained.
-Each product belongs to the narrowest item around it. An item that counts more than its products needs a cause; without
-one the difference stays unexplained. All rules ignore that numbers are complex. The exact count is of a training step:
-products of forward and loss, and of backward. Counters see the model in evaluation, and that difference is a cause,
-too.
+`reconcile` takes a model's `CallRecording` and the counters' rows, and returns an `Attribution` for each total and its
+causes. The counter's documented rule turns the recording into items, the parts of a total. Each product (convolution,
+matrix product, attention, recurrent layer) belongs to the narrowest item around it. An item that counts more than its
+products needs a cause; without one the difference stays unexplained. All rules ignore that numbers are complex. The
+exact count covers the forward pass, loss and backward pass of a training step. Counters see the model in evaluation;
+that difference is a cause, too.
 """
 
 import importlib
@@ -28,15 +28,16 @@ Key = tuple[str, str, str]
 """Cause, kind of operation, path of the module."""
 
 Causes = dict[Key, Native]
-"""What each cause adds to the exact count, in native units: exact FLOP + all causes = the counter's number."""
+"""What each cause adds to the exact count, in the counter's own unit. The exact FLOP and all causes add up to the
+counter's number."""
 
 
 def explain(
     recording: CallRecording, phase: str, unit: str, items: Sequence[Item], missed: Callable[[Operation], str]
 ) -> Causes:
-    """Return the causes between the exact FLOP of one pass and a counter's native number.
+    """Return the causes between the exact FLOP of one pass and a counter's number in its own unit.
 
-    unit: "mac" or "flop", of the native number. missed: gives the cause for a product without an item.
+    unit: "mac" or "flop", the counter's own unit. missed: returns the cause for a product without an item.
     """
     causes: defaultdict[Key, Native] = defaultdict(int)
     covered, uncovered = _shared_out(recording, phase, [item for item in items if item.cause == PRODUCT])

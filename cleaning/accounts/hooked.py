@@ -1,12 +1,12 @@
-"""States the rules of counters that hook modules (thop, torchinfo): takes a `CallRecording`, returns what each one
-counts.
+"""Recomputes what counters that hook modules (thop, torchinfo) count, to explain differences from the exact count.
 
-They decide which modules a walk visits, and what each module counts. Recurrent modules are read from the module's
-attributes and the sizes of its first input. thop (thop/profile.py, vision/calc_func.py, rnn_hooks.py of 0.1.1): modules
-of exact classes, 1 per multiply-add without bias, normalisation 4 per element with weights, pooling and resizing by
-constants. torchinfo (torchinfo/layer_info.py of 1.8.0): each leaf's parameters × what it takes for its output's
-positions (a class with "Conv" in its name is a convolution, others count parameters once a sample). Both forward only.
-`missed` names the cause for a product without a hook.
+`thop` and `torchinfo` take a `CallRecording` (a model's calls) and a pass, and return `Counted`: the parts of the
+total. Both counters see the forward pass only. thop (thop/profile.py, vision/calc_func.py, rnn_hooks.py of 0.1.1) knows
+modules of exact classes. It counts 1 per multiply-add without bias, 4 per element for normalisation with weights, and
+constants for pooling and resizing. torchinfo (torchinfo/layer_info.py of 1.8.0) multiplies the parameters of a module
+without children by the batch. For a class with "Conv" in its name it multiplies them by the output's positions, too.
+`missed` names the cause for a product without a hook. Other counters share the rule for recurrent modules
+(`recurrent`).
 """
 
 from bisect import bisect_right
@@ -27,12 +27,13 @@ Rule = Callable[[ModuleInfo, Call], Iterator[Item]]
 
 
 def nn(where: str, names: str) -> list[str]:
-    """Return the full names of torch.nn classes in one of its modules: nn("conv", "Conv1d Conv2d")."""
+    """Return the full names of torch.nn classes, for example nn("conv", "Conv1d Conv2d"). where: the submodule of
+    torch.nn.modules."""
     return [f"{NN}{where}.{name}" for name in names.split()]
 
 
 def elements(cause: str, kind: str, output: bool = True) -> Rule:
-    """Make a rule that counts 1 per element of the module's output, or of its input."""
+    """Make a rule that counts 1 per element. output: whether the module's output is counted, else its first input."""
 
     def rule(_module: ModuleInfo, call: Call) -> Iterator[Item]:
         yield other(call, cause, in_and_out(call)[output].numel, kind)

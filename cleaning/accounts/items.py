@@ -1,8 +1,8 @@
-"""Defines `Item`, one part of a counter's number with the cause of its difference from the exact count.
+"""Defines `Item`, one part of a counter's total, and the causes for which a total differs from the exact count.
 
-The counters' rules (`cleaning/accounts/`) make items from a `CallRecording` and return them as `Counted`. Native
-numbers are in the counter's own unit. The causes (`CAUSES`) are shared by all counters; none of them means "other".
-Nothing is added up here.
+The counters' rules (`cleaning/accounts/`) make items from a `CallRecording` (the calls of one model) and return them as
+`Counted`. `explain.py` sums the items. A "native" number is one in the counter's own unit, FLOP or multiply-adds. All
+counters share the causes (`CAUSES`); none of the causes means "other".
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,11 @@ from results.records.calls import Call, CallRecording, Sized, tensors
 from results.records.counts import Operation
 
 PRODUCT = ""
-"""No cause: the counter counts a convolution, matrix product, attention or recurrent layer, as we do."""
+"""No cause: the item is a convolution, matrix product, attention or recurrent layer, which the exact count contains,
+too."""
 
 CONVENTION = "multiply_add_as_1"
-"""The cause that is not an error: the counter's unit."""
+"""The only cause that is not an error: the counter's unit is a multiply-add."""
 
 CAUSES = {
     CONVENTION: "a multiply-add is counted as 1, not as 2 FLOP",
@@ -76,7 +77,7 @@ CAUSES = {
     "rounded": "the total is cut to a whole number",
     "eval_graph": "what runs in evaluation and not in training, or the other way round",
 }
-"""Cause → its text. Exactly those that the counters' rules use: a test checks it."""
+"""Cause → its text. A test checks that the counters' rules use every cause and no other."""
 
 Native = int | Fraction
 

@@ -1,9 +1,10 @@
-"""States the rules of ptflops' default backend, which hooks modules and patches functions: `CallRecording` → its
-counts.
+"""Recomputes what ptflops' default backend counts, to explain its differences from the exact count.
 
-From pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5. Modules of exact classes count 1 per multiply-add with
-bias, divided by the batch; functions 1 per element, not divided. A module whose forward calls a patched function is
-counted twice. Forward only.
+`ptflops` takes a `CallRecording` (a model's calls) and a pass, and returns `Counted`: the parts of the total. The rules
+are those of pytorch_ops.py and pytorch_engine.py of 0.7.4 and 0.7.5, which hook modules and patch functions. Modules of
+exact classes count 1 per multiply-add, with bias; their sum is divided by the batch. Functions count 1 per multiply-add
+or element, and are not divided. A module whose forward calls a patched function is counted twice. ptflops counts the
+forward pass only.
 """
 
 from collections.abc import Iterator
@@ -17,11 +18,11 @@ from cleaning.accounts.items import Counted, Item, bound, in_and_out, other, pro
 from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
 
 TWICE = ("activation_counted", "pooling_counted", "resizing_counted")
-"""Causes of functions that may be called by a module or function with its own rule."""
+"""Causes of functions that a module or function with its own rule may call."""
 
 
 def ptflops(recording: CallRecording, phase: str) -> Counted:
-    """Return its items of one pass, as its output sums them."""
+    """Return ptflops' items (the parts of its total) of one pass. They add up to the number that ptflops prints."""
     items = list(hooked.multiplied(hooked.items(recording, RULES), hooked.visits(recording, RULES)))
     divisor = recording.batch if len(recording.calls[0].arguments) == 1 else 1
     divided = [
@@ -36,8 +37,8 @@ def ptflops(recording: CallRecording, phase: str) -> Counted:
 
 
 def _function(recording: CallRecording, call: Call, item: Item) -> Item:
-    """Return a function's item, halved to multiply-adds; below a module or function that was counted for it, a second
-    one."""
+    """Return a function's item, with products in multiply-adds. The cause ends with "_twice" where the calling module
+    or function has a rule for the same operation."""
     native = item.native // 2 if not item.cause else item.native
     above = next(recording.around(call), None)
     counted = above is not None and (above.name in FUNCTIONS or (above.what == MODULE and above.name in RULES))

@@ -1,11 +1,12 @@
-"""States the rules of counters that read a graph of the forward pass: fvcore (torch.jit's) and pthflops (torch.fx's).
+"""Recomputes what fvcore and pthflops count, which read a graph of the forward pass, to explain their differences.
 
-They take a `CallRecording` and return what each counter counts. Neither sees what is computed from constants only, or
-results that nothing uses; storages show both. fvcore (fvcore/nn/flop_count.py, jit_handles.py of 0.1.5): the graph's
-outermost operators, which are the recorded Python functions, at 1 per multiply-add, and elements for normalisation,
-adaptive pooling, resizing and grid sampling. pthflops (pthflops/ops_fx.py of 0.4.2): leaf modules by class (those of
-torch.nn except Sequential) and functions named add, mul and matmul called from other modules' code, 1 per multiply-add;
-a call without a traced tensor is not a node.
+Both functions take a `CallRecording` (a model's calls) and a pass, and return `Counted`: the parts of the total.
+Neither graph has what is computed from constants only, or results that nothing uses; the recorded storages show both.
+fvcore (fvcore/nn/flop_count.py, jit_handles.py of 0.1.5) counts the outermost operators of torch.jit's graph, which are
+the recorded Python functions. It counts 1 per multiply-add, and elements for normalisation, adaptive pooling, resizing
+and grid sampling. pthflops (pthflops/ops_fx.py of 0.4.2) counts 1 per multiply-add in torch.fx's graph. Its nodes are
+torch.nn's modules except Sequential, and functions that other modules call on a traced tensor (add, mul and matmul
+count).
 """
 
 from collections.abc import Callable, Iterator

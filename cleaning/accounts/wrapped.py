@@ -1,10 +1,11 @@
-"""Rules of counters that replace functions by their own (DeepSpeed's profiler, calflops); other counters share them.
+"""Recomputes what counters that replace functions (DeepSpeed's profiler, calflops) count, to explain their differences.
 
-A rule takes one call, with the sizes of its arguments, and yields items in FLOP, 2 per multiply-add. DeepSpeed
-(deepspeed/profiling/flops_profiler/profiler.py of 0.19): biases of convolutions but not of linear layers, elements of
-norms, activations and pools; recurrent modules by a hook; forward only. calflops (calflops/pytorch_ops.py of 0.3.2):
-the same without `@`, mm, bmm and fused attention, with shapes aligned from the left, and a backward pass of twice the
-forward one.
+`deepspeed` and `calflops` take a `CallRecording` (a model's calls) and a pass, and return `Counted`: the parts of the
+total. A rule takes one call and yields `Item`s in FLOP, at 2 per multiply-add; fvcore and ptflops share some rules.
+DeepSpeed (deepspeed/profiling/flops_profiler/profiler.py of 0.19) counts biases of convolutions but not of linear
+layers, and elements of norms, activations and pools. It hooks recurrent modules, and sees only the forward pass.
+calflops (calflops/pytorch_ops.py of 0.3.2) does not count `@`, mm, bmm and fused attention, and aligns shapes from the
+left. Its backward pass is twice its forward pass. Its other rules are DeepSpeed's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,8 @@ MULTIPLICATIONS = ("torch.mul", "Tensor.mul")
 
 
 def calls(recording: CallRecording, rules: dict[str, Rule]) -> Iterator[tuple[Call, Item]]:
-    """Yield each call of a function that has a rule, at any depth, with its items."""
+    """Yield every call of a function that has a rule, with one item at a time. A call inside another counted call is
+    included."""
     for call in recording.calls:
         if call.what == FUNCTION and call.name in rules:
             for item in rules[call.name](call):

@@ -1,6 +1,7 @@
 """Checks counts: each operation is counted once, batch and precision match the cell, both passes follow one convention.
 
-Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists them.
+These gates (checks before a run is published) find counts that are wrong. A cell is one combination of workload, batch
+size and precision. Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists the gates.
 """
 
 from collections.abc import Iterator
@@ -15,16 +16,16 @@ from results.records.rows import to_text
 from results.store.layout import Key, key_of
 
 FACTOR = 2.0
-"""FLOP of a multiply-add: the factor by which a counter is off if its unit is mistaken."""
+"""FLOP of a multiply-add: a counter whose unit is mistaken is off by this factor."""
 
 PASSES = 2
 """Passes in a profile: forward and backward."""
 
 NEAR_RATIO = 1e-3
-"""How near to twice or half a counter's products must be; counters that report products are exact or far off."""
+"""Tolerance around a ratio of 2 or 1/2, for a counter that reports its products, which is either exact or far off."""
 
 NEAR_TOTAL = 0.1
-"""Tolerance for a counter that adds other operations, such as normalisation, to its products."""
+"""Tolerance for a counter that reports only a total, which includes other operations, such as normalisation."""
 
 
 def _traced_runs(evidence: Evidence) -> Iterator[tuple[Run, TraceFacts]]:
@@ -35,7 +36,7 @@ def _traced_runs(evidence: Evidence) -> Iterator[tuple[Run, TraceFacts]]:
 
 
 def operations_once(evidence: Evidence) -> Iterator[Finding]:
-    """Find rows of the table that are out of place, and repeated products."""
+    """Find rows of the operation table whose index is not their position, and products that the table has twice."""
     for run, facts in _traced_runs(evidence):
         gaps = [f"{facts.gaps} rows are not where their number says"] if facts.gaps else []
         again = [f"{', '.join(facts.repeated[:3])} again"] if facts.repeated else []

@@ -1,6 +1,8 @@
 """Checks the device: its other users, its clock, its energy, and the peaks that its cells are divided by.
 
-Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists them.
+These gates (checks before a run is published) find cells that a disturbed or wrongly described device measured. A cell
+is one combination of workload, batch size and precision. Each gate takes the run's `Evidence` and yields `Finding`s by
+cell; `GATES` lists the gates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,25 +16,25 @@ from results.records.cell import Run, Telemetry
 from results.store.layout import key_of
 
 SHARED = "shared_device"
-"""Prefix of a cell's warning that others used its GPU."""
+"""Prefix of the warning in a cell whose GPU other processes used."""
 
 BUSY_RATIO = 0.05
 """Share of all processors that other processes may take while blocks are timed."""
 
 IDLE_RATIO = 0.3
-"""Share of the device's highest clock below which a mean clock is that of an idle device."""
+"""Share of the device's highest clock; a mean clock below it is that of an idle device."""
 
 FALLEN_RATIO = 0.9
-"""Share of the highest clock below which a mean clock needs a reason from the device."""
+"""Share of the device's highest clock; a mean clock below it needs a reason from the device."""
 
 OVERCLOCKED = 1.01
 
 ABOVE_LIMIT = 1.1
-"""Mean power of a window ÷ the device's limit above which the counter or the window is wrong."""
+"""Largest plausible mean power ÷ the device's power limit; above it the energy counter or the window is wrong."""
 
 
 def other_processes(evidence: Evidence) -> Iterator[Finding]:
-    """Find other processes on the GPU before the first cell of a session and since, and on the host's processors."""
+    """Find other processes on the GPU, before a session's first cell and later, and on the host's processors."""
     used = {run.session for run in evidence.measured_cells}
     for session in (session for session in evidence.data.sessions if session.session in used):
         others = session.preflight.get("other_processes")

@@ -1,9 +1,8 @@
-"""Defines what every gate takes, the `Evidence` of a run, and what it yields, a `Finding`; reads the facts that they
-need.
+"""Defines the input and output of a gate, a check before a run is published: `Evidence` in, `Finding`s out.
 
-`Evidence` holds raw rows by cell and what was derived from them. `facts_of` reads each operation table once, so that
-only one is in memory; what the backward pass must cost follows from the forward pass and the storages that need a
-gradient. No file is read or written.
+`Evidence` holds a run's raw rows and what was derived from them. `facts_of` takes one operation table and its storages,
+and returns `TraceFacts`; each table is read once, so that only one is in memory. The expected FLOP of the backward pass
+follow from the forward pass and the storages that need a gradient. This file reads and writes no file.
 """
 
 from __future__ import annotations
@@ -33,17 +32,18 @@ TWO_FACTORS = ("convolution", "matmul")
 
 
 FAULTS = (Inconsistent, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-"""Exceptions that a foreign table may cause; each becomes the text of a fault."""
+"""Exceptions that a table from elsewhere may cause; the exception's text becomes the `fault` of its facts."""
 
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """Facts of one operation table. fault: why it could not be read; the rest is then empty.
+    """Facts of one operation table.
 
-    forward_flop (with the loss), backward_flop: model FLOP. expected_backward_flop: what the forward pass implies; None
-    where unknown. executed: "kind/dtype" → model FLOP of the whole step. gaps: indices that are missing or repeated.
-    repeated: products that read and write what another one does. leading: the first size of what the first product
-    reads; images: whether that is a convolution over images.
+    fault: why the table could not be read; the other fields are then empty. forward_flop (with the loss),
+    backward_flop: model FLOP. expected_backward_flop: what the forward pass implies; None: unknown. executed:
+    "kind/dtype" → model FLOP of the whole step. gaps: number of rows whose index is not their position. repeated:
+    products that read and write the same storages as an earlier one. leading: first size of the first product's input.
+    images: whether the first product is a convolution over images.
     """
 
     forward_flop: int = 0
@@ -63,8 +63,11 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows. self_test: the
-    one in the directory, or as text why it cannot be read; None: there is none."""
+    """A run and what is derived from it.
+
+    facts: trace id → its facts. rebuilt: rows of utilization.csv, derived again from the raw rows. self_test: the
+    document in the run's directory, or the text of why it cannot be read; None: there is none.
+    """
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)

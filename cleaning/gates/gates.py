@@ -1,9 +1,10 @@
 """Judges whether a run may be published: each gate checks one way in which a number can be wrong, and names the cells.
 
-`judge` takes the run's `Evidence` and returns a verdict per gate, in the order of GATES. A cell that failed a gate is
-excluded from gates that depend on it (`after`), so that one fault fails one gate. A gate without anything to check is
-open, never passed: a CPU has no clock telemetry, a run of one batch no law in the batch. Gates of the run as a whole
-are here, the others in the files next to it. CONTRIBUTING.md says how to add one. Passing all proves no number right.
+`judge` takes the run's `Evidence` and returns a verdict per gate, in the order of `GATES`. A gate does not see cells
+that failed a gate it depends on (`after`), so that one fault fails one gate. A gate without anything to check is open,
+never passed. For example, a CPU has no clock telemetry, and a run of one batch size has no law in the batch. Gates of
+the run as a whole are here, the others in `counts.py`, `device.py` and `times.py`. CONTRIBUTING.md says how to add a
+gate. A run that passes all gates can still have wrong numbers.
 """
 
 import itertools

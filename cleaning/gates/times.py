@@ -1,7 +1,9 @@
 """Checks times and ceilings: blocks that waited for the device, steps and kernels within the device's limits, losses.
 
-Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists them. None needs a second measurement:
-a time taken without waiting for the device shows in its own blocks, or is shorter than the device's peak allows.
+These gates (checks before a run is published) find wrong times; a ceiling is the highest rate measured on the device.
+Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists the gates. No gate needs a second
+measurement. A block that did not wait for the device contradicts its own times, or is shorter than the device's peak
+allows.
 """
 
 import itertools
@@ -23,7 +25,7 @@ CLOCKS_APART = 0.02
 """Relative difference allowed between device events and the host's clock over one block."""
 
 CLOCK_S = 1e-6
-"""Largest rounding difference of times of one clock, s."""
+"""Largest rounding difference between two times of one clock, s."""
 
 APART = ("phase", "profiled")
 """Parts of samples.csv in which several rows belong to one block."""
@@ -31,7 +33,8 @@ APART = ("phase", "profiled")
 CEILINGS = ("ceiling", "paired_ceiling")
 
 ABOVE_CEILING = 1.25
-"""A step's rate ÷ the ceiling, at most: a ceiling is the best of a few shapes, which a whole step may beat."""
+"""Largest plausible rate of a step ÷ ceiling. It is above 1, since a ceiling is the best of a few shapes, which a whole
+step may beat."""
 
 
 def synchronised(evidence: Evidence) -> Iterator[Finding]:
@@ -74,8 +77,8 @@ def _overlapping(samples: Sequence[Sample]) -> str:
 
 
 def possible_time(evidence: Evidence) -> Iterator[Finding]:
-    """Check the achieved rate of the exact count against the highest clock's peak and the session's ceiling, and a
-    paired ceiling against the latter."""
+    """Check two rates against what the device can do. The exact count's rate is compared with the peak at the highest
+    clock and with the session's ceiling. A paired ceiling is compared with the session's."""
     for run in evidence.measured_cells:
         fractions = evidence.fractions.get(key_of(run), ())
         rows = [row for row in fractions if row.method == "exact" and row.achieved_flop_per_s]

@@ -1,9 +1,11 @@
-"""Compares each counter's model FLOP with our own count of the same batch, and fits its law in the batch, a·b + c.
+"""Compares each counter's model FLOP with our own count of the same batch, and fits a·b + c to its counts at several
+batches b.
 
-`agreement` and `batch_laws` take a run's cleaned counts and return a row per counter and phase. Counts are exact: a
-difference of one is a disagreement, and a law holds to the unit or not at all. a is the cost of one sample, c what the
-batch does not change; two batches decide a line, the third checks it. Extrapolated counts are not evidence for the law.
-Not claimed: why a counter differs.
+`agreement` takes a run's cleaned counts and returns a row per counter and phase; `batch_laws` returns a row per
+counter, phase and operator. Counts are exact: a difference of one FLOP is a disagreement, and the law must hold to the
+unit. a is the cost of one sample; c does not depend on the batch. Two batch sizes determine a line, and a third one
+checks it. Extrapolated counts are no evidence for the law. This file does not say why a counter differs;
+`cleaning/accounts/` does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,13 +22,13 @@ from results.records.rows import replace_fields, to_text
 from results.text_files import listed
 
 Traced = Callable[[str], int | None]
-"""Phase → model FLOP of a table's operations in it; None without a table."""
+"""Phase → model FLOP of an operation table's rows in this phase; None: there is no table."""
 
 
 def by_counter_and_phase(run: Run, counts: Iterable[FlopCount]) -> dict[tuple[str, str], list[FlopCount]]:
     """Return (counter, phase) → the rows of the whole model of this attempt at this cell, at every batch.
 
-    Counters are in the order in which the run named them, phases in that of a step.
+    Counters are in the order in which the run named them, phases in the order of a step.
     """
     groups: dict[tuple[str, str], list[FlopCount]] = {}
     for count in counts:

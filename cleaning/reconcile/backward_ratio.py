@@ -1,10 +1,12 @@
-"""Computes FLOP of the backward pass ÷ FLOP of the forward pass, by model, kind, module and operation.
+"""Computes FLOP of the backward pass ÷ FLOP of the forward pass, to check the rule of thumb that this ratio is 2.
 
-`cell_ratios` takes a run's cleaned products, operation table (`TableSides`) and counters' rows, and returns `Ratio`s.
-The rule of thumb is 2. The network's first product has 1, since its input needs no gradient. A model whose other
-products have both gradients therefore has the exact value 2 - (share of its first product), in its row; others have the
-reason there. Sources: a profile, as found and as cleaned, for one sample, one batch and an epoch; our own trace,
-products by model FLOP and the rest by other FLOP; the totals of counters that have a backward pass.
+`cell_ratios` takes a run's cleaned products, the ratios of its operation table (`sides_of`) and the counters' rows. It
+returns `Ratio`s by model, kind, module and operation. The first product has a ratio of 1, since the network's input
+needs no gradient. If all other products compute both gradients, the model's exact ratio is 2 - (share of its first
+product). Otherwise the row has the reason why this formula does not apply. There are three sources. Recorded profiles
+give ratios before ("found") and after cleaning ("cleaned"), for one sample, one batch and an epoch. Our own trace gives
+products by model FLOP, and other operators by other FLOP. Counters give the ratio of their totals, if they have a
+backward pass.
 """
 
 from collections import Counter
@@ -26,13 +28,17 @@ LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
 
 Part = tuple[Mapping[str, str], bool, int | None]
-"""A call: level → name that it counts for, whether it is in the forward pass, its FLOP (None: unknown)."""
+"""A call as (level → the name under which its FLOP are summed, whether it is in the forward pass, its FLOP). None:
+unknown."""
 
 
 @dataclass(frozen=True)
 class TableSides:
-    """The part of ratios that follows from an operation table: its rows, without a cell, and the model's exact ratio,
-    2 - first ÷ forward. reason: why there is no exact ratio."""
+    """The ratios of one operation table, which several runs may share, and the model's exact ratio.
+
+    rows: the ratios, without a cell. exact_ratio: 2 - (first product's FLOP) ÷ (forward FLOP). reason: why there is
+    none.
+    """
 
     rows: tuple[Ratio, ...]
     exact_ratio: float | None
@@ -40,7 +46,8 @@ class TableSides:
 
 
 def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = None) -> TableSides:
-    """Compute the sides of one table, for all runs that have it. costs: of each operation, where known."""
+    """Compute the ratios of one operation table, for all runs that share it. costs: cost of each operation; None: not
+    yet computed."""
     if not table:
         return TableSides((), None, "no trace of this cell: no exact ratio")
     costs = [registry.cost(operation) for operation in table] if costs is None else costs

@@ -1,7 +1,9 @@
-"""Defines `Built`, the rows derived from a run, and `View`, one cell of it with the utilization that is shown first.
+"""Defines `Built`, the rows derived from a run, and `View`, one cell of the run with the utilization that is shown
+first.
 
-`cleaning/reconcile/run.py` makes both from raw rows; reports, figures and pages read them. `with_small_batches` takes
-views and returns them with `small_batch` set. No file is read or written.
+A cell is one combination of workload, batch size and precision. `cleaning/reconcile/run.py` makes a `Built` with one
+`View` per cell from raw rows; reports, figures and pages read them. `with_small_batches` takes views and returns them
+with `small_batch` set. This file reads and writes no file.
 """
 
 import functools
@@ -26,10 +28,10 @@ from results.records.rows import replace_fields
 from results.store.layout import key_of
 
 HEADLINES = ("datasheet", "user", "paired_ceiling", "ceiling")
-"""Denominators in order of preference for the headline."""
+"""Denominators of the utilization shown first, in order of preference."""
 
 METHODS = ("exact", "batch", "epoch", "theory", "one")
-"""Numerators in order of preference for the headline."""
+"""Numerators of the utilization shown first, in order of preference."""
 
 RECORDED_METHODS = frozenset(("one", "batch", "epoch"))
 """Methods of the 2021 post that a profiler records. Its arithmetic is shown where one of them was requested."""
@@ -37,9 +39,10 @@ RECORDED_METHODS = frozenset(("one", "batch", "epoch"))
 
 @dataclass(frozen=True)
 class View:
-    """One cell: its row, its fractions, and the counts of its operation table (None: no table).
+    """One cell: its raw row (`run`), its rows of utilization.csv (`fractions`), and the counts of its operation table
+    (None: no table).
 
-    memory_bytes_per_s: rate of the device's memory, measured in the session or of the datasheet; None: unknown.
+    memory_bytes_per_s: rate of the device's memory, measured in the session or from the datasheet; None: unknown.
     small_batch: whether a larger batch of the same model has a higher utilization, by intervals that do not overlap.
     """
 
@@ -60,7 +63,7 @@ class View:
 
     @functools.cached_property
     def repeated_cell(self) -> str:
-        """The id of the cell that this one repeats: its own without the repeat."""
+        """The id of the cell that this one repeats: its own id without the repeat number."""
         return replace_fields(self.run.cell, {"repeat": 0}).cell_id
 
     @functools.cached_property

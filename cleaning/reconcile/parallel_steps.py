@@ -1,8 +1,9 @@
-"""Derives parallel.csv: for each cell of several ranks, shares of a recorded step, the late rank, and scaling.
+"""Derives parallel.csv: for each cell of several ranks, the shares of a recorded step, the late rank, and scaling.
 
-`parallel_steps` takes runs, step times and the rows of ranks, and returns `ParallelStep`s. Scaling compares with the
-cell of fewest ranks; its interval combines the two step times' intervals, taken as independent, on a logarithmic scale.
-Not claimed: why a rank is late, or that the plan with the fewest ranks is the best of its size.
+`parallel_steps` takes runs, step times and the rows of ranks, and returns `ParallelStep`s. Scaling compares each rank's
+rate with that of the cell with the fewest ranks. The interval of scaling combines the intervals of both step times on a
+logarithmic scale, and takes the times as independent. This file does not say why a rank is late, or whether the plan
+with the fewest ranks is the best of its size.
 """
 
 import contextlib
@@ -21,15 +22,15 @@ from results.records.cell import MEASURED, Cell, RankCollective, RankRow, Run, S
 from results.store.layout import Key, key_of
 
 LATE_RATIO = 0.05
-"""Least share of a step for which every other rank waits for the rank that is named late."""
+"""Smallest share of a step that the other ranks must wait for a rank, on average, before that rank is named late."""
 
 TIMED = ("measure", *ASIDE)
-"""Parts of samples whose blocks date a wait, including blocks set aside."""
+"""Parts of samples.csv whose blocks show when a wait began, including blocks set aside."""
 
 
 @dataclass(frozen=True)
 class _RankedStep:
-    """A cell of several ranks, and the time of its whole step; None: not measured."""
+    """A cell of several ranks, its grid of ranks, and the time of its whole step; None: not measured."""
 
     run: Run
     grid: RankGrid
@@ -44,7 +45,7 @@ class _RankedStep:
 
     @property
     def log_half(self) -> float | None:
-        """Half of the interval of its time, on a logarithmic scale."""
+        """Half of the width of the step time's interval, on a logarithmic scale."""
         time = self.time
         return math.log(time.high_s / time.low_s) / 2 if time and time.high_s and time.low_s else None
 

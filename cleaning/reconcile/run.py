@@ -1,9 +1,10 @@
 """Derives everything from a run's raw rows: cleaned records, utilization, times and a view per cell.
 
-`build` takes a `RunData` and functions that read its large files, and returns a `Built`. It writes no file and measures
-nothing again. Each cell is represented by its last committed attempt. Operation tables are large: one is read for all
-cells of its trace and dropped before the next; of profiles and recordings only the cleaned products are kept. A file
-that cannot be read is a reason in the rows that need it and a problem of the run.
+`build` takes a `RunData` and functions that read the run's large files, and returns a `Built`. It writes no file and
+measures nothing again. A cell (one combination of workload, batch size and precision) is represented by its last
+committed attempt. Operation tables are large: each is read once for all cells that share it, and dropped before the
+next. Of profiles and recordings only the cleaned products are kept. A file that cannot be read becomes a reason in the
+rows that need it and a problem of the run.
 """
 
 from __future__ import annotations

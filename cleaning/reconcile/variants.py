@@ -1,9 +1,9 @@
-"""Compares variants of a step, and separates repeats on several devices.
+"""Compares variants of a step (such as two precisions), and separates repeats of a cell on several devices.
 
-`variants` takes a run's rows, compares each variant of a step (precision, layout, compile setting, optimizer) with the
-first one listed, as `analysis/stats/comparison.py` compares two cells, and returns `Variant`s. `split_by_device` takes
-utilization rows and returns them with repeats on several devices as separate cells, since a mean would hide whether the
-devices differ. Not claimed: that such a difference is the device's and not the hour's.
+`variants` takes a run's rows and returns `Variant`s. It compares each precision, layout, compile setting and optimizer
+of a step with the first one listed, by the statistics of `analysis/stats/comparison.py`. `split_by_device` takes
+utilization rows and returns them with repeats on several devices as separate cells. A mean over devices would hide
+whether the devices differ. A difference between devices may also come from the time of day.
 """
 
 import math
@@ -19,14 +19,15 @@ from results.records.rows import to_text
 from results.store.layout import Key, key_of
 
 OPTIONS = {"precision": "precisions", "layout": "layout", "compile": "compile", "optimizer": "optimizer"}
-"""Parameter of a variant → the option that lists its values, the reference first."""
+"""Field of a run → the option of the sweep that lists its values; the first value is the reference."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Steps per second ÷ those of the first variant of the same model and batch, with the 95 % interval.
+    """One variant's steps per second ÷ those of the reference, with the 95 % interval.
 
-    name: its values that differ. first: whether it is the reference.
+    name: the variant's values that differ within the group, as "precision=tf32". first: whether it is the reference,
+    the first variant of the same model and batch.
     """
 
     model: str

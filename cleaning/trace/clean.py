@@ -1,10 +1,11 @@
-"""Cleans an attributed recording: takes its calls and kernels, returns products with the FLOP of each kernel and a log.
+"""Cleans the FLOP of a recording: takes calls and kernels, returns products with the FLOP of each kernel, and a log.
 
-States: found → deduplicated → repaired. Totals are of products in the forward pass (with the loss), the backward pass
-and recomputation, over all calls of the phase or unknown (`totals.py`); products of an optimizer, and those of no
-phase, are not included. No kernel is dropped, and no product is left out silently. `clean_recording` gives the products
-of a sweep's recording the names of its cell, so that they are summed and shown like torch.profiler's own numbers. Not
-claimed: FLOP of other operators, or any time but the share in kernels that look like a product's and belong to none.
+`clean` takes a recording whose calls have phases and modules, and returns a `CleanedTrace`. FLOP have three states: raw
+(as recorded), deduplicated and repaired. Totals cover products of the forward pass with the loss, the backward pass,
+and recomputation. One call without a count makes its phase's total unknown (`totals.py`). Totals exclude products of an
+optimizer and of no phase. Every kernel and every product stays in the result. `clean_recording` returns one pass of a
+sweep as a `CleanedProfile`, the form of torch.profiler's own numbers. FLOP of other operators are not computed. The
+only times are those of kernels that make products.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,12 +1,11 @@
 """Computes how many FLOP each product of a recording must count: units (the call or its gradients), and FLOP per unit.
 
-`Sizing` takes the recording's calls; `size(position)` returns a `Size`. Sources, in order: the call's own sizes and
-settings; for a convolution without settings, the output gradient in its backward call; the products inside it; for a
-gradient, the forward call. Recorded sizes of products inside win over inference. A backward call has a unit for each
-gradient (of input and weight) that its output_mask or the calls inside show, or two if neither shows any. The first
-product of a model has no gradient of its input, which is data; a fused kernel counts all that it computes. A product
-has no count, but a reason, where sources contradict each other, or where a convolution may lack a gradient because its
-input may be data or a layer may be frozen.
+`Sizing` takes the recording's calls; `size(position)` returns a `Size`. The first source is the call's own sizes and
+settings. A convolution without settings uses the output gradient in its backward call. Then come the products inside
+the call, and for a gradient the forward call. Recorded sizes of products inside win over inference. A backward call has
+a unit for each gradient (of input and weight) that its output_mask or the calls inside show, else two. A model's first
+product has no gradient of its input, which is data. A product has no count, but a reason, where sources contradict each
+other. A convolution has none, either, where its input may be data or a layer may be frozen.
 """
 
 from collections.abc import Mapping
@@ -35,15 +34,16 @@ from results.errors import Unavailable
 from results.records.counts import ProfiledOperation
 
 BOTH = 2
-"""Gradients of a product: its input's and its weight's."""
+"""Number of gradients of a product: of its input and of its weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The FLOP that a product must count. groups, tiles: they decide its number of kernels. why: why there is no count.
+    """The FLOP that a product must count.
 
-    assumed: whether the recording does not show which gradients were needed, so that all are counted that a layer of
-    its kind computes.
+    groups, tiles: groups and FFT tiles of a convolution, which determine its number of kernels. why: why there is no
+    count. assumed: whether the recording does not show which gradients were needed. Then all gradients count that a
+    layer of this kind computes.
     """
 
     units: int | None = None

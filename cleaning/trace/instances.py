@@ -1,9 +1,10 @@
 """Splits a recording into products and other outermost operators, each with its kernels, and converts them to records.
 
-`read_table` takes tables of calls and kernels and returns an `InstanceTable`; `records` makes `OperationInstance`s of
-it, and `with_flop` the kernels with their FLOP. Each kernel belongs to the outermost product around its call, else to
-the outermost operator. Old PyTorch has a call per gradient (…_backward_input, …_backward_weight): its kernels belong to
-that gradient's unit. Operators without kernels are left out, products never. Each distinct product is cleaned once.
+`read_table` takes tables of calls and kernels and returns an `InstanceTable`. `records` takes that table and returns
+`OperationInstance`s; `with_flop` returns its kernels with their FLOP. Each kernel belongs to the outermost product
+around its call, else to the outermost operator. Old PyTorch has one call per gradient (…_backward_input,
+…_backward_weight). The kernels of such a call belong to that gradient. Operators without kernels are left out; products
+without kernels stay. Equal products are cleaned once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from results.errors import Inconsistent
 from results.records.counts import OperationInstance
 
 GRADIENTS = ("backward_input", "backward_weight")
-"""Name parts of calls for a single gradient, in the order of units."""
+"""Parts of the names of calls that compute a single gradient: unit 0 is the input's, unit 1 the weight's."""
 
 SAME_LAUNCH = ("process", "correlation", "device", "stream", "start_ns", "time_ns", "name")
 """Kernel columns that are equal in two rows of one launch."""
@@ -45,8 +46,11 @@ class Instance(NamedTuple):
 
 @dataclass(frozen=True)
 class InstanceTable:
-    """A recording by owners. twins: which kernel rows repeat a launch; launched: position of each row's call;
-    forward_of: position of an owner → that of its forward call's owner."""
+    """A recording grouped by owner, the outermost product or operator around a call.
+
+    twins: whether a kernel row repeats an earlier row's launch. launched: position of each kernel's call. forward_of:
+    position of an owner → position of its forward call's owner.
+    """
 
     calls: Calls
     kernels: pd.DataFrame

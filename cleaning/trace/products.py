@@ -1,10 +1,11 @@
 """Cleans one product of a recording: `clean_product` gives each kernel its FLOP as found, deduplicated and repaired.
 
-* Found: the recording's number, else PyProf's: the whole operation's FLOP for every kernel of a recognised name
-  (NVIDIA/PyProf pyprof/prof/conv.py, linear.py, blas.py, commit 218dcc1). PyProf's errors are repeated to explain them.
-* Deduplicated: one kernel per unit keeps its number: the longest that makes products and is not a trial. The others get
-  the first reason that fits: `duplicate_launch`, `not_product`, `split_k`, `autotune`, `fft_tiling`, `multi_kernel`.
-* Repaired: what a unit lacks by its sizes goes to its longest product kernel without a number (`_gap_reason`).
+It takes a `Product` (a call with its kernels) and returns a `Cleaned`. Found is the recording's number, else PyProf's.
+PyProf gives the whole operation's FLOP to every kernel of a recognised name (NVIDIA/PyProf pyprof/prof/conv.py,
+linear.py, blas.py, commit 218dcc1). Its errors are repeated to explain them. Deduplicated keeps one number per unit
+(the product or one of its gradients). The longest kernel that makes products and is not a trial keeps it; the others
+get a reason (`_reason`). Repaired gives what a unit lacks by its sizes to its longest product kernel without a number
+(`_gap_reason`).
 """
 
 from collections import Counter
@@ -34,12 +35,12 @@ from results.records.counts import CleaningLog
 from results.records.rows import to_text
 
 NO_UNIT = -1
-"""The kernel's unit is unknown."""
+"""Unit of a kernel for which the unit is unknown."""
 
 FILE = "kernels.csv.gz"
 
 FIELDS = {"raw": "found", "deduplicated": "deduplicated", "repaired": "repaired"}
-"""State → a part's field with its number."""
+"""State → the field of `Part` with the number in this state."""
 
 
 class ProductKernel(NamedTuple):

@@ -1,11 +1,10 @@
-"""Totals a recording's phases, whole or unknown, and measures the time of kernels that no counted product explains.
+"""Totals a recording's phases, and measures the time of kernels that no counted product explains.
 
-`phase_total` takes an `InstanceTable` and returns a `PhaseTotal`. Its FLOP are unknown if one call of the phase has no
-count or is missing; a lower bound, the number of such calls and their share of the phase's product time are given
-instead. `unknown_calls` returns the unknown operators among them: their names or their kernels' say that they make
-products, or their backward pass has a product and they have none inside, or nothing says what they do. `outside` totals
-products of no phase and an optimizer's separately. Kernels without a recorded call make no total unknown;
-`product_time` returns their time.
+`phase_total` takes an `InstanceTable` (a recording's products with their kernels) and returns a `PhaseTotal`. If one
+call of a phase has no count or is missing, the phase's FLOP are unknown. The result then has a lower bound, the number
+of such calls, and their share of the phase's product time. `unknown_calls` returns calls of unknown operators that make
+products, or may make them. `outside` totals products of an optimizer and of no phase separately. `product_time` returns
+the time of product kernels. A kernel without a recorded call makes no total unknown.
 """
 
 from collections import Counter
@@ -31,7 +30,7 @@ WITHOUT_COUNT = (UNKNOWN_OPERATOR, UNCLEAR_OPERATOR)
 _TORCH_NAMESPACES = frozenset(
     ("aten", "prim", "prims", "profiler", "autograd", "c10", "c10d", "cuda", "nccl", "gloo", "mpi", "ucc")
 )
-"""Namespaces of PyTorch's own operators, whose products are known by name, or that only move data."""
+"""Namespaces of PyTorch's own operators. Their products are known by name; the others only move data."""
 
 LONGEST = 3
 """Maximum number of kernels with uninformative names that are listed."""
