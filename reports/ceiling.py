@@ -1,9 +1,10 @@
-"""Writes the answer of `runners.ceiling` as text and JSON: the best kernel of each unit, then memory and launches.
+"""Writes the answer of `runners.ceiling`, the highest rates measured on a device, as text and JSON.
 
-`to_text` and `document` take a `CeilingAnswer`: the device and every kernel that was timed. A unit's best kernel has
-the highest median, as in a sweep's denominator; beside it are its mean, its fastest call and its share of the
-datasheet's rate. Rates that others published are shown for comparison. `collectives_text` returns a table with a row
-for each buffer size and a column for each collective. Nothing is printed.
+`to_text` and `document` take a `CeilingAnswer`: the device and every kernel that was timed. They show the best kernel
+of each arithmetic unit, then memory bandwidth and the cost of kernel launches. The best kernel has the highest median,
+as in a sweep's denominator. Next to its median are its mean, its fastest call and its share of the datasheet's rate.
+Rates that others published are shown for comparison. `collectives_text` takes rates of collectives, and returns a table
+with a row per buffer size and a column per collective. Nothing is printed.
 """
 
 from collections import Counter
@@ -25,7 +26,11 @@ PRODUCTS = ("matmul", "convolution")
 
 @dataclass(frozen=True)
 class CeilingAnswer:
-    """The result of a search. environment: facts of the host (torch, driver). notes: lines about all of it."""
+    """The result of a search for the highest rates.
+
+    rows: every kernel that was timed. environment: facts of the host (torch, driver). notes: remarks on the whole
+    search.
+    """
 
     device: str
     device_name: str
@@ -48,7 +53,7 @@ class CeilingAnswer:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Unit, or "memory" → why its measured rate is impossible, so that nothing is compared with it."""
+        """Unit, or "memory" → why the measured rate is impossible; nothing is compared with a rate that is."""
         known, highest_hz = self.sheet.device, self.environment.get("clock_hz")
         reasons = {unit: impossible(self.rows, unit, known, highest_hz) for unit in UNITS}
         reasons["memory"] = impossible_bandwidth(bandwidth(self.rows), known)

@@ -1,9 +1,10 @@
-"""Computes a characterization from recorded rows, and returns it as JSON document, CSV tables and figures.
+"""Computes how workloads differ (operation mix, similarity, parallelism), and writes it as JSON, CSV and figures.
 
-`analyse` takes a `Characterization` and returns a `CharacterizeAnswer`, which `document`, `tables` and `figures` take;
-`characterize_text.py` writes its text. Ratios run from 0 to 1; unknown is null, or an empty field. The columns of a
-table are the keys of its rows. The figure of variants (same workloads, other operation types) begins with the paper's
-own Figure 3 where that is reproduced. Draw and render inside `figure_style.theme()`.
+`analyse` takes a `Characterization`, the recorded rows, and returns a `CharacterizeAnswer`. `document`, `tables` and
+`figures` take this answer; `characterize_text.py` writes it as text. Ratios run from 0 to 1; unknown is null, or an
+empty field. The columns of a table are the keys of its rows. "The paper" is Fathom (IISWC 2016). A variant is the same
+workloads with another choice of operation types; its figure begins with the paper's Figure 3 where that is reproduced.
+Draw and render inside `figure_style.theme()`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CharacterizeAnswer:
-    """All results of a characterization. compared: the mixes that stand for their workloads; pictures: variant → its
-    linkage."""
+    """All results of a characterization.
+
+    mixes: each recording's shares of time by operation type. compared: the mixes that stand for their workloads.
+    pictures: variant → the steps in which its workloads join by similarity.
+    """
 
     data: Characterization
     mixes: tuple[Mix, ...]
@@ -65,7 +69,10 @@ def analyse(
     reproduce: str = "",
     peaks: Mapping[str, float] | None = None,
 ) -> CharacterizeAnswer:
-    """Compute the whole answer. reproduce: "fathom" for the paper's numbers beside ours; peaks: unit → FLOP/s."""
+    """Compute the whole answer.
+
+    reproduce: "fathom" shows the paper's numbers next to ours. peaks: unit → FLOP/s.
+    """
     every = mixes(data)
     compared = comparable_mixes(every)
     tails = ((mix, tail([c.time_s for c in data.calls if c.recording == mix.recording.recording])) for mix in compared)

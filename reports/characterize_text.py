@@ -1,8 +1,8 @@
-"""Writes the answer of `runners.characterize` as text, section by section.
+"""Writes the answer of `runners.characterize`, how workloads differ in operations and parallelism, as text.
 
-`to_text` takes a `CharacterizeAnswer`, whose numbers `reports/characterize.py` computes, and returns the page. First
-come shares by group, similarity, the paper, steps and inference; then threads, batches, cost and calls. Nothing is
-printed and no file is read.
+`to_text` takes a `CharacterizeAnswer`, whose numbers `reports/characterize.py` computes, and returns the page. Its
+sections are shares by group, similarity, the paper's results (Fathom), steps, and inference; then threads, batches,
+cost and calls. Nothing is printed and no file is read.
 """
 
 import itertools
@@ -59,7 +59,7 @@ def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
 def _table(
     title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], text_columns: Sequence[int] = (0,)
 ) -> Iterator[Part]:
-    """Yield a title and a table below it; nothing without rows. text_columns: of text."""
+    """Yield a title and a table below it; nothing without rows. text_columns: indices of the columns that hold text."""
     if rows:
         yield title
         yield table_of([heads, *rows], text_columns=text_columns, wraps=text_columns)

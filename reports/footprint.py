@@ -1,7 +1,8 @@
-"""Writes the answer of `runners.footprint`, the memory of a step and the batch that fits, as page, CSV and JSON.
+"""Writes the answer of `runners.footprint`, the memory of a training step and the largest batch that fits.
 
-`parts`, `to_csv` and `document` take a `FootprintAnswer`; `timeline_csv` returns its live bytes at each moment. Where a
-storage has no known size, sums with it are unknown, and lower bounds are shown.
+`parts`, `to_csv` and `document` take a `FootprintAnswer`, and return a page, CSV and JSON. `timeline_csv` returns the
+live bytes at each moment of the step. If a storage has no known size, sums that contain it are unknown, and lower
+bounds are shown.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ GROWING = ("activation", "cast", "input")
 
 
 _FIRST = 30
-"""Width of the first column of each table, letters."""
+"""Width of the first column of each table, in letters."""
 
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """The largest batch in a memory, with margin_ratio of it left free."""
+    """The largest batch in a device's memory. margin_ratio: share of the memory that is left free."""
 
     memory: Memory
     margin_ratio: float
@@ -58,7 +59,8 @@ class MemoryFit:
 
 @dataclass(frozen=True)
 class FootprintAnswer:
-    """The whole answer on a step's memory. minimal_bytes: of the best order found, with its proven bound."""
+    """The whole answer on a step's memory. minimal_bytes, lower_bound_bytes: the peak by the best order of operations
+    found, and a proven bound."""
 
     model: str
     batch_size: int

@@ -1,7 +1,8 @@
-"""Writes the formulas of a model as a table (`parts`), as CSV (`to_csv`) and as JSON (`document`).
+"""Writes the formulas of a model's costs as a table (`parts`), as CSV (`to_csv`) and as JSON (`document`).
 
-Each function takes a `FormulaAnswer`, and computes only values at points. In the table a formula is in its shortest
-form, wrapped, and cut after its first lines; JSON and CSV have all of it, as text that sympy reads.
+Each function takes a `FormulaAnswer`: parameters, FLOP, bytes and footprint of a training step as formulas in the
+model's sizes. The functions compute only values at points. The table shows the shortest form of a formula, wrapped, and
+cut after its first lines. JSON and CSV have the whole formula, as text that sympy reads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,18 +20,18 @@ from analysis.formula.solve import Solution
 from reports.shared.layout import Part, Prose, TableColumn, TextTable, csv_text, strong
 
 MOST_LINES = 4
-"""Lines of one formula in the table."""
+"""Maximum number of lines of one formula in the table."""
 
 Expr = Any
 
 
 @dataclass(frozen=True)
 class FormulaAnswer:
-    """The whole answer on one model's formulas. point: at which values are shown; checked: points at which count and
-    formula were compared.
+    """The whole answer on one model's formulas.
 
-    minimal_proven: whether no order needs less than the minimal footprint at the point. at_least: quantity without a
-    total, since the step has operations without a rule → formula of the others.
+    point: sizes at which values are shown. checked: points at which formulas were compared with counts. minimal_proven:
+    whether no order needs less than the minimal footprint at the point. at_least: quantity → formula of the operations
+    that have a rule, where others have none, so that there is no total.
     """
 
     model: str

@@ -1,9 +1,10 @@
-"""Writes a profiled step as a summary in a dozen lines, as the JSON document, and as tables of modules and operations.
+"""Writes a profiled step as a summary of a dozen lines, as a JSON document, and as tables of modules and operations.
 
-In the document numbers are as exact as they were measured or counted; unknown is null, or an empty field. The times of
-the operations and `between_operations_time_s` add up to `step.time_s`. Latency of a pass: the mean time of its
-operations and of the waits between them, so that forward, backward and optimizer add up to the step. FLOP are model
-FLOP, 2 per multiply-add, counted from shapes; in the summary unknown is a dash.
+Each function takes a `StepProfile`. In the document numbers are as exact as they were measured or counted; unknown is
+null, or an empty field. The times of the operations and `between_operations_time_s` add up to `step.time_s`. The
+latency of a pass is the mean time of its operations and of the waits between them. Forward, backward and optimizer
+therefore add up to the step. FLOP are model FLOP, 2 per multiply-add, counted from shapes. In the summary a dash means
+unknown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,12 @@ PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",
     "attained_flop_per_s", "attained_ratio", "datasheet_attained_ratio", "bound",
 )  # fmt: skip
-"""Fields of an operation's row that come from its point under the roofline."""
+"""Fields of an operation's row that come from its position under the roofline."""
 
 
 TOLERANCE = 1e-6
-"""Share of the step's time by which the sum of parts may differ: nanoseconds are added up in floating point."""
+"""Share of the step's time by which the sum of the parts may differ, since nanoseconds are added up in floating
+point."""
 
 
 def headline(roof: StepRoof) -> tuple[str, RooflineRatios]:

@@ -1,11 +1,10 @@
 """Writes a profiled step as text and page: the tree of modules, its operations, the largest modules, a summary.
 
-`tree_text` and `profile_page` take a `StepProfile`. The text looks like the report of DeepSpeed's profiler, and adds
-the innermost depth, the measured backward pass, and the parts of every sum. A line's parameters, FLOP and times are of
-the module and all below it; the rest beyond its children's lines is the module's own. On a terminal, lines of less than
-a hundredth of the step are dim, and columns that do not fit are left out; a file gets all of them. The verdict is
-repeated at the end. Operations of one name, phase and sizes share a line, the longest first: FLOP is all arithmetic,
-bytes are unfused, attained is relative to the roof that the unit and the memory allow at that intensity.
+`tree_text` and `profile_page` take a `StepProfile`. The text looks like the report of DeepSpeed's profiler. It adds the
+innermost depth, the measured backward pass, and the parts of every sum. A line's parameters, FLOP and times include all
+modules below. On a terminal, lines of less than a hundredth of the step are dim, and columns that do not fit are left
+out. A file has all columns. Operations of equal name, phase and sizes share a line, the longest first. Their FLOP are
+all arithmetic, their bytes unfused. "attained" is the share of the rate that unit and memory allow at that intensity.
 """
 
 from collections import defaultdict
@@ -54,8 +53,8 @@ OPERATIONS = (
 
 
 def _operation_row(alike: Sequence[tuple[StepOperation, RooflinePoint]], step_s: float) -> list[Cell]:
-    """Describe operations of equal name, phase and sizes. attained: least time ÷ time, over those for which both are
-    known; bound: that of most of their time."""
+    """Describe operations of equal name, phase and sizes. attained: least time ÷ time, over the operations for which
+    both are known. bound: what limits most of their time."""
     operations, roof_points = [operation for operation, _ in alike], [roof_point for _, roof_point in alike]
     first, times_s = operations[0], [operation.time_s for operation in operations if operation.time_s is not None]
     flop = [roof_point.flop for roof_point in roof_points if roof_point.flop is not None]

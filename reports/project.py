@@ -1,7 +1,10 @@
-"""Writes the answers of `runners.project` as page, CSV and JSON: a projection, and the training compute of GPU-hours.
+"""Writes the answers of `runners.project`: what training a model to a target error costs, and the FLOP of given
+GPU-hours.
 
-`to_text`, `to_csv` and `document` take a `ProjectionAnswer`; `compute_parts`, `compute_csv` and `compute_document` take
-a `GpuHoursAnswer`. Nothing is computed here; `quantity` and `ends` write numbers and intervals.
+`to_text`, `to_csv` and `document` take a `ProjectionAnswer`: the predicted data, parameters, FLOP, memory and time of a
+training. `compute_parts`, `compute_csv` and `compute_document` take a `GpuHoursAnswer`, which converts GPU-hours to
+FLOP or back. They return a page, CSV and JSON. `quantity` and `ends` write numbers and intervals. This file predicts
+nothing itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +25,8 @@ CONVENTION = (
 
 @dataclass(frozen=True)
 class ReachedUtilization:
-    """A device and the utilization that a training reaches on it."""
+    """A device, its peak, and the utilization that a training reaches on it. unit: the arithmetic unit whose peak it
+    is."""
 
     device: str
     precision: str
@@ -42,7 +46,7 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 def ends(low: float, high: float) -> str:
-    """Write an interval."""
+    """Write the two ends of an interval."""
     return "exact" if low == high else f"{quantity(low)} to {quantity(high)}"
 
 

@@ -1,8 +1,9 @@
-"""Writes a paper's results beside ours as a page, CSV and JSON, and draws the figures of any domain.
+"""Writes the results that a paper prints next to ours as a page, CSV and JSON, and draws its figures for any domain.
 
-`paper_text`, `paper_csv` and `paper_document` take `PaperCell`s; `paper_pictures` and `of_domain` return file name →
-picture. The figures show growth with the parameters, sub-batches and data parallelism. Lines are exact formulas, dashes
-the first-order laws fitted to them, stars the target; none shows a measurement.
+`paper_text`, `paper_csv` and `paper_document` take `PaperCell`s, one per printed result. `paper_pictures` and
+`of_domain` return file name → picture. A domain says what is trained, how its error falls with data, and the target
+error. The figures show growth with the parameters, sub-batches and data parallelism. Lines are exact formulas, dashes
+the first-order laws fitted to the formulas, stars the target. No figure shows a measurement.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def deviation(value: float | None) -> str:
 
 
 def paper_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: bool = False) -> str:
-    """Return the verdicts, the tables, their notes below."""
+    """Return the verdicts and the tables, with their notes below."""
     numbers: dict[str, int] = {}
     parts: list[Part] = [strong(f"{PAPERS[paper]}: what it prints, and what follows from its inputs")]
     counted = count(cells)

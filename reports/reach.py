@@ -1,7 +1,7 @@
 """Writes the answer of `runners.reach`: the least time of a step on a device, its prediction, and others' measurements.
 
-`to_text`, `to_csv` and `document` take a `ReachAnswer` and return a page, one row and one JSON document. A number that
-lacks a part of unknown size is shown as a bound.
+The answer is about a device that the user need not have. `to_text`, `to_csv` and `document` take a `ReachAnswer`, and
+return a page, one row and one JSON document. A number is shown as a bound if a part of it has an unknown size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from reports.shared.layout import WIDTH, HangingIndent, Part, TextTable, csv_tex
 from reports.shared.numbers import digits, percent, si, si_time
 
 SHOWN = 10
-"""Maximum number of parts of the step in the text; the document has all."""
+"""Maximum number of parts of the step in the text; the document has all parts."""
 
 PARTIAL = (
     "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
@@ -41,12 +41,12 @@ RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a lau
 class ReachAnswer:
     """The answer of `runners.reach` for one step.
 
-    eager_peak_bytes: memory of the step without fusion; largest_batch: the largest that fits into the device by
-    reserved segments, at_most_batch: by live bytes; all None where unknown, with the reasons in the notes. is_partial:
-    whether a storage of the step has no known size, so that memory is a lower bound and no batch is known to fit.
-    is_bounded: False where the sum over the operations is not a least time, with the reason in the notes. prediction:
-    None where nothing similar was measured; no_prediction: why. published: others' measurements, each with the keys of
-    `PUBLISHED`; published_are: which rows these are.
+    eager_peak_bytes: memory of the step without fusion. largest_batch: the largest that fits into the device, by the
+    allocator's segments; at_most_batch: by live bytes only. Where they are None, notes say why. is_partial: whether a
+    storage of the step has no known size; memory is then a lower bound, and no batch is known to fit. is_bounded: False
+    where the sum over the operations is not a least time; notes say why. prediction: None where nothing similar was
+    measured; no_prediction says why. published: others' measurements, one per row of the page; published_are: which
+    measurements they are.
     """
 
     model: str

@@ -1,10 +1,10 @@
-"""Compares two runs cell by cell: matches cells, refuses what may not be compared, and returns a `Comparison` row for
-each.
+"""Compares two runs cell by cell, to tell whether B's steps are faster, slower or take the same time.
 
-Cells are matched by what decides a step (`analysis/stats/comparison.py`), not by their ids, which also depend on other
-requests. The caller names what may differ; any other difference is refused by name. No file is read or written.
-
-`comparison_text` writes the rows as a table in the width of its terminal, the summary first.
+A cell is one combination of workload, batch size and precision. `compare_runs` takes both runs' data and returns a
+`Comparison` row for each cell. Cells match if they have the same step (`analysis/stats/comparison.py`). Their ids are
+not compared, since an id also depends on other requests. The caller names the conditions that may differ; any other
+difference raises ValueError with its name. `comparison_text` takes the rows and returns a table in the terminal's
+width, the summary first. No file is read or written.
 """
 
 import math
@@ -48,20 +48,20 @@ ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
 """Differences that a caller may allow."""
 
 NO_COUNTERPART = "no counterpart; here it is "
-"""Beginning of the reason of a cell that only one run has; its status there follows."""
+"""Beginning of the reason for a cell that only one run has; the cell's status in that run follows."""
 
 ONE_SESSION = "one session on a side: --repeat 2 --resume RUN, then --repeat 3 --resume RUN, add sessions"
-"""Why a difference must be large to be shown for a cell."""
+"""The advice for a cell with one session on a side, where only a large difference can be shown."""
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RepeatGroup:
-    """The repeats of one cell, and the block means of each that was measured.
+    """The repeats of one cell, and the mean time of each block of each measured repeat.
 
-    A run with a block without a finite time above 0 has none. relative: if a ceiling was timed with every repeat, for
-    each session the logarithms of step times ÷ the kernels', whose names are kept.
+    A repeat has no times if one of its blocks has no finite time above 0. relative: per session, the logarithms of step
+    times ÷ times of the ceiling's kernels, if every repeat has a paired ceiling. kernels: names of those kernels.
     """
 
     runs: tuple[Run, ...]

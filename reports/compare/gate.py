@@ -1,12 +1,11 @@
 """Decides whether run B may replace run A: `judge` takes both and returns a `GateCheck` per condition and cell.
 
-Exact conditions compare counts of the traced step, which have no noise, so that any excess beyond the limit fails: FLOP
-(of products, recomputed ones too), bytes (of unfused operators), launches (calls that move data, each one kernel or
-more on a GPU), peak memory. A meter's loop has only the model FLOP of its mean step. `slower` is met where the whole
-interval of B ÷ A is above the limit, not met where it is below, else undecided. The interval is the comparison's, at
-the alarm rate divided by the cells; with blocks as the sample, the margin by which processes differ is added at both
-ends. A cell that A measured and B lacks fails the gate. `gate_text`, `gate_markdown` and `document` write a
-`GateAnswer`: first the verdict, then its reasons, then the numbers.
+The gate fails if a condition is met. Exact conditions compare counts of the traced step, which have no noise; any
+excess beyond the limit meets them. They are FLOP (of products, with recomputation), bytes (of unfused operators),
+launches (calls that move data) and peak memory. A meter's loop has only the model FLOP of its mean step. `slower` is
+met if the whole interval of B ÷ A is above the limit. It is not met if the whole interval is below, else it is
+undecided. The interval has the comparison's alarm rate divided by the number of cells. If blocks are the sample, the
+margin by which processes differ widens it. A cell that A measured and B failed to measure fails the gate.
 """
 
 import html
@@ -31,18 +30,18 @@ from results.text_files import listed
 TIMED = "slower"
 EXACT = ("flop", "bytes", "launches", "memory")
 TRAINS = "trains"
-"""A condition that always applies."""
+"""The condition that B failed to measure a cell that A measured. It always applies."""
 
 MATCHED = "matched"
-"""The condition of a cell that only one run has."""
+"""The condition in the row of a cell that only one run has, which is not compared."""
 
 Quantities = Mapping[str, int | str]
-"""Condition of EXACT → its amount in a cell's step; or a text, why it is unknown."""
+"""Condition of EXACT → its amount in a cell's step, or the text of why it is unknown."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition of the gate: B must not exceed A by more than the limit. limit_ratio: 0.02 for 2 %."""
+    """One condition under which the gate fails: B exceeds A by more than the limit. limit_ratio: 0.02 for 2 %."""
 
     name: str
     limit_ratio: float
@@ -58,7 +57,8 @@ class Condition:
 def judge(
     a: RunData, b: RunData, rows: Sequence[Comparison], conditions: Sequence[Condition], across: Collection[str] = ()
 ) -> list[GateCheck]:
-    """Return a row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same runs."""
+    """Return a row for each condition and cell, in the order of the cells. rows: what `compare_runs` returned for both
+    runs."""
     groups_a, groups_b = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
     alarm_ratio = ALARM_RATIO / max(1, sum(row.verdict not in ONLY_IN_ONE for row in rows))
     checks: list[GateCheck] = []

@@ -1,8 +1,9 @@
-"""Builds report.html of a comparison: whether two runs differ, cell by cell, in one file like a run's, with its figure.
+"""Builds report.html of a comparison: whether two runs differ, cell by cell, as one HTML file with a figure.
 
 `page` takes the rows of `reports.compare.cells`, both runs and figures as SVG text, and returns the document. It uses
-no peak and reads no clock: the same two runs give the same bytes. `ratios` draws the figure: one dot per cell, its
-ratio B ÷ A with the 95 % interval. Cells without a ratio are only in the table, with their reason.
+no peak and reads no clock, so that two runs always give the same bytes. `ratios` takes the rows and draws the figure.
+It has one dot per cell: the ratio B ÷ A with the 95 % interval. Cells without a ratio are only in the table, with the
+reason.
 """
 
 from __future__ import annotations

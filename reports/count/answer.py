@@ -1,10 +1,10 @@
 """Holds the answer of `runners.count` for one model at one batch: a step's exact count, and what explains each counter.
 
-`counter_counts` makes it (`ModelCounts`) from a recording of the model's calls and the counters' rows, `exact_counts`
-from the exact count's rows only; `document` returns the command's JSON. The peak of a step on a device is Σ FLOP ÷ Σ
-(FLOP ÷ peak of the format): the rate if each product runs at its own peak. Beside it is the peak of the format with
-most FLOP, for tables that know one format per device. Not claimed: which unit of the device runs a product of float32
-(here: float32, not TF32).
+`counter_counts` takes a recording of the model's calls and the counters' rows, and returns a `ModelCounts`.
+`exact_counts` needs only the exact count's rows. `document` takes a `ModelCounts` and returns the command's JSON. The
+peak of a step is Σ FLOP ÷ Σ (FLOP ÷ peak of the number format). It is the rate if each product runs at its own peak.
+Tables with one format per device also need the peak of the format with most FLOP. A product of float32 counts as
+float32, not as TF32, whichever unit runs it.
 """
 
 from collections import Counter
@@ -23,13 +23,16 @@ from results.records.calls import CallRecording
 from results.records.counts import FlopCount
 
 NOT_LISTED = "no count of this model says it"
-"""Reason for missing conventions of attention where no count has them."""
+"""Why conventions of attention are missing, where no count has them."""
 
 
 @dataclass(frozen=True)
 class StepPeak:
-    """The peak of a step's products. device: the requested name. flop_by_dtype: of the forward and backward pass's
-    products. peak: None where a format has none on the device, or there is no product; reason: why."""
+    """The peak of a step's products on one device.
+
+    device: the requested name. flop_by_dtype: FLOP of the products of forward and backward pass. peak: None if a format
+    has none on the device, or there is no product; reason says which.
+    """
 
     device: str
     flop_by_dtype: Mapping[str, int]
@@ -41,10 +44,10 @@ class StepPeak:
 class ModelCounts:
     """One model at one batch size: exact FLOP of a training step by pass, and what explains every counter.
 
-    exact: None where a call of the pass has no rule; at_least_flop is the sum of the others, and unknown_calls their
-    number, both by pass. other_flop: pass → arithmetic that is not a product. not_understood: operator → calls for
-    which the exact count has no rule. notes: remarks on the count. peak: of its products on the requested device; None:
-    none was requested. recording: None where only the exact count was requested.
+    exact: by pass; None where a call of the pass has no rule. at_least_flop, unknown_calls: by pass, the sum of the
+    calls that have a rule, and the number of those without. other_flop: by pass, arithmetic outside convolutions and
+    matrix products. not_understood: operator → calls for which the exact count has no rule. notes: remarks on the
+    count. peak: None if no device was requested. recording: None if only the exact count was requested.
     """
 
     model: str

@@ -1,12 +1,10 @@
-"""Explains a pasted number or formula (`--explain`): finds what it counts, and the steps from it to our count.
+"""Explains a pasted number or formula (`--explain`): what it counts, and how it differs from our count.
 
-`explain` takes a `ModelCounts` and a `PastedNumber` of `parse`, and returns an `Explanation`. A number is compared with
-its counter's, within the rounding of its last digit: forward, backward or both; of the batch or one sample; as given,
-or with a multiply-add as 2 instead of 1, or 1 instead of 2. The first that fits is taken; if none does, the rest is
-reported as unexplained. A formula (6N, PaLM's, Megatron's, 3 × forward) counts a whole step. N: parameters; E:
-parameters of embeddings; L, H, Q: layers of attention, their heads and the width of one; T: tokens of a sample; V:
-words that are embedded; B: samples. Each term is compared with its operations: N with operations on parameters, a
-square of T with attention, all else with products with weights. No model runs here.
+`parse` turns text into `PastedNumber`s. `explain` takes one of them and a `ModelCounts`, and returns an `Explanation`.
+A number is compared with its counter's forward, backward or whole count, of the batch or one sample. It may also count
+a multiply-add as 2 instead of 1, or as 1 instead of 2. The first that agrees to the number's last digit explains it,
+else the rest is unexplained. A formula (6N, PaLM's, Megatron's, 3 × forward) counts a whole step. Each term is compared
+with operations: N with those on parameters, T² with attention, others with products with weights. No model runs here.
 """
 
 import re
@@ -35,8 +33,9 @@ NAMED = {
     "megatron": "72*B*T*L*(H*Q)**2 + 12*B*T**2*L*H*Q + 6*B*T*H*Q*V",
     "3x_forward": "3*F",
 }
-"""Name → formula: Kaplan et al. 2020, Chowdhery et al. 2022 (appendix B), Narayanan et al. 2021 without
-recomputation."""
+"""Name → formula, by Kaplan et al. 2020, Chowdhery et al. 2022 (appendix B), and Narayanan et al. 2021 without
+recomputation. B: samples; T: tokens per sample; V: vocabulary; N: parameters; E: parameters of embeddings; L: attention
+layers; H: heads of a layer; Q: width of a head; F: FLOP of the forward pass."""
 
 WEIGHTS, ATTENTION, EMBEDDED, OTHERS = (
     "products with weights",
@@ -48,8 +47,11 @@ WEIGHTS, ATTENTION, EMBEDDED, OTHERS = (
 
 @dataclass(frozen=True)
 class StepTerms:
-    """The terms with which formulas are compared: values of the letters; by group a step's parameters, forward FLOP and
-    FLOP."""
+    """The terms of a step with which a formula is compared.
+
+    symbols: letter → value. parameters, forward, exact: group of operations → number of parameters, FLOP of the forward
+    pass, FLOP of the step.
+    """
 
     symbols: Mapping[str, int]
     parameters: Mapping[str, int]

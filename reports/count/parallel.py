@@ -1,7 +1,9 @@
-"""Writes the ledger of a parallel step as a page (`parts`), as CSV rows (`rows`) and as JSON (`document`).
+"""Writes how the FLOP of a parallel step are distributed over ranks, as a page (`parts`), CSV (`rows`) and JSON
+(`document`).
 
-Each function takes a `Ledger` and its model's name; none computes a count. On the page, ranks with equal work share one
-line of the table, which says how many they are; CSV and JSON have every rank.
+The functions take a `Ledger`, which compares the sum over ranks with a single device, and its model's name. None of
+them computes a count. On the page, ranks with equal work share one line of the table, which says how many ranks there
+are. CSV and JSON have every rank.
 """
 
 import json
@@ -15,13 +17,13 @@ from reports.shared.layout import Part, TableColumn, TextTable, strong
 from reports.shared.numbers import digits, si
 
 Answers = Sequence[tuple[str, int, Ledger]]
-"""(model, global batch, its ledger)."""
+"""(model, global batch, ledger) of each model."""
 
 UNEXPLAINED = {
     False: "one device does more than all ranks; as a product of samples or tokens that are on different ranks",
     True: "please report this model and plan",
 }
-"""Whether ranks do more than one device → the explanation or request that is shown."""
+"""Whether the ranks do more than one device → the explanation that is shown, or the request to report it."""
 
 SHOWN_REPLICAS = 12
 """Maximum number of lines about replicated work."""

@@ -1,8 +1,10 @@
-"""Writes the answer of `runners.count` so that a person reads it in ten seconds. Nothing is shown by colour only.
+"""Writes the answer of `runners.count` as a table for a terminal: what each counter counts, and why it is not the exact
+count.
 
-A row for each counter and pass: its number as its users know it, in its own unit; that number in FLOP beside the exact
-one; why they differ, the conversion first; and the FLOP that no cause explains. `detail` lists every cause with its
-kind and module.
+`to_text` takes a `ModelCounts` and returns a row for each counter and pass. The row has the number that the counter
+reports, in the counter's own unit, and its ratio to the exact count. Then come the causes, unit conversion first, and
+the FLOP that no cause explains. With `detail`, every cause is listed with its kind and module. Nothing is shown by
+colour only.
 """
 
 from fractions import Fraction
@@ -20,14 +22,15 @@ SHOWN_CAUSES = 12
 """Maximum number of lines of causes by kind for one pass of one counter."""
 
 KERNELS = "hardware (torch's kernels for CPUs)"
-"""Whose kernels a count's convention describes: it runs on fake tensors of a CPU."""
+"""Name of the convention of attention that counts what kernels execute. Counts run on fake CPU tensors, so these are
+kernels for CPUs."""
 
 SHOWN_IN_ROW = 2
-"""Maximum number of causes, beside the conversion, in a row of the table."""
+"""Maximum number of causes in a row of the table, besides the conversion."""
 
 
 def to_text(answer: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False) -> str:
-    """Return the table of one model; with `detail` every counter's causes."""
+    """Return the table of one model. detail: whether every cause of each counter follows."""
     parts: list[Part] = [*map(strong, heading(answer))]
     if answer.attributions:
         numbers = (TableColumn("its own number", right=True), TableColumn("× exact", right=True))

@@ -1,7 +1,8 @@
-"""Provides the parts that figures share: panels, pages, axes of batch sizes, intervals, texts for gaps, legends.
+"""Provides what the figures of several reports share: panels, pages, axes, intervals, texts for gaps, legends.
 
-`grid` and `batch_panels` return a figure with its panels; `drawable` turns records into the table that is drawn; other
-functions take axes and points, and draw on the axes. None chooses a quantity or reads a file.
+`grid` and `batch_panels` return a figure with its panels. `drawable` takes records and returns the table that a figure
+draws. The other functions take axes and points, and draw on the axes. No function decides what is shown, or reads a
+file.
 """
 
 from __future__ import annotations
@@ -35,36 +36,36 @@ REASON_STYLE: dict[str, Any] = {
     "textcoords": "offset points",
     "annotation_clip": False,
 }
-"""Style of a reason in place of a point."""
+"""Style of the text that stands where a point is missing."""
 
 GREY = "0.35"
 LANE_IN = 0.086
-"""Height of one series in a row of dots, so that a text fits where a point is missing."""
+"""Height of one series in a row of dots, in inches. It leaves room for a text where a point is missing."""
 
 LINE_IN = 0.135
-"""Height of one line of a label."""
+"""Height of one line of a label, in inches."""
 
 ROW_LETTERS = 28
-"""Maximum number of letters of a row's name."""
+"""Maximum number of letters of the name of a row."""
 
 MOST_PAGES = 8
-"""Maximum number of pages of one kind of figure: a person looks at few, and each takes seconds to draw."""
+"""Maximum number of pages of one kind of figure. A person looks at few pages, and each takes seconds to draw."""
 
 _BATCH_MARGIN = 1.5
 _MOST_TICKS = 6
 _LETTERS_PER_IN = 14.5
 _MARK_LETTERS = 8
 _UNEVEN = 1.25
-"""Factor on the letters of a legend's line, whose columns are as wide as their longest entry."""
+"""Factor on the number of letters in a legend's line, whose columns are as wide as their longest entry."""
 
 _FRAME_IN = 0.9
 _TITLE_LETTERS = (48, 36, 24, 20)
-"""Letters that fit over a panel with one, two, three, four and more panels side by side."""
+"""Letters that fit over a panel where one, two, three, or four and more panels are side by side."""
 
 _LABELS_ACROSS = 7
 _WIDE = 2
 _OPEN = 1e3
-"""Length of an interval without an end, as a multiple of its value: beyond any panel."""
+"""Length of an interval that has no end, as a multiple of the interval's value: it reaches beyond any panel."""
 
 
 def grid(

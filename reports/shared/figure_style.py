@@ -1,8 +1,8 @@
 """Gives every figure one look: fonts, sizes, a palette safe for colour-blind readers, and reproducible files.
 
-`theme` is the context to draw in. `looks` takes names of series and returns a colour and a marker (or hatch) for each:
-a precision, a method, a phase and a verdict keep theirs in every figure, so that they can be distinguished in grey as
-well. `render` takes a figure and returns it as PNG and SVG, the same bytes each time.
+`theme` is the context to draw in. `looks` takes names of series and returns a colour and a marker (or hatch) for each.
+A precision, method, phase or verdict has the same look in every figure, and can be distinguished in grey as well.
+`render` takes a figure and returns it as PNG and SVG, always with the same bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Looks = Mapping[str, tuple[Any, str]]
 """Series → (colour, marker or hatch)."""
 
 COLUMN_IN = 3.5
-"""Width of one column of a two-column page, inch."""
+"""Width of one column of a two-column page, in inches."""
 
 PAGE_IN = 7.2
-"""Width of both columns, inch."""
+"""Width of both columns, in inches."""
 
 PNG_DPI = 200
 LABEL_PT = 8.5

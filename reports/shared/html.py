@@ -1,11 +1,10 @@
 """Builds HTML pages: `document` takes sections of parts, and returns one page with its own style and scripts.
 
-A page needs no other file, no network and no script: with scripts, tables are sorted and filtered. Its policy admits no
-other script. All text comes through jinja2 with escaping on. Characters that would reverse the direction of text, or
-that are invisible, are written by their numbers: names and reasons may hold anything. Each figure is an image of its
-own (a document in a document), so that identifiers of two figures never meet and nothing in one can run; a text
-describes its kind for those who cannot see it. Tables are rows of text; unknown is a dash, and a table of reasons says
-why, once, with the cells that a reason holds for.
+A page needs no other file, no network and no script. With scripts, tables can be sorted and filtered; the page's policy
+admits only its own. All text comes through jinja2 with escaping on. Characters that reverse the direction of text, or
+are invisible, are written by their numbers, since names and reasons may contain anything. Each figure is an image of
+its own, so that identifiers of two figures never meet and nothing in a figure can run. A text describes the figure for
+those who cannot see it. A dash means unknown; a table of reasons says why, with the cells for which a reason applies.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _AMOUNT = re.compile(r"<?([−+-]?)(\d+(?:\.\d+)?)(?: ([PTGMkmµ]?)(?:FLOP|B|s|H
 _SCALES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 1e-6}
 
 NAMELESS = "what it is"
-"""Heading of a column that has none in the terminal."""
+"""Heading on the page for a column that has no heading in the terminal."""
 
 Cells = tuple[str, ...]
 
@@ -43,8 +42,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell's text, the number by which it is sorted (None: unknown), the colour of a bound, a share, and the text
-    that a pointer shows."""
+    """One cell of a table.
+
+    value: the number by which the table sorts the cell; None: unknown. colour: that of the swatch before the text.
+    share: a small text after it. tip: the text that a pointer shows.
+    """
 
     text: str
     value: float | None = None

@@ -1,9 +1,10 @@
 """Lays out text: pages of paragraphs and tables in any width, and CSV.
 
-`page` takes a list of parts and a width, and returns text, so that one answer can be shown in a terminal of 60 columns,
-a pipe or a file. A table that does not fit wraps its headings and its columns of text; if that is not enough, it leaves
-out columns, those of the highest rank first and of one rank the last first, and names them below. A word is broken only
-if it is longer than a whole line. Nothing is printed, and nothing is shown by colour only.
+`page` takes a list of parts and a width, and returns text. One answer can thus be shown in a narrow terminal, a pipe or
+a file. A table that does not fit wraps its headings and its columns of text. If that is not enough, columns are left
+out and named below. Columns of the highest rank go first, and the last of several with one rank. A word is broken only
+if it is longer than a whole line. `csv_text`, `csv_of` and `to_csv` return CSV. Nothing is printed, and nothing is
+shown by colour only.
 """
 
 import io
@@ -20,18 +21,18 @@ from results.text_files import csv_written
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a line of names and a line for each row. Unknown is empty; text that begins like a formula has an
+    """Return CSV: a line of names and a line for each row. Unknown is empty; text that begins like a formula gets an
     apostrophe."""
     return csv_written([names, *([cell_text(value) for value in row] for row in rows)])
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return `csv_text` of rows that all have the names of the first; "" without rows."""
+    """Return CSV of rows that all have the keys of the first row; "" without rows."""
     return csv_text(list(rows[0]), (row.values() for row in rows)) if rows else ""
 
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
-    """Return `csv_text` of records, the header being their fields."""
+    """Return CSV of records; the record's fields are the header."""
     return csv_written(itertools.chain([header(record)], to_values(rows)))
 
 

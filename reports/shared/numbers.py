@@ -1,9 +1,8 @@
 """Formats a run's results as text: quantities with units, names of columns and cells, verdicts.
 
-Everything follows from the rows. The sentence about a whole run is in `headline`. Bytes are the unfused sum over
-operations, an estimate.
-
-A cell is named by its model, batch and precision, and what else distinguishes it from the run's other cells.
+The functions take numbers, rows of a run or a `View` (one cell), and return text. A cell is named by its model, batch
+size and precision, and by what else distinguishes it from the run's other cells. Bytes are the unfused sum over
+operations, an estimate. The sentence about a whole run is in `reports/sweep/headline.py`.
 """
 
 import functools
@@ -55,10 +54,10 @@ MARK_TEXTS = {
     "counter_too_high": "a counter is too high",
     "busy": "busy machine",
 }
-"""Code of a warning ("above_one: …") → its text in a verdict, the worst first."""
+"""Code of a warning (the part before ":") → its text in a verdict, the worst first."""
 
 WIDE = 0.5
-"""Half of an interval ÷ its value from which the interval is shown by its ends."""
+"""Half of an interval ÷ its value; from this ratio on, both ends of the interval are shown."""
 
 NEAR_PEAK_RATIO = 0.8
 """Share of a measured peak from which a cell is "near" it."""

@@ -1,8 +1,9 @@
 """Draws the time per epoch by batch size: a panel per model (and variant), a colour per precision.
 
-`epoch_times` takes rows of work_times.csv and returns file name → figure. Filled marks: the full batches' mean × their
-number + the last batch's; hollow ones: the same under the profiler; crosses: an epoch that was run from end to end.
-Bars are 95 % intervals, from the lowest to the highest end of repeats. A status stands where a point is missing.
+`epoch_times` takes rows of work_times.csv and returns file name → figure. A filled mark is the full batches' mean time
+× their number + the last batch's time. A hollow mark is the same under the profiler. A cross is an epoch that was run
+from end to end. Bars are 95 % intervals; for repeats they reach from the lowest to the highest end. Where a point is
+missing, the cell's status is shown.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ SERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "profiled_": ("under the profiler", {"markerfacecolor": "white", "linestyle": (0, (3, 2))}),
     "real_": ("a whole epoch, run", {"marker": "x", "markersize": 6, "linestyle": "none", "zorder": 4}),
 }
-"""Prefix of the columns → its label, and how it differs from a precision's own look."""
+"""Prefix of the columns → its label, and how its marks differ from the precision's look."""
 
 _MOST_PANELS = 16
 
 _DECADE = 8.0
-"""A panel whose times differ more than this many times needs a logarithmic axis."""
+"""A panel needs a logarithmic axis if its largest time is more than this many times its smallest."""
 
 
 def epoch_times(passes: Sequence[WorkTime]) -> dict[str, Figure]:
-    """Return file name → figure; {} without epochs. passes: of a run."""
+    """Return file name → figure; {} without epochs. passes: rows of work_times.csv of one run."""
     rows = figure_panels.drawable([row for row in passes if row.work == "epoch"], WorkTime)
     if rows.empty:
         return {}

@@ -1,6 +1,7 @@
-"""Draws every figure of a run: `figures` takes the derived tables (`Built`) and returns file name → figure.
+"""Draws every figure of a run, for its folder and its page.
 
-A table without rows makes fewer figures, never an error. No file is opened or written here.
+`figures` takes the run's derived tables (`Built`) and returns file name → figure. A table without rows makes fewer
+figures, never an error. No file is opened or written here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 NO_HARDWARE = "on a stand-in device: no hardware was measured"
 
 CAPTIONS = utilization_figures.CAPTIONS | profile_figures.CAPTIONS | epoch_figures.CAPTIONS
-"""Figure → its texts on the page."""
+"""Figure → its caption on the page."""
 
 
 def figures(built: Built) -> dict[str, Figure]:

@@ -1,11 +1,12 @@
-"""Summarises a run in one sentence that a person can act on, and in headline.csv: one row per cell.
+"""Summarises a run in one sentence that a person can act on, and in headline.csv, which has one row per cell.
 
-The sentence follows from the rows only. Bytes are the unfused sum over operations, an estimate: a low number of FLOP
-per byte is offered beside a low utilization, not proved to be its cause.
+`closing` takes a run's `View`s (one per cell) and returns the sentence, which follows from the rows only. Bytes are the
+unfused sum over operations, an estimate. The sentence may mention few FLOP per byte next to a low utilization, but does
+not prove them to be its cause.
 
-headline.csv has the numbers of the terminal's table for each cell, unrounded. utilization.csv has every numerator over
-every denominator, so that a mean over its rows mixes different questions; here each cell has the one fraction that is
-shown first. A cell without one has a row with its reason.
+headline.csv has the numbers of the terminal's table, unrounded: for each cell the one utilization that is shown first.
+utilization.csv has every numerator over every denominator, so that a mean over its rows mixes different questions. A
+cell without a utilization has a row with the reason.
 """
 
 import math
@@ -42,22 +43,22 @@ from results.store.layout import key_of
 _WORTH_SAYING = 1.25
 _SHOWN = 4
 _NAME_LETTERS = 60
-"""Maximum number of letters of a name in a sentence; tables have all of it."""
+"""Maximum number of letters of a name in a sentence; tables have the whole name."""
 
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """The verdict on a run. sentence: about the run. cells: those in the sentence, with all their repeats; none where
-    nothing was divided."""
+    """The verdict on a run. sentence: about the run. cells: the cells that the sentence names, with all their repeats;
+    empty if no cell has a utilization."""
 
     sentence: str
     cells: tuple[View, ...] = ()
 
 
 def closing(views: Sequence[View]) -> RunVerdict:
-    """Return the verdict on the best and the worst model, else on the cell with the highest utilization.
+    """Return the verdict on the best and the worst model, or else on the cell with the highest utilization.
 
-    Only cells that converged are in it, and ratios are compared only if they are relative to the same ceiling.
+    The sentence names only cells that converged. It compares ratios only if they are relative to the same ceiling.
     """
     divided = [view for view in views if view.headline is not None]
     converged = [view for view in divided if view.run.status == "ok"]

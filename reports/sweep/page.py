@@ -1,7 +1,8 @@
 """Builds report.html of a run: its whole report in one file that needs no other file, no network and no script.
 
-`page` takes a `Built` (`cleaning.reconcile.run`) and figures as SVG text, and returns the document. It writes nothing
-and reads no clock, so that the same run gives the same bytes. The parts of a page are in `reports.shared.html`.
+`page` takes a `Built` (everything derived from the run, `cleaning.reconcile.run`) and figures as SVG text, and returns
+the document. It writes nothing and reads no clock, so that the same run gives the same bytes. The general parts of a
+page are in `reports.shared.html`.
 """
 
 from __future__ import annotations

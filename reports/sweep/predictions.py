@@ -1,9 +1,10 @@
 """Compares step times that were predicted before a run with those that it measured.
 
-`read_predictions` reads a table (`benchmarks/gpu/predictions.py` writes it) with a row for each cell: the least time of
-its step and, where comparable figures were published, a predicted time with a 90 % interval. `compared` takes it with a
-`Built` and returns a row per cell; a prediction holds where the measured time lies in the interval. `predictions_text`
-returns the text. Not claimed: that cells of one model are independent.
+`read_predictions` reads a table that `benchmarks/gpu/predictions.py` wrote, with a row for each cell. A row has the
+least time of the cell's step. Where comparable figures were published, it also has a predicted time with a 90 %
+interval. `compared` takes the table and a `Built` (everything derived from the run), and returns a row per cell. A
+prediction holds if the measured time lies in the interval. `predictions_text` writes these rows as text. Cells of one
+model are not independent tests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +19,21 @@ from results.records.rows import cell_text
 from results.text_files import csv_table, read_text
 
 KEY = ("device", "model", "batch_size", "precision", "layout", "compile")
-"""Columns that identify a cell; the device by the name that its driver prints."""
+"""Columns that identify a cell. The device is named as its driver prints it."""
 
 TIMES = ("bound_time_s", "step_time_s", "low_90_s", "high_90_s")
 
 NOT_PREDICTED = ("optimizer", "parallel")
-"""Parameters of a cell that have no column: predictions are of their defaults."""
+"""Parameters of a cell for which the table has no column, since only their defaults are predicted."""
 
 _WANTED = (*KEY, *TIMES, "model_flop", "reason")
 
 Predictions = Mapping[Sequence[str], Mapping[str, Any]]
-"""A cell's values of KEY, as text → its row; times in s, None where unknown."""
+"""The values of KEY, as text → the cell's row. Times are in s; unknown is None."""
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Return the table in a file. Raises ValueError for a file that is no such table, OSError."""
+    """Return the table in a file. Raises ValueError if the file is no such table, and OSError if it cannot be read."""
     try:
         names, lines = csv_table(read_text(path))
         if missing := [name for name in _WANTED if name not in names]:

@@ -1,10 +1,10 @@
 """Draws what a profiler recorded and what cleaning made of it: FLOP per image, by operation, backward ÷ forward.
 
-Drawn from cleaned/profile_counts.csv, cleaned/profiled_operations.csv.gz and cleaned/ratios.csv only. As found: the
-profiler's own count; as cleaned: without duplicates, and with gaps filled from the recorded shapes. Where the profiler
-gives some products no number its sum is not a total: its mark is a triangle, "at least". Counts are exact: equal ones
-of several cells share one mark, different ones have marks of their own, never a mean. Beside a model's backward ÷
-forward stands its exact value: 2 - the share of its first operation, whose input needs no gradient.
+`figures` takes a `Built` (everything derived from a run) and returns file name → figure. "As found" is the profiler's
+own count. "As cleaned" has no duplicates, and gaps are filled from the recorded shapes. If the profiler has no number
+for some products, a triangle marks their sum as "at least". Counts are exact: equal counts of several cells share a
+mark, different ones have separate marks, and none is a mean. Next to a model's backward ÷ forward is its exact value, 2
+- the share of its first operation, whose input needs no gradient.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ CAPTIONS = {
         "for the exact value, a dashed line at 2.",
     ),
 }
-"""Figure → its texts on the page."""
+"""Figure → its caption on the page."""
 
 PHASES = ("forward", "backward")
 PASSES = ("one", "batch", "last")
-"""Passes with a profile of their own; an epoch is their sum."""
+"""Passes that have a profile; an epoch is their sum."""
 
 _MOST_PANELS = 16
 _MOST_BARS = 54
 _MOST_FIGURES = 3
 _BAR_IN = 0.145
 _AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersize": 6}
-"""Mark of a sum that leaves products out."""
+"""Look of a mark for a sum that lacks some products."""
 
 
 def figures(built: Built) -> dict[str, Figure]:

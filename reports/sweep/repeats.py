@@ -1,10 +1,11 @@
-"""Combines the repeats of a cell, and writes tables of the variants of a training step and of cells on several ranks.
+"""Combines the repeats of a cell, and writes tables of the variants of a step and of cells on several ranks.
 
-`repeats_of` takes views of a run's cells and returns `Repeats`; `variant_parts` and `parallel_parts` return tables.
-Repeats have a geometric mean and its 95 % interval, by Student's t on their logarithms. The interval of a single cell
-covers one process in one window of time; repeats, in fresh processes and minutes apart, also show how processes and
-windows differ. With two repeats alone the interval is wide (with one degree of freedom t is 12.7). Their scatter is
-therefore pooled over all repeated cells (`analysis/utilization/windows.py`); each cell's interval includes it, too.
+`repeats_of` takes `View`s (cells with their rows of utilization.csv) and returns `Repeats`. `variant_parts` takes
+`Variant`s, `parallel_parts` takes `ParallelStep`s and views; both return tables. Repeats are shown by the geometric
+mean of their utilizations, with a 95 % interval by Student's t on the logarithms. The interval of a single cell covers
+one process in one window of time. Repeats run in fresh processes, minutes apart, and also show how processes and
+windows differ. Two repeats only give a wide interval (t is 12.7 at one degree of freedom). The scatter of repeats is
+therefore pooled over all repeated cells (`analysis/utilization/windows.py`).
 """
 
 import math
@@ -24,12 +25,15 @@ from results.records.rows import replace_fields
 from results.store.layout import key_of
 
 ENOUGH = 3
-"""Repeats of each cell that are advised where there are two cells or more."""
+"""Advised number of repeats per cell, in a run of two or more cells."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Two cells or more that differ in nothing but the repeat, each with a utilization; ratio: their geometric mean."""
+    """Two or more cells that differ only in the repeat, each with a utilization.
+
+    ratio, low, high: the geometric mean of their utilizations and its 95 % interval.
+    """
 
     views: tuple[View, ...]
     ratio: float
@@ -38,8 +42,11 @@ class Repeats:
 
 
 def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
-    """Return the repeats of each cell, in order of first appearance. They share numerator, device and the kind of peak
-    (a measured ceiling: the same one). of_run: all cells of the run, whose scatter is pooled."""
+    """Return the repeats of each cell, in order of first appearance.
+
+    Repeats share numerator, device and the kind of peak (a measured ceiling: the same one). of_run: all cells of the
+    run, from which the scatter is pooled.
+    """
     pooled, groups = _pools(of_run), dict[tuple[windows.Pool, tuple[object, ...]], list[tuple[View, float]]]()
     for view in views:
         row = view.headline
