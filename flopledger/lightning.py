@@ -2,10 +2,11 @@
 
     Trainer(callbacks=[UtilizationCallback()])
 
-A step is the time between `on_train_batch_start` and `on_train_batch_end`; with accumulated gradients it is one of the
-accumulated batches. Calls by `training_step` are counted: of the LightningModule itself, or of modules that it holds.
-The numbers go to the loggers every `log_every_n_steps` steps. Not claimed: model FLOP of an optimizer's step inside
-which Lightning runs the training step (a closure); its time is included.
+The callback measures step times, FLOP and utilization. A step is the time between `on_train_batch_start` and
+`on_train_batch_end`; with accumulated gradients it is one of the accumulated batches. The calls that `training_step`
+makes are counted: those of the LightningModule itself, or of modules in it. The numbers go to the loggers every
+`log_every_n_steps` steps. If Lightning runs the training step inside the optimizer's step (a closure), the optimizer's
+own model FLOP are not counted. The optimizer's time is included.
 """
 
 from typing import Any
@@ -19,8 +20,8 @@ from measure.meter.meter import UtilizationMeter
 class UtilizationCallback(MeterCallback, Callback):  # type: ignore[misc]
     """Logs the meter's numbers of the steps since the last log as `flopledger/…`.
 
-    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: the summary of all steps, once
-    training has ended.
+    options: those of `UtilizationMeter`. meter: the meter, once training has begun. result: the summary of all steps,
+    once training has ended.
     """
 
     @guarded
@@ -44,5 +45,5 @@ class UtilizationCallback(MeterCallback, Callback):  # type: ignore[misc]
 
     @guarded
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Sum up the whole run in `result`."""
+        """Put the summary of the whole run into `result`."""
         self._finish()

@@ -1,6 +1,6 @@
-"""Exports the loggers for the numbers of a meter: a CSV table, TensorBoard, W&B, MLflow.
+"""Exports the loggers that write a meter's numbers: to a CSV table, TensorBoard, W&B or MLflow.
 
-Each has `log(step, values)`, which takes the values of a step by name, and `close()`.
+A `Logger` has `log(step, values)`, which takes the values of a step by name, and `close()`.
 """
 
 from measure.meter.loggers import CsvLog, Logger, MlflowLog, TensorBoardLog, WandbLog

@@ -2,12 +2,11 @@
 
     %run -m flopledger.notebooks [requirements-counters.txt …]
 
-installs requirements.txt and the named files of this file's checkout, and prints one line: ready, or pip's reason.
-Without a checkout nothing is installed, since an installed wheel has what it needs. Installed versions of torch and
-torchvision (Colab's own, built for its device) stay; pip refuses if one is outside of this project's range. No restart
-is needed. Later commands write as into a log, 100 columns wide, because cells can show neither bars nor colours.
-`choose` returns the small size if FLOPLEDGER_SMALL is set, as in tests; `folder` a new folder in
-FLOPLEDGER_NOTEBOOK_OUT or results/runs.
+This installs requirements.txt and the named files of the checkout, and prints one line: ready, or pip's reason. Without
+a checkout nothing is installed, since an installed wheel has what it needs. Installed versions of torch and torchvision
+(Colab's, built for its device) stay; pip refuses if one is outside this project's range. No restart is needed. Later
+commands write lines of 100 columns without bars or colours, which cells cannot show. `choose` returns the small size if
+FLOPLEDGER_SMALL is set, as in tests. `folder` returns a new folder in FLOPLEDGER_NOTEBOOK_OUT or results/runs.
 """
 
 import os

@@ -2,9 +2,9 @@
 
     trainer = Trainer(…, callbacks=[UtilizationCallback()])
 
-A step is the Trainer's own: all batches whose gradients are summed, and the optimizer's step. The numbers go where the
-Trainer's own go: into its log, `state.log_history` and every reporter that is on. Not claimed: a step under DeepSpeed's
-engine, whose copies of the weights are not observed.
+The callback measures step times, FLOP and utilization. A step is the Trainer's own: all batches whose gradients are
+summed, and the optimizer's step. The numbers go into the Trainer's log, `state.log_history`, and to every reporter that
+is on. Numbers under DeepSpeed's engine may be wrong, since its copies of the weights are not observed.
 """
 
 from typing import Any
@@ -22,10 +22,11 @@ LOGGED = (
 
 
 class UtilizationCallback(MeterCallback, TrainerCallback):  # type: ignore[misc]
-    """Logs the meter's numbers of the steps since the last log as `flopledger/…`, and of the whole run at its end.
+    """Logs the meter's numbers of the steps since the last log as `flopledger/…`, and those of the whole run at its
+    end.
 
-    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: the summary of all steps, once
-    training has ended.
+    options: those of `UtilizationMeter`. meter: the meter, once training has begun. result: the summary of all steps,
+    once training has ended.
     """
 
     @guarded

@@ -1,9 +1,9 @@
-"""Writes the text at the end of a run: the sentence with its intervals, tables, peaks, failures and warnings.
+"""Writes the text at the end of a run: the verdict with its intervals, tables, peaks, failures and warnings.
 
-`to_text` takes a `Built` and returns the page; `gates_text` writes the answer of `--check`. The first table shows one
-fraction per cell, the headline, and names it; utilization.csv has every other. Cells with profiles get a second table:
-their methods side by side, and the time of an epoch. All of it fits the width that is asked for and needs no colour.
-Nothing is printed here.
+`to_text` takes a `Built` (everything derived from the run) and returns the page. `gates_text` takes the gates' verdicts
+and returns the text of `--check`. The first table shows one utilization per cell and names its numerator and
+denominator; utilization.csv has every other. Cells with profiles get a second table, with their methods side by side
+and the time of an epoch. The text fits the requested width and needs no colour. Nothing is printed here.
 """
 
 import itertools
@@ -44,23 +44,23 @@ from results.text_files import listed
 
 _SHOWN = 4
 _NAME_LETTERS = 14
-"""Least letters of a model's name on one line; longer names may wrap."""
+"""Minimum number of letters of a model's name on one line; longer names may wrap."""
 
 _UNITS = ((1e12, "T"), (1e9, "G"))
-"""Units of a table's rates; the first one in which the largest rate is at least one is taken."""
+"""Units for the rates of a table: the first one in which the largest rate is at least 1."""
 
 _NARROW = 7
-"""Maximum number of characters of a rate, so that the verdict is not cut."""
+"""Maximum number of characters of a rate; longer ones would cut the verdict."""
 
 _NOTE = "note: "
 MOST_NOTES = 4
 _OF_OPTIONS = ("quick", "paired_ceiling")
-"""Codes of warnings that follow from the run's options, which are shown last."""
+"""Codes of warnings that follow from the run's options and are shown last."""
 
 _OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
-"""Methods in the order of the columns."""
+"""Methods of counting, in the order of the columns."""
 
 
 CONVENTIONS = {

@@ -1,13 +1,12 @@
-"""Draws utilization by model, precision, batch size and method, of utilization.csv.
+"""Draws the utilization of a run by model, precision, batch size and method, from the rows of utilization.csv.
 
-Points are cells, bars their 95 % intervals (of the step time; peaks have none; where a run repeats cells those of any
-window, see `points_of`). Cells that were repeated are one point at their mean, the bar spanning all their intervals.
-What could not be measured is written where its point would be, never left out and never drawn as zero. Cells that are
-divided by different measured ceilings are points of their own, never a mean; the legend has the range of the ceilings.
-
-By method: one row per model, one lane per method: three times a counter's forward pass (theory), the profiled sample,
-batch and epoch, and our own count, all over the same denominator, the first that is known. Of the counters the two that
-the post used are shown; if the table has neither, the first it has.
+`figures` takes a `Built` (everything derived from the run) and returns file name → figure. Points are cells, and bars
+are 95 % intervals of the step time; peaks have no interval. Repeats of a cell are one point at their mean, with a bar
+over all their intervals (`points_of`). If a value could not be measured, the reason stands in place of the point. Cells
+that are divided by different measured ceilings stay separate points, and the legend has the range of the ceilings. The
+figure by method has a row per model and a lane per method: theory (3 × a counter's forward pass), one, batch, epoch and
+exact. All lanes have the same denominator. Of the counters, it shows the two that the 2021 post used, else the first in
+the table.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _NEEDED = (
     *("cell_id", "method", "numerator_source", "denominator", "status", "peak_flop_per_s", "peak_source", *POINT),
     *(f"{of}_{end}ratio" for of in ("utilization", "windows") for end in ("low_", "high_", "")),
 )
-"""Columns of utilization.csv that are drawn or tell points apart."""
+"""Columns of utilization.csv that are drawn or that distinguish points."""
 
 _MOST_ROWS_IN = 9.0
 """Height of the rows of one page."""

@@ -1,9 +1,9 @@
-"""Makes a recorded profile's JSON document (`document`) and CSV of kernels (`kernels_csv`) from a `TraceView`.
+"""Writes a recorded profile as a JSON document (`document`) and as a CSV of its kernels (`kernels_csv`).
 
-A recording that gives its kernels FLOP (PyProf's output) has three states of the same counts: raw (FLOP as attributed
-to kernels), deduplicated (each multiply-add once: what the 2021 post did by hand), repaired (gaps filled from recorded
-shapes). Kineto and Nsight Systems record no FLOP: there is one count, from recorded sizes. Totals are FLOP of the whole
-recording.
+Both take a `TraceView`, one cleaned recording. A recording whose kernels have FLOP (PyProf's output) has three states
+of the counts. "raw" is the FLOP as recorded, "deduplicated" counts each multiply-add once, "repaired" fills gaps from
+recorded shapes. Kineto and Nsight Systems record no FLOP; such a recording has one count, from recorded sizes. Totals
+are FLOP of the whole recording.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from results.records.counts import Kernel, OperationInstance
 from results.records.rows import header
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
-"""State of the counts → its description. The second is what the 2021 post did by hand."""
+"""State of the counts → its description. The 2021 post made the second state by hand."""
 
 SIDES = {"forward": ("forward", "loss"), "backward": ("backward",)}
-"""Side of the ratio → phases whose sum it is."""
+"""Side of backward ÷ forward → the phases that it sums."""
 
 LARGEST = 12
 
 
 def document(trace: TraceView, device: Device | None = None) -> dict[str, Any]:
-    """Return the JSON document: totals are FLOP of the whole recording, `step_flop` is of one step; None for unknown.
-    device: as in `to_text`."""
+    """Return the JSON document. Totals are FLOP of the whole recording, `step_flop` is of one step; None: unknown.
+    device: the device whose peaks the rates are divided by; None: no rates."""
     cleaned, shown = trace.cleaned, timeline(trace)
     used = utilization(trace, device, shown)
     step: dict[str, Any] | None = None

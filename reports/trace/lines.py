@@ -1,8 +1,9 @@
-"""Writes the lines of text below the tables of a recorded profile. Takes a `TraceView`; returns lines.
+"""Writes the lines below the tables of a recorded profile: what has no total and why, and how fast products ran.
 
-They say which phase has no total and why, which share of the time nothing explains, and how fast products ran. A rate
-is the FLOP of the calls that have a count ÷ the time of their own kernels; its line says which share of all time that
-is. Nothing is printed here.
+Each function takes a `TraceView` (one cleaned recording) and returns text. The lines name the phases without a total,
+with the reason, and the share of time that nothing explains. A rate is the FLOP of the calls that have a count ÷ the
+time of the kernels of these calls. The lines also have the share of all kernels' time that the rates cover. Nothing is
+printed here.
 """
 
 from analysis.devices.peaks import Device
@@ -16,7 +17,8 @@ from results.text_files import counted
 
 _KERNEL_LETTERS = 70
 _LEAST_UNNAMED = 0.001
-"""Share of time from which kernels whose names say nothing are listed in the text; the document lists all."""
+"""Kernels with uninformative names are listed in the text if their share of time is at least this; the document lists
+all."""
 
 TOTALS = ("forward", "backward", "recompute")
 """Phases that have a total."""
@@ -26,7 +28,7 @@ OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
 
 
 def completeness(trace: TraceView) -> str:
-    """Say what the totals cover, and whether calls that were taken out of the recording would be noticed."""
+    """Return what the totals cover, and whether it would be noticed that calls are missing from the recording."""
     if trace.cleaned.missing:
         return "of the calls recorded; some are missing"
     if not trace.numbered:
@@ -36,7 +38,8 @@ def completeness(trace: TraceView) -> str:
 
 
 def partial_lines(trace: TraceView) -> list[str]:
-    """Return why phases have no total: calls are missing, or have no count in some state; and their share of time."""
+    """Return why phases have no total: calls are missing, or have no count in some state. Each line has the share of
+    time of such calls."""
     lines: dict[str, None] = {}
     for sign in trace.cleaned.missing:
         phase = "forward" if sign.phase == "loss" else sign.phase

@@ -1,9 +1,9 @@
 """Builds trace.html: a recorded profile in one file that needs no other file and no network.
 
-`to_html` takes a `TraceView` and returns the document: the gaps of a step, time by phase, module and kernel, FLOP,
-products outside of all phases, and unknowns. It reads no clock and writes nothing: the same recording gives the same
-bytes. All text comes through jinja2 with escaping on; the page's policy admits only the script that sorts tables, and
-the page is complete without it.
+`to_html` takes a `TraceView` (one cleaned recording) and returns the document. It shows the gaps of a step, time by
+phase, module and kernel, FLOP, products outside of all phases, and unknowns. It reads no clock and writes nothing, so
+that the same recording gives the same bytes. All text comes through jinja2 with escaping on. The page's policy admits
+only the script that sorts tables, and the page is complete without this script.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ from reports.trace.text import (
 from reports.trace.timeline import Timeline, TraceView, kernel_label, sentence, timeline
 
 MOST = 40
-"""Maximum number of rows of kernels and of modules; the JSON document and kernels.csv.gz have all."""
+"""Maximum number of rows of kernels and of modules; the JSON document and kernels.csv.gz have all rows."""
 
 CAPTIONS = {
     "phases_by_time": "Time of all kernels in the recording by phase, streams added up.",

@@ -1,8 +1,9 @@
 """Writes the report on recordings of many ranks as text, as the JSON document of `runners.trace DIR`, and as a page.
 
-`ranks_text`, `ranks_document` and `ranks_html` take a `RanksReport`. The page shows how a step's time is spent and
-which rank waits for which, in one file that needs no network; its tables are the terminal's, for all ranks. It reads no
-clock: the same recordings give the same bytes. Nothing is printed here.
+`ranks_text`, `ranks_document` and `ranks_html` take a `RanksReport`. They show how a step's time is spent (computing,
+communicating, idle) and which rank waits for which. The page is one file that needs no network. It has the same tables
+as the terminal, but with every rank. It reads no clock, so that the same recordings give the same bytes. Nothing is
+printed here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,8 +16,8 @@ from reports.shared.layout import WIDTH, Part, TableColumn, TextTable, page, str
 from reports.shared.numbers import DASH, digits, percent, si, si_time
 
 MOST_RANKS = 16
-"""Maximum number of ranks in a table: those that compute or idle longest, which are waited for; the JSON document has
-all."""
+"""Maximum number of ranks in a table in the terminal. The ranks that communicate least without computing are shown,
+since the others wait for them; the JSON document has all ranks."""
 
 MOST_ROWS = 8
 
@@ -36,7 +37,7 @@ def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) ->
 
 
 def ranks_document(report: RanksReport) -> dict[str, Any]:
-    """Return the JSON document: seconds and FLOP of a step on average; None for unknown."""
+    """Return the JSON document. Seconds and FLOP are those of a mean step; None: unknown."""
     return {
         "ranks": [
             {
@@ -94,8 +95,8 @@ def headings(report: RanksReport) -> list[str]:
 
 
 def ranks_table(rows: Sequence[RankSummary], most: int = MOST_RANKS) -> TextTable:
-    """Return a row for each rank, for a mean step; if there are more than `most`, those that compute or idle
-    longest."""
+    """Return a row for each rank, for a mean step. If there are more than `most` ranks, those that communicate least
+    without computing are shown."""
     columns = [TableColumn(name, right=True) for name in ("rank", "step", "compute", "exposed", "overlapped")]
     columns += [TableColumn("copies", right=True, rank=3), TableColumn("idle", right=True)]
     columns += [

@@ -1,12 +1,12 @@
 """Computes how fast the products of a recorded profile ran, a step's utilization, and where its kernels' time goes.
 
-`rates` returns a `Rate` per unit: repaired FLOP, with recomputation, ÷ the time of the same calls' kernels, against the
-datasheet's dense peak. Idle time and other kernels are not in it. A ratio above 1 on tensor units shows a wrong count,
-time or peak; on IEEE fp32 a fast algorithm (Winograd, FFT) needs fewer multiplications. `utilization` divides the model
-FLOP of the step that is shown by its whole time, as recorded under the profiler, and by the peak of all its devices.
-`time_shares` adds up kernels' time (without a device: operator calls') over streams, by kernel, module or phase; such
-groups have no rates, since an operation's FLOP belong to all of its kernels. Not claimed: that the clock was the
-peak's, nor which unit ran an fp32 product whose kernels' names do not tell.
+`rates` takes products, kernels and a device, and returns a `Rate` per arithmetic unit. A rate is repaired FLOP, with
+recomputation, ÷ the time of the same products' kernels, against the datasheet's dense peak. It excludes idle time and
+other kernels. A ratio above 1 on tensor units shows a wrong count, time or peak. On IEEE fp32 a fast algorithm
+(Winograd, FFT) needs fewer multiplications. `utilization` divides the model FLOP of the shown step by its whole time
+under the profiler and its devices' peak. `time_shares` adds up times by kernel, module or phase, over streams. It has
+no rates, since an operation's FLOP belong to all of its kernels. The device's clock may have differed from the peak's.
+Kernel names may not tell which unit ran an fp32 product.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TF32 = re.compile(r"tf32|s1688|s16816|xf32", re.IGNORECASE)
 """Matches names of kernels that round fp32 inputs to TF32."""
 
 RESOLUTION_S = 1e-6
-"""Time by which a kernel may have run longer than recorded: until torch 2.3 times were whole microseconds."""
+"""A kernel may have run longer than recorded by this time: until torch 2.3 times were whole microseconds."""
 
 FAST_ALGORITHM = "fast_algorithm"
 IMPOSSIBLE = "above_one"
@@ -45,7 +45,8 @@ IMPOSSIBLE = "above_one"
 
 @dataclass(frozen=True)
 class Rate:
-    """The products of one unit: their FLOP, the time of their kernels, and how many were faster than its peak."""
+    """The products of one unit: their FLOP, and the time of their kernels. above: how many products were faster than
+    the unit's peak."""
 
     unit: str
     flop: int
@@ -56,7 +57,7 @@ class Rate:
 
     @property
     def ratio(self) -> float:
-        """Rate ÷ peak, over kernels' time."""
+        """FLOP ÷ (time of the kernels × peak)."""
         return self.flop / (self.time_s * self.peak_flop_per_s)
 
     @property

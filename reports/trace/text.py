@@ -1,8 +1,9 @@
-"""Writes a recorded profile as text (`to_text`), and the tables that its page has, too, from a `TraceView`.
+"""Writes a recorded profile as text, and builds the tables that the text and trace.html share.
 
-Of a recording that gives its kernels FLOP (PyProf's output) three states of the same counts stand side by side; of
-Kineto and Nsight Systems there is one count, and what PyProf's rule would have given each kernel is shown where it is
-asked for. Counts are FLOP per step (`document.py` has those of the whole recording). Nothing is printed here.
+`to_text` takes a `TraceView`, one cleaned recording; `totals_table` and other functions return the tables. If the
+recording's kernels have FLOP (PyProf's output), three states of the counts are side by side: as found, deduplicated and
+repaired. Kineto and Nsight Systems record no FLOP, and have one count. On request, PyProf's FLOP per kernel are shown,
+too. Counts are FLOP per step; `document.py` has those of the whole recording. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from reports.trace.timeline import TraceView, has_states, kernel_counts, kernel_
 from results.text_files import counted
 
 COUNTED = "counted from recorded sizes"
-"""Name of the total of a recording without FLOP of its own."""
+"""Name of the total of a recording whose kernels have no FLOP."""
 
 OF_THE_RECORDING = ("duplicate_launch", "autotune", "no_kernel", "no_sizes")
-"""Reasons that concern the recording itself; the others concern numbers that a rule gave its kernels."""
+"""Reasons that concern the recording itself; the others concern numbers that a recorder's rule gave to kernels."""
 
 SOURCES = {
     "kineto": "Kineto (torch.profiler)",

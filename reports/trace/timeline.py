@@ -1,11 +1,11 @@
-"""Places one step of a recorded profile in time: for how long the device ran something, and the gaps between.
+"""Shows one step of a recorded profile in time: for how long the device ran something, and the gaps between.
 
-`timeline` takes a `TraceView`, one cleaned recording, and returns a `Timeline` of the middle step of those marked: from
-the start of its first kernel to the start of the next step's first one; without marks, of the whole recording. It shows
-the device with the most kernel time, or operator calls where no device was recorded. In a gap no stream or thread ran
-anything. Kernels recorded twice, or tried out before a choice, are left out. Not claimed: why nothing ran. A gap only
-lists what was recorded on the host meanwhile; without a device it is time outside of recorded operators, not idle time
-of the processor.
+`timeline` takes a `TraceView`, one cleaned recording, and returns a `Timeline` of the middle one of its marked steps. A
+step begins with its first kernel, and ends where the next step's first kernel begins. Without marks, the whole
+recording is shown. It is that of the device with the most kernel time, or of operator calls where no device was
+recorded. In a gap no stream or thread ran anything. Kernels recorded twice, or tried out before a choice, are left out.
+A gap lists what the host ran meanwhile, which need not be its cause. Without a device, a gap is time outside of
+recorded operators, in which the processor may have worked.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
 
 
 NO_STEP_TIME = ("duplicate_launch", "autotune")
-"""Faults of kernels that are not part of a step's time: recorded twice, or tried out before the first step."""
+"""Faults of kernels that are not part of a step's time. Such kernels were recorded twice, or tried out before the first
+step."""
 
 
 @dataclass(frozen=True)
 class TraceView:
-    """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day.
+    """One cleaned recording.
 
-    pyprof_rule: whether PyProf's number for each kernel is shown where the recording has no FLOP of its own. numbered:
-    whether its recorder numbered the calls, so that a missing one before the last leaves a gap. after_last_s: from the
-    end of the last call or kernel to the end of the recording; None: not recorded. host: name, start_ns, time_ns of
-    annotations (DataLoader, optimizer) and of outermost calls; None: not recorded.
+    begin_ns: its first event on the recorder's clock; -1: the recording has no times of day. pyprof_rule: whether
+    PyProf's number for each kernel is shown where the recording has no FLOP. numbered: whether the recorder numbered
+    the calls, so that a missing call before the last one leaves a gap. after_last_s: from the end of the last call or
+    kernel to the end of the recording; None: not recorded. host: name, start_ns, time_ns of annotations (DataLoader,
+    optimizer) and of outermost calls; None: not recorded.
     """
 
     path: str
