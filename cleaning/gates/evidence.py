@@ -2,7 +2,7 @@
 
 `Evidence` holds a run's raw rows and what was derived from them. `facts_of` takes one operation table and its storages,
 and returns `TraceFacts`; each table is read once, so that only one is in memory. The expected FLOP of the backward pass
-follow from the forward pass and the storages that need a gradient. This file reads and writes no file.
+follow from the forward pass and the storages that need a gradient. No file is read or written here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ first.
 
 A cell is one combination of workload, batch size and precision. `cleaning/reconcile/run.py` makes a `Built` with one
 `View` per cell from raw rows; reports, figures and pages read them. `with_small_batches` takes views and returns them
-with `small_batch` set. This file reads and writes no file.
+with `small_batch` set. No file is read or written here.
 """
 
 import functools

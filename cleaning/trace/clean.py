@@ -1,11 +1,11 @@
 """Cleans the FLOP of a recording: takes calls and kernels, returns products with the FLOP of each kernel, and a log.
 
 `clean` takes a recording whose calls have phases and modules, and returns a `CleanedTrace`. FLOP have three states: raw
-(as recorded), deduplicated and repaired. Totals cover products of the forward pass with the loss, the backward pass,
-and recomputation. One call without a count makes its phase's total unknown (`totals.py`). Totals exclude products of an
-optimizer and of no phase. Every kernel and every product stays in the result. `clean_recording` returns one pass of a
-sweep as a `CleanedProfile`, the form of torch.profiler's own numbers. FLOP of other operators are not computed. The
-only times are those of kernels that make products.
+(the recording's numbers, else PyProf's), deduplicated and repaired. Totals cover products of the forward pass with the
+loss, the backward pass, and recomputation. One call without a count makes its phase's total unknown (`totals.py`).
+Totals exclude products of an optimizer and of no phase. Every kernel and every product stays in the result.
+`clean_recording` returns one pass of a sweep as a `CleanedProfile`, the form of torch.profiler's own numbers. FLOP of
+other operators are not computed. The only times are those of kernels that make products.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,9 +1,9 @@
 """Builds report.html of a comparison: whether two runs differ, cell by cell, as one HTML file with a figure.
 
 `page` takes the rows of `reports.compare.cells`, both runs and figures as SVG text, and returns the document. It uses
-no peak and reads no clock, so that two runs always give the same bytes. `ratios` takes the rows and draws the figure.
-It has one dot per cell: the ratio B ÷ A with the 95 % interval. Cells without a ratio are only in the table, with the
-reason.
+no peak and reads no clock, so that two runs always give the same bytes. Its p-values are Holm-corrected over all cells.
+`ratios` takes the rows and draws the figure. It has one dot per cell: the ratio B ÷ A with the 95 % interval. Cells
+without a ratio are only in the table, with the reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _HOW = (
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One of the two runs. letter: A or B; path: where it was read, as it was given."""
+    """One of the two runs. letter: A or B. path: the run's path as the user typed it."""
 
     letter: str
     path: str
@@ -61,7 +61,7 @@ class ComparedRun:
 
     @property
     def line(self) -> str:
-        """What it is, in one line."""
+        """The run's name, devices, torch versions and days, in one line."""
         sessions = self.data.sessions
         devices = dict.fromkeys(session.device_name or session.device for session in sessions)
         torch = dict.fromkeys(f"torch {session.torch_version}" for session in sessions if session.torch_version)

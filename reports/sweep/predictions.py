@@ -4,7 +4,7 @@
 least time of the cell's step. Where comparable figures were published, it also has a predicted time with a 90 %
 interval. `compared` takes the table and a `Built` (everything derived from the run), and returns a row per cell. A
 prediction holds if the measured time lies in the interval. `predictions_text` writes these rows as text. Cells of one
-model are not independent tests.
+model may not be independent.
 """
 
 from collections.abc import Mapping, Sequence
