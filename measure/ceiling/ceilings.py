@@ -1,13 +1,12 @@
-"""Measures what this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a
-precision.
+"""Measures ceilings: the highest rates that this device reaches in single matrix products and 3 × 3 convolutions.
 
-`ceilings_by_precision` takes a device, precisions and a budget in s, and returns a `Ceiling` row for every shape
-(`measure/ceiling/trials.py`) with median, mean and fastest of its calls; the ceiling of a unit is the best median
-(`analysis.devices.ceilings`). docs/ceilings.md says how calls are repeated, and which of them are not used. Operands
-are random normal, never zeros (an H200 multiplies zeros 13 % faster). Convolutions count their direct multiply-adds:
-where one is above the datasheet of a vector unit, the names of its kernels are recorded, since a fast algorithm
-(Winograd, FFT) needs fewer. Not claimed: the device's limit; on a shared machine the ceiling is as low as the others'
-load is high; nor that a kernel of an unknown name is not a fast algorithm.
+`ceilings_by_precision` takes a device, precisions and a budget in s. It returns a `Ceiling` row for every shape of
+`measure/ceiling/trials.py`, with median, mean and fastest of its calls. The ceiling of a unit is the best median
+(`analysis.devices.ceilings`). docs/ceilings.md says how calls are repeated, and which are not used. Operands are random
+normal, never zeros: an H200 multiplies zeros 13 % faster. A convolution's FLOP are its direct multiply-adds, and a fast
+algorithm (Winograd, FFT) needs fewer. So kernel names are recorded where a convolution beats the datasheet of a vector
+unit. Not claimed: the device's limit, since other load lowers a ceiling; that kernels of unknown names use no fast
+algorithm.
 """
 
 from __future__ import annotations

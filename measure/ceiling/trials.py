@@ -1,11 +1,11 @@
-"""Plans the kernels and copies that are timed in search of a ceiling, with the FLOP and bytes of each. No torch here.
+"""Plans the kernels and copies that are timed to find a ceiling, the highest rate of a device. It imports no torch.
 
-Shapes follow from a quick probe of the device's rate, rounded to powers of two, so that one kind of device gets one set
-of shapes, each of about equal work. `shapes` is the short list that a sweep's denominator needs; `sweep` adds products
-of other sides (also just beside powers of two), flat ones and batches of small ones, and both gradients of convolutions
-in both layouts.
-
-Convolutions count their direct multiply-adds. Not claimed: that the best shape of a device is among them.
+`shapes` and `sweep` take the kind of device and its probed rate, and return `Trial`s, kernels with their FLOP. `moves`
+takes the sizes of cache and memory, and returns `Move`s, copies with their bytes. `shapes` has the few kernels that a
+sweep's denominator needs. `sweep` adds matrix products of other sides (also just beside powers of two), flat ones and
+batches of small ones. It also adds both gradients of convolutions in both layouts. Sides are rounded to powers of two,
+so that one kind of device gets one set of shapes, each of about equal work. A convolution's FLOP are its direct
+multiply-adds. Not claimed: that the best shape of a device is among these shapes.
 """
 
 import math

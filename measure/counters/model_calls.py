@@ -1,11 +1,11 @@
 """Records the calls of a model's forward and backward pass: modules, functions that counters watch, operations.
 
-`record` takes a model and its inputs and returns a `CallRecording`; it counts nothing. Listeners replace functions
-where counters replace them (`torch.nn.functional`, `torch`, `torch.Tensor`), so that both miss a call through a name
-that was imported earlier. Calls by a kernel written in Python are left out. torch is patched in the whole process
-meanwhile: use a process of its own. `plain_calls` records a step with torch's profiler on real tensors, without a
-dispatch mode, as torch.profiler counts it. A dispatch mode changes the step: without one, sums of gradients and of a
-linear layer's bias are made in place, and a checkpoint recomputes inside an operator that does not reach the
+`record` takes a model and its inputs and returns a `CallRecording`, by which `cleaning/accounts` explains why counters
+differ. Nothing is counted here. Listeners replace functions where counters replace them (`torch.nn.functional`,
+`torch`, `torch.Tensor`). So both miss a call through a name that was imported earlier. Calls by a kernel written in
+Python are left out. torch is patched in the whole process meanwhile: use a process of its own. `plain_calls` records a
+step as the counter torch_profiler does, on real tensors without a dispatch mode. Without that mode, sums of gradients
+and of a linear layer's bias are in place. A checkpoint then recomputes inside an operator that does not reach the
 dispatcher.
 """
 

@@ -1,9 +1,10 @@
-"""Makes `FlopCount` rows of a counter's numbers: a total, a row per operator, and the calls that were passed over.
+"""Makes `FlopCount` rows of a counter's numbers: a total, a row per operator, and the calls that were not counted.
 
-`rows` keeps a native number as it came and adds its FLOP: a multiply-add is 2, any other operation 1. A total's FLOP
-are the sum over its operators, because some counters add up both in one native number. `uncounted` sorts the calls that
-a counter passed over by `analysis.operators.registry`: a product, or an operator in no table, is not understood; other
-arithmetic is ignored; views and copies are neither. The rows do not say how many FLOP these calls have.
+`rows` keeps a number in the counter's own unit and adds its FLOP: a multiply-add is 2, any other operation 1. A total's
+FLOP are the sum over its operators, because some counters add up both units in one number. `uncounted` takes the calls
+that a counter did not count and sorts them by `analysis.operators.registry`. A product (convolution or matrix product)
+and an operator in no table are not understood. Other arithmetic is ignored. Views and copies are not listed. The rows
+do not say how many FLOP these calls have.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ Counted = Mapping[tuple[str, str], int | float]
 def rows(blank: FlopCount, counted: Counted) -> list[FlopCount]:
     """Return the row of the total and the rows of the operators, in the order given.
 
-    blank: a row with the counter, its `native_unit` of the total and its reported numbers.
+    blank: a row with the counter, the unit of its total (`native_unit`) and the numbers that it reports.
     """
     plain = dataclasses.replace(
         blank, ignored={}, not_understood={}, reason="", parameters=None, printed=None, attention={}

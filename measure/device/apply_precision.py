@@ -1,13 +1,12 @@
-"""Sets a precision policy on this process, reads every flag back, and returns where the two disagree.
+"""Sets a precision policy on this process, reads every flag back, and returns where the policy and the flags disagree.
 
-Flags are set with the legacy calls (`set_float32_matmul_precision`, `cudnn.allow_tf32`) and read with the new getters
-(`fp32_precision`): once a new-style setter ran, legacy reads raise RuntimeError, inductor's own among them (torch 2.11
-to 2.15), while after legacy setters both kinds of reads work. A getter's "none" means that nothing is set here or
-above, which is IEEE; an inherited value is returned as such.
-
-On a CPU every policy computes float32 as IEEE: no CPU unit is called tf32 here, whatever oneDNN could do with it. Not
-claimed: that a library uses what a flag allows. Environment variables that override it below torch are invisible to the
-getters; they are listed in `read_flags` and refused by `supported`.
+`apply` takes a `Precision` and a device, `read_flags` returns the flags, and `check` the disagreements as text. Flags
+are set with the legacy calls (`set_float32_matmul_precision`, `cudnn.allow_tf32`) and read with the new getters
+(`fp32_precision`). Once a new-style setter ran, legacy reads raise RuntimeError, inductor's own among them (torch 2.11
+to 2.15). After legacy setters both kinds of reads work. A getter returns an inherited value as such; "none" means that
+nothing is set here or above, which is IEEE. On a CPU every policy computes float32 as IEEE, whatever oneDNN could do
+with tf32. Not claimed: that a library uses what a flag allows. Getters do not see environment variables that override a
+flag below torch; `read_flags` lists these, and `supported` refuses them.
 """
 
 import contextlib

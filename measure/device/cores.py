@@ -1,10 +1,11 @@
 """Measures the time in which a cache line goes from one processor to another and back (`round_trip_s`, in seconds).
 
-The time shows whether the two share a cache now: it is about 100 ns between processors of one last-level cache, and
-several hundred between others. On a virtual machine the host decides that, and may change it at any time without notice
-(docs/benchmarks.md, "Where the host puts two processors"). Two threads write to one word in turn, on the first and the
-last processor that the process may use; nothing is claimed about those between. They run a few x86-64 instructions that
-are held here as bytes, so that no compiler is needed, on Linux only; elsewhere `Unavailable` is raised.
+The time shows whether the two processors share a cache now, on which the speed of a step depends. It is about 100 ns
+between processors of one last-level cache, and several hundred between others. On a virtual machine the host places the
+processors, and may move them at any time without notice (docs/benchmarks.md, "Where the host puts two processors"). Two
+threads write to one word in turn, on the first and the last processor that the process may use. Nothing is claimed
+about the processors between. The threads run x86-64 instructions that are held here as bytes, so that no compiler is
+needed. This works on Linux only; elsewhere `Unavailable` is raised.
 """
 
 import ctypes
@@ -20,13 +21,13 @@ from collections.abc import Callable
 from results.errors import Unavailable
 
 _MEMORY: list[object] = []
-"""References that keep the code's memory."""
+"""References that keep the memory of machine code alive."""
 
 
 @functools.cache
 def address_of(code: bytes) -> int:
-    """Return the address of the code, as long as the process lives. Raises Unavailable on another system, and where
-    memory is refused."""
+    """Copy machine code into executable memory, and return its address, which is valid as long as the process lives.
+    Raises Unavailable on another system, and where memory is refused."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise Unavailable(f"no machine code for {sys.platform} on {platform.machine()}")
     try:
@@ -39,7 +40,7 @@ def address_of(code: bytes) -> int:
 
 
 ROUNDS, TRIES = 100, 4
-"""Round trips that are timed together, and how often. The shortest time counts: another task may interrupt one."""
+"""Round trips in one timing, and number of timings. The shortest counts, since another task may interrupt a timing."""
 
 MOST_LOOKS = 1 << 26
 """Maximum number of times that a thread reads the word, about 20 ms, before it gives up waiting for the other one."""

@@ -5,7 +5,7 @@ setting. A fact that a machine does not offer is None, never an exception (a mis
 that cannot be imported). `host_facts` does not import torch, for processes that must stay without it. Serial numbers
 are hashed, and variables that may hold a secret are left out. Precision flags are read by
 `measure/device/apply_precision.py`, the GPU's state by `measure/device/telemetry.py`. Not claimed: that the machine was
-idle or its clock constant while a cell ran, since load and governor are read once.
+idle or its clock constant while a workload ran, since load and governor are read once.
 """
 
 import contextlib

@@ -2,10 +2,11 @@
 
 `set_malloc` takes a cell's setting and calls `retain_freed_memory`, after which blocks come from a heap that never
 shrinks. By default glibc gives a large block back as soon as it is freed (mallopt(3): M_MMAP_THRESHOLD,
-M_TRIM_THRESHOLD), and each page of the next one is a page fault, in which the system clears the page and no FLOP is
-done. `extend_heap` enlarges the heap before anything is timed and returns the bytes added: otherwise a large gradient
-may fit into no free part, and the heap grows in a later step (VGG-11, batch 8: 0.7 s of a step of 1.9 s for 411 MB).
-Not claimed: that a process needs no more memory this way; freed blocks of other sizes may lie in the heap unused.
+M_TRIM_THRESHOLD). Each page of the next block is then a page fault, in which the system clears the page and no FLOP is
+done. `extend_heap` enlarges the heap before anything is timed and returns the bytes added. Otherwise a large gradient
+may fit into no free part, and the heap grows in a later step. (In VGG-11, batch 8, that took 0.7 s of a step of 1.9 s
+for 411 MB.) Not claimed: that a process needs no more memory this way, since freed blocks of other sizes may lie in the
+heap unused.
 """
 
 import ctypes
@@ -30,7 +31,7 @@ _MOST_BLOCKS = 64
 """Maximum number of holes of the heap that are filled to reach its end."""
 
 _MOST_ANEW = 0.25
-"""Share of the pages of a freed block: more page faults show that it was given back."""
+"""Share of the pages of a freed block. More page faults than that show that the block was given back."""
 
 
 def retain_freed_memory() -> None:

@@ -1,11 +1,12 @@
 """Reads one GPU's clocks, power, energy, temperature and state by NVML, in SI units.
 
-`open_nvml` takes the number or UUID by which CUDA knows a GPU and returns an `Nvml`, the adapter of NVIDIA's GPUs for
-`measure/device/telemetry.py`. It changes no setting. Errors of the library are mapped once: a fatal one becomes
-`Unavailable` with its cause (`DeviceLost` if the GPU is gone); a value that is not offered is None, with the reason in
-`Nvml.reasons`. Limits: without instantaneous power, NVML's power is an average (1 s on most boards since Ampere); a 0
-for power, clock, temperature or energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice all but
-memory is the whole GPU's. A container sees the host's process numbers, so a baseline identifies other users.
+`open_nvml` takes the number or UUID by which CUDA knows a GPU and returns an `Nvml`. `Nvml` is the adapter of NVIDIA's
+GPUs for `measure/device/telemetry.py`. Nothing here changes a setting. A fatal error of the library becomes
+`Unavailable` with its cause (`DeviceLost` if the GPU is gone). A value that is not offered is None, with the reason in
+`Nvml.reasons`. Limits: without instantaneous power, NVML's power is an average (1 s on most boards since Ampere). A 0
+for power, clock, temperature or energy is taken as "not offered", since virtual GPUs fill with zeros. On a MIG slice
+all values but memory are those of the whole GPU. A container sees the host's process numbers, so other users are found
+by comparison with a baseline.
 """
 
 import os

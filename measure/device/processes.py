@@ -32,8 +32,8 @@ IDLE = "USDT:"
 
 
 def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
-    """Return the context "forkserver" where the system has it, else "spawn": a fork of a process that has threads or
-    used torch is not safe, and spawn imports torch again. preload: modules that the server imports, if it does not run
+    """Return the context "forkserver" where the system has it, else "spawn", which imports torch again. A plain fork of
+    a process that has threads or used torch is not safe. preload: modules that the server imports, if it does not run
     yet."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")

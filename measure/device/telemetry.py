@@ -1,11 +1,11 @@
-"""Reads the values that a device reports about itself: one protocol, a table of adapters, and a thread that polls.
+"""Reads what a device reports about itself: the protocol of an open device, a table of adapters, and a polling thread.
 
 `open_device("cuda:1")` returns the adapter of that device (`DeviceTelemetry`); each vendor has a file
-(`measure/device/nvml.py`). The adapter maps errors of its library: `Unavailable` with its cause, `DeviceLost` where an
-open device is gone. A value that the device does not offer is None, with the reason in `reasons`. `Sampler` polls from
-a thread of the parent process, which leaves a worker's timing and interpreter lock alone, and returns `Telemetry` rows
-on the host's monotonic clock, which both processes share. `analysis/devices/telemetry.py` computes energy and clocks
-from them. Nothing here changes a setting or imports torch.
+(`measure/device/nvml.py`). An adapter turns errors of its library into `Unavailable` with the cause, or `DeviceLost`
+where an open device is gone. A value that the device does not offer is None, with the reason in `reasons`. `Sampler`
+polls from a thread of the parent process, which leaves a worker's timing and interpreter lock alone. It returns
+`Telemetry` rows on the host's monotonic clock, which both processes share. `analysis/devices/telemetry.py` computes
+energy and clocks from the rows. Nothing here changes a setting or imports torch.
 """
 
 import collections
@@ -29,9 +29,10 @@ POLLED = tuple(field.name for field in fields(Telemetry) if field.name not in ("
 class DeviceTelemetry(Protocol):
     """One open device. Each method raises Unavailable when the device or its driver is gone, DeviceLost if for good.
 
-    adapter: its name. reasons: field → why the device does not report it. facts: properties and settings, None where
-    not reported: its name, "uuid_hash" (`hashed` of its own number), "mig" (whether it is a slice of a GPU), limits,
-    clocks, driver. poll: a row of telemetry.csv without its cell.
+    adapter: the adapter's name. reasons: field → why the device does not report it. `facts` returns properties and
+    settings by name; those that are not reported are None. "uuid_hash" is `hashed` of the device's UUID, and "mig"
+    whether the device is a slice of a GPU. The others are name, limits, clocks and driver. `poll` returns a row of
+    telemetry.csv without the columns of its cell.
     """
 
     adapter: str

@@ -1,25 +1,9 @@
-"""Runs the counters that see operators as torch runs them: our own, FlopCounterMode and torch.profiler.
+"""Runs three counters that see operators as torch runs them: our own, PyTorch's FlopCounterMode and torch.profiler.
 
-Each takes a model and its inputs (real tensors, eval mode) and returns `FlopCount` rows.
-
-flopledger: the operation table of this model and input, by `analysis.operators.registry`. It counts model FLOP only,
-convolutions and matrix products: 2 per multiply-add, taps on zero padding included, no bias, nothing per element; what
-it leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and little time; where those
-cannot (a size depends on data), it runs on the real ones, and says so. The count of a training step is that of
-`measure.operations.tracer` on the step itself.
-
-flop_counter_mode: PyTorch's FlopCounterMode, which counts convolutions, matrix products and attention. Its numbers stay
-as they are: its backward pass of a grouped convolution is (1 + groups) times the forward pass (seen in torch 2.11 to
-2.15; two times would be right), and attention whose scores are computed again counts 2.5 times. It neither counts nor
-reports an operator without a formula: a second mode below sees every operator that it passed on. Those that
-`analysis.operators.registry` takes for products, or does not know, are listed as not understood; other arithmetic as
-ignored.
-
-torch_profiler: torch.profiler with `with_flops=True` on a CPU. It computes FLOP from the recorded arguments of a few
-operators: conv2d, addmm, mm, bmm and baddbmm at 2 per multiply-add, and each element of add and mul (not of add_) at
-one, from the first argument's size. It has no formula for the backward pass of a convolution, for other convolutions or
-for fused attention; those that ran are listed as not understood, and so are operators that the registry does not know.
-Of nested calls (conv2d, convolution, mkldnn_convolution) the outermost is listed, once.
+`flopledger`, `flop_counter_mode` and `torch_profiler` take a model and its inputs (real tensors), and run it in eval
+mode. They return `FlopCount` rows of the forward and the backward pass. The row of a total also lists the calls that
+were not counted. `not_understood` has products (convolutions and matrix products) without a formula, and operators that
+`analysis.operators.registry` does not know. `ignored` has other arithmetic.
 """
 
 from collections import Counter
@@ -39,7 +23,14 @@ from results.records.counts import FlopCount
 
 
 def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """Count forward and backward of model(*inputs): a total and a row for each kind of operation."""
+    """Count forward and backward of model(*inputs): a total and a row for each kind of operation.
+
+    The counts come from the operation table of this model and input, by `analysis.operators.registry`. Only model FLOP
+    are counted: convolutions and matrix products at 2 per multiply-add, taps on zero padding included, without bias.
+    The step runs on fake tensors, which need no memory and little time. Where fake tensors fail (a size depends on
+    data), it runs on the real ones, and a note says so. A training step is counted by `measure.operations.tracer` on
+    the step itself.
+    """
     with evaluating(model):
         trace = trace_any(model, inputs, {}, train=None, loss_of=None)
     note = next((f"note: {note}" for note in trace.notes if note.startswith(ON_VALUES)), "")
@@ -78,7 +69,13 @@ def flopledger(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str
 def flop_counter_mode(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
 ) -> list[FlopCount]:
-    """Count forward and backward of model(*inputs): a total and a row for each operator that added any."""
+    """Count forward and backward of model(*inputs): a total and a row for each operator that added any.
+
+    FlopCounterMode counts convolutions, matrix products and attention; its numbers stay as they are. It counts the
+    backward pass of a grouped convolution as (1 + groups) times the forward pass (seen in torch 2.11 to 2.15); 2 times
+    would be right. Attention whose scores are computed again counts 2.5 times. FlopCounterMode neither counts nor
+    reports an operator without a formula. So a second mode sees every operator that FlopCounterMode passed on.
+    """
     counter, seen = FlopCounterMode(display=False), UncountedCalls(lambda: False)
     passes: dict[str, tuple[dict[Any, int], Counter[str]]] = {}
     with evaluating(model), seen, counter:
@@ -113,7 +110,13 @@ def flop_counter_mode(
 def torch_profiler(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int
 ) -> list[FlopCount]:
-    """Count forward and backward of model(*inputs): a total and a row for each operator."""
+    """Count forward and backward of model(*inputs): a total and a row for each operator.
+
+    The profiler runs on a CPU with `with_flops=True`, and computes FLOP from the recorded arguments of a few operators.
+    conv2d, addmm, mm, bmm and baddbmm count 2 per multiply-add. add and mul (not add_) count 1 per element, by the
+    first argument's size. There is no formula for a convolution's backward pass, other convolutions or fused attention.
+    Of nested calls (conv2d, convolution, mkldnn_convolution) only the outermost is listed.
+    """
     with evaluating(model):
         with _profiler() as forward:
             outputs = model(*inputs)

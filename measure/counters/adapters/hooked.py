@@ -1,9 +1,9 @@
 """Counts a model's forward pass with thop and torchinfo, which put hooks on modules; returns `FlopCount` rows.
 
 `thop` and `torchinfo` take a model and its inputs, and run it on real tensors in eval mode without gradients. The
-libraries' own rules do all counting. An adapter observes each rule, or calls it a second time, so that each kind of
-module has one row of multiply-adds (`mac`) and one of everything else that was counted (`flop`). A product (a matrix
-product, a convolution, …) that runs outside of all modules that the library counts is listed as not understood.
+libraries' own rules do all counting. An adapter observes each rule, or calls the rule a second time. So each kind of
+module has one row of multiply-adds (`mac`) and one of everything else that was counted (`flop`). A product (convolution
+or matrix product) outside of all modules that the library counts is listed as not understood.
 """
 
 import copy
@@ -28,14 +28,14 @@ Own = Counter[tuple[str, str]]
 def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each kind of module.
 
-    thop (pytorch-OpCounter) prints multiply-adds of the whole batch. It counts convolutions and linear layers without
-    their bias, and a transposed convolution by its output's positions, stride² times too high. Batch, layer and
-    instance norm count 4 per element with weights and 2 without; softmax counts 3 per element less one per row; average
-    pooling 1 per output; adaptive pooling its window and one more; resizing 1 to 259 per output, by its mode;
-    activations nothing; recurrent layers their weights, gates and biases. A module counts once for each parent. A rule
-    applies only to the exact class of a module, so that subclasses of Linear, functions and attention have none; leaf
-    modules without a rule are listed as not understood. The number of parameters covers modules with a rule. thop's
-    buffers and hooks are removed afterwards.
+    thop (pytorch-OpCounter) prints multiply-adds of the whole batch. Convolutions and linear layers count without their
+    bias. A transposed convolution counts by its output's positions, which is stride² times too high. Batch, layer and
+    instance norm count 4 per element with weights and 2 without. Softmax counts 3 per element, less 1 per row. Average
+    pooling counts 1 per output, and adaptive pooling the size of its window and 1 more. Resizing counts 1 to 259 per
+    output, by its mode. Recurrent layers count their weights, gates and biases; activations count nothing. A module
+    counts once for each parent. A rule applies only to a module's exact class, so subclasses of Linear, functions and
+    attention have none. Leaf modules without a rule are listed as not understood. The number of parameters covers
+    modules with a rule. thop's buffers and hooks are removed afterwards.
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """

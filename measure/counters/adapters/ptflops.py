@@ -1,24 +1,9 @@
-"""Runs ptflops' two backends as its users do: takes a model and its inputs, returns `FlopCount` rows.
+"""Runs both backends of ptflops as its users do, to count a model's forward pass; returns `FlopCount` rows.
 
-They run on real tensors, in eval mode, with gradients on. Both are forward only.
-
-The default backend (`pytorch`) has hooks on modules, and prints multiply-adds per sample. That number is a mixture:
-convolutions and linear layers count a multiply-add as 1 and add 1 for each bias element; normalisation, activation and
-pooling count elements, those of a module that calls a functional (nn.ReLU, pooling) twice. It divides the modules'
-counts by the batch, but not the functions', so that its print is meaningful only at a batch of 1. Here `native_value`
-is the whole batch's, from ptflops' own accumulators before that division (equal to its print at a batch of 1), and
-`reason` has what it printed. Its own hooks do all counting; this adapter observes each, so that rows can be
-distinguished, and checks that they add up to the print.
-
-Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Conv2d elementwise" its bias additions
-(`flop`). It does not see `@`, F.linear, F.conv2d, attention as a function, or `a + b`; leaf modules without a rule are
-listed as not understood.
-
-The other backend (`aten`) is a dispatch mode, and prints multiply-adds of the whole batch. The number is nearly pure:
-convolutions and addmm add 1 for each bias element, and nothing else is counted: no normalisation, activation, pooling
-or addition, and no baddbmm, fused attention or recurrent kernel either. The adapter observes each rule, and calls it
-again without the bias to separate the two units. Calls without a rule are ignored if they do no arithmetic (views,
-copies), else not understood. "aten.convolution" holds multiply-adds, "aten.convolution elementwise" bias additions.
+`ptflops` and `ptflops_aten` take a model and its inputs, and run it on real tensors in eval mode with gradients on. The
+library's own rules do all counting. An adapter observes each rule to separate two units, and checks that the rules add
+up to what ptflops prints. So "Conv2d" has the multiply-adds of convolutions (`mac`), and "Conv2d elementwise" their
+bias additions (`flop`).
 """
 
 import contextlib
@@ -58,6 +43,14 @@ Own = Counter[tuple[str, str]]
 
 def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each kind of module or function.
+
+    The default backend (`pytorch`) has hooks on modules, and prints multiply-adds per sample. That number mixes units.
+    Convolutions and linear layers count a multiply-add as 1 and add 1 for each bias element. Normalisation, activation
+    and pooling count elements, twice in a module that calls a functional (nn.ReLU, pooling). The print divides the
+    modules' counts by the batch, but not the functions', so it is meaningful only at a batch of 1. `native_value` is
+    the whole batch's, from ptflops' own accumulators before that division. Where the print differs, `reason` has it.
+    The backend does not see `@`, F.linear, F.conv2d, attention as a function, or `a + b`. Leaf modules without a rule
+    are listed as not understood.
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
     """
@@ -207,6 +200,12 @@ def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Call
 
 def ptflops_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each operator.
+
+    The backend `aten` is a dispatch mode, and prints multiply-adds of the whole batch. Convolutions and addmm add 1 for
+    each bias element. Nothing else is counted: no normalisation, activation, pooling or addition, and no baddbmm, fused
+    attention or recurrent kernel. The adapter calls each rule again without the bias to separate the two units.
+    "aten.convolution" has the multiply-adds, and "aten.convolution elementwise" the bias additions. Calls without a
+    rule are ignored if they do no arithmetic (views, copies), else not understood.
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """

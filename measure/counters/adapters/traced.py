@@ -1,9 +1,9 @@
-"""Counts a model's forward pass with fvcore and pthflops, which read a graph of it; returns `FlopCount` rows.
+"""Counts a model's forward pass with fvcore and pthflops, which read a graph of the model; returns `FlopCount` rows.
 
-`fvcore` (a graph of torch.jit) and `pthflops` (of torch.fx) take a model and its inputs, and run it on real tensors in
-eval mode with gradients on. The libraries' own rules do all counting. A row names its unit: `mac` for multiply-adds,
-`flop` for elementary operations. The native value of a total is the library's own number, which mixes both; its `flop`
-is the sum of its operators' FLOP.
+`fvcore` reads a graph of torch.jit, and `pthflops` a graph of torch.fx. Both take a model and its inputs, and run it on
+real tensors in eval mode with gradients on. The libraries' own rules do all counting. A row names its unit: `mac` for
+multiply-adds, `flop` for elementary operations. The native value of a total is the library's own number, which mixes
+both units. The `flop` of a total is the sum of its operators' FLOP.
 """
 
 import math
@@ -38,10 +38,11 @@ class TensorsOnly(torch.nn.Module):
 def fvcore(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each operator.
 
-    Multiply-adds of convolutions and matrix products count 1, while normalisation (2 per element for batch norm in eval
-    mode, 5 for layer norm), adaptive pooling (1 per input) and bilinear resizing (4 per output) count elementary
-    operations. fvcore does not see scaled_dot_product_attention, recurrent layers, baddbmm or padding="same"; those
-    calls are listed as not understood, as are residual additions and activations that it has no rule for.
+    Multiply-adds of convolutions and matrix products count 1. Other rules count elementary operations. Normalisation
+    counts 2 per element for batch norm in eval mode and 5 for layer norm, adaptive pooling 1 per input, bilinear
+    resizing 4 per output. fvcore does not see scaled_dot_product_attention, recurrent layers, baddbmm or
+    padding="same". Those calls are listed as not understood, and so are residual additions and activations without a
+    rule.
     """
     with warnings.catch_warnings():
         # it scripts its focal loss when imported; torch announces the end of scripting
