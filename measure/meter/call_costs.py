@@ -1,11 +1,11 @@
 """Counts the model FLOP of the calls that a training loop makes, once per kind of call (`CallKey`).
 
-`CallCosts.expect` takes a call's inputs, `count_waiting` counts it, and `flop` returns the `PassFlop` of any number of
-passes. The count is exact: the trace of a copy of the model on fake tensors (`measure.operations.model_trace`), as
-`python -m runners.count` gives it. It takes a tenth of a second on the host, so `count_waiting` keeps to a share of the
-time that the loop has run: many kinds wait rather than slow the training down. A product is assigned to a unit by its
-dtype (as an observed step saw it, else of autocast around the call, else of the trace) and by the flags that allow
-TF32.
+`CallCosts.expect` takes a call's inputs, `count_waiting` counts the kinds of calls that wait, and `flop` returns the
+`PassFlop` of any number of passes. The count is exact: it is the trace of a copy of the model on fake tensors
+(`measure.operations.model_trace`), as in `python -m runners.count`. Counting a call takes a tenth of a second on the
+host. So `count_waiting` keeps to a share of the loop's time, and many kinds wait rather than slow the training down. A
+product (convolution or matrix product) is assigned to a unit by its dtype and by the flags that allow TF32. The dtype
+is that of an observed step, else of autocast around the call, else of the trace.
 """
 
 import collections

@@ -1,11 +1,11 @@
 """Notes which forward and backward passes of a model a training loop runs, by the shapes of their inputs.
 
 `ForwardCalls` takes a model and adds a `ModelCall` to the open step for each call; `passes_of` returns the `Passes` of
-many calls. One forward hook sees each call of the model, with or without gradients, in the forward direction or again
-inside a backward pass (a checkpoint around the whole model). A `ModelCall` is also the hook on the call's output
-tensors, which sees each backward pass; a forward pass without one is noted as such. Nothing here waits for the device
-or reads a value. Not claimed: passes of submodules that are called without the model; calls that a captured CUDA graph
-replays, since no Python code runs then; the shapes inside a nested tensor, which are data.
+many calls. One forward hook sees each call of the model, with or without gradients. The hook also sees a forward pass
+again inside a backward pass (a checkpoint around the whole model). A `ModelCall` is itself the hook on the call's
+output tensors that sees each backward pass. A forward pass that returns no tensor is noted as "hidden". Nothing here
+waits for the device or reads a value. Not claimed: passes of submodules that are called without the model; calls that a
+captured CUDA graph replays, since no Python code runs then; the shapes inside a nested tensor, which are data.
 """
 
 from __future__ import annotations

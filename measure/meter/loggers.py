@@ -1,13 +1,12 @@
 """Sends a meter's numbers to CSV, TensorBoard, Weights & Biases or MLflow, and meters the steps of trainers.
 
     log = CsvLog("utilization.csv")
-    …
     if step % 50 == 0:
         log.log(step, meter.window().scalars())
 
-All loggers have the same `log`, which takes a step and numbers by name, and `close`. An unknown number is left out,
-never written as 0. Making an adapter imports the package that it is named after; `CsvLog` needs none. `MeterCallback`
-is the common part of the trainers' callbacks: it has a meter around each step, and turns a fault into one warning.
+All loggers have `log`, which takes the number of a step and values by name, and `close`. An unknown value is left out,
+never written as 0. Creating a logger imports the package that it is named after; `CsvLog` needs none. `MeterCallback`
+is the common part of the trainers' callbacks. It meters each step, and turns a fault into one warning.
 """
 
 import csv

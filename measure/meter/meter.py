@@ -6,12 +6,13 @@
             train_one_step(inputs, targets)
     print(meter.summary())
 
-`summary` and `window` return a `MeterSummary`. The meter never waits for the device, changes a result or stops a
-training: a fault in it is one warning, and the numbers are absent with that reason. It costs a forward hook and a look
-at the model per call, a hook on its gradient, and two marks per step. A step's FLOP are those of its calls, each kind
-of call counted once. Some steps are observed (`measure/meter/observations.py`): steps after the last observation are
-"unverified", and if an observation differs from the count, the steps since the one before have no FLOP. Not claimed:
-work on other devices than the model's; idle time inside a step, which is part of it; any default for unknown devices.
+`summary` and `window` return a `MeterSummary`. In the loop the meter never waits for the device, changes a result or
+stops a training. A fault in it is one warning, and the numbers are absent with that reason. It costs a forward hook and
+a look at the model per call, a hook on its gradient, and two marks per step. A step's FLOP are those of its calls, each
+kind of call counted once. Some steps are observed (`measure/meter/observations.py`), and steps after the last
+observation are "unverified". If an observation differs from the count, the steps since the observation before have no
+FLOP. Not claimed: work on other devices than the model's; idle time inside a step, which is part of it; a default for
+unknown devices.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
-"""Decides which steps of a loop are observed, and checks them against the products that were counted for their calls.
+"""Decides which steps of a loop are observed, and compares the products that they ran with those that were counted.
 
-`Observations.plan` returns the number of steps until the next observation; `judge` takes an `ObservedStep`
-(`observed_step.py`) and returns an `ObservationVerdict`. Observed are the first two steps, steps after a change that
-`ModelState` sees or with new sizes of inputs, steps drawn at random, and, after two windows of equal length, the last
-step of the next one. The first observation of a kind of call corrects its count. Every later one must see the same
-products, or the model is no longer the one that was counted. Not claimed: that the steps between two observations ran
-these products, too.
+A product is a convolution or matrix product. `Observations.plan` returns the number of steps until the next
+observation. `judge` takes an `ObservedStep` (`observed_step.py`) and returns an `ObservationVerdict`. The first two
+steps are observed, and steps after a change that `ModelState` sees or with new sizes of inputs. So are steps drawn at
+random and, after two windows of equal length, the last step of the next window. The first observation of a kind of call
+corrects its count. Every later observation must see the same products, or the model is no longer the one that was
+counted. Not claimed: that the steps between two observations ran these products, too.
 """
 
 import random
@@ -25,14 +25,14 @@ FIRST = 2
 """Steps that are observed at the beginning, and after a change that no look showed."""
 
 BUDGET_RATIO, BUDGET_S = 0.001, 3e-6
-"""Share of a step, or seconds of each step, for random draws and windows; whichever is more."""
+"""Time for observations at random and of windows: this share of the loop, or seconds per step, whichever is more."""
 
 SOONEST = 64
 """Mean number of steps before the first random observation; each later distance is twice the one before, within the
 budget."""
 
 MAX_WANTED = 64
-"""Maximum number of observations without regard to the budget: of calls without another count, or with new sizes."""
+"""Maximum number of observations without regard to the budget, of calls without another count or with new sizes."""
 
 NEW_SIZES_EVERY = 8
 """At most one step in this many is observed because its inputs have new sizes."""

@@ -1,11 +1,11 @@
-"""Records the products that one real step runs, to compare them with the counts of its calls.
+"""Records the products (convolutions, matrix products) of one real step, to compare them with the counts of its calls.
 
-`StepObserver` is a dispatch mode around a step: it sees each product with its sizes, finds by autograd's numbers to
-which call of the model a product of the backward pass belongs, and returns an `ObservedStep`. The step computes the
-same results as without it. A count assumes one backward pass from all outputs to all parameters, while a loop may ask
-for the gradients of a few parameters, ignore an output, differentiate twice, call the model through a function, or
-exchange parameters. Not claimed: the time of such a step, or products in compiled code (a compiled model is not
-observed), in threads of the loop's own, or in kernels without an operator's name.
+`StepObserver` is a dispatch mode around a step that sees each product with its sizes, and returns an `ObservedStep`.
+Autograd's sequence numbers tell to which call of the model a product of the backward pass belongs. The step computes
+the same results as without the observer. A count assumes one backward pass from all outputs to all parameters, but a
+loop may do otherwise. It may ask for the gradients of a few parameters, ignore an output, differentiate twice, call the
+model through a function, or exchange parameters. Not claimed: the time of such a step; products in compiled code (a
+compiled model is not observed), in the loop's own threads, or in kernels without an operator's name.
 """
 
 import functools
@@ -38,9 +38,12 @@ Amounts = Counter[tuple[str, str]]
 
 @dataclass(slots=True)
 class ObservedCall:
-    """The products of one call of the model. ran: phase → products. "forward", or "again" inside of a backward pass;
-    "backward": in nodes that the call made; "recompute": computed again by checkpoints in the model for its backward
-    passes."""
+    """The products of one call of the model.
+
+    ran: phase → products. "forward" has those of the call itself, or "again" if the call was inside of a backward pass.
+    "backward" has those in nodes that the call made. "recompute" has those that checkpoints in the model computed again
+    for its backward passes.
+    """
 
     call: ModelCall
     ran: dict[str, Amounts]

@@ -1,10 +1,11 @@
 """Times the steps of a loop and reads the device's energy without waiting: events are read once they have completed.
 
-`MeteredStep` marks where a step begins and ends; `CompletedSteps` yields, in order, the steps that have completed;
-`Stretch` keeps any number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are
-too many, so that the interval of the mean still comes from block means (`analysis.stats.summary`). `LoopEnergy` reads
-the energy counter at the ends of windows and returns mean power. On a GPU a step's time is the time between two points
-of one stream, gaps included. Not claimed: energy of other parts of the machine, or of other work on the device.
+`MeteredStep` marks where a step begins and ends, and `CompletedSteps` yields the steps that have completed, in order.
+`Stretch` adds up any number of consecutive steps in bounded memory. It has blocks of equal numbers of steps, and merges
+them in pairs when there are too many. So the interval of the mean still comes from block means
+(`analysis.stats.summary`). `LoopEnergy` reads the energy counter at the ends of windows and returns mean power. On a
+GPU a step's time is the time between two points of one stream, gaps included. Not claimed: energy of other parts of the
+machine, or of other work on the device.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from results.records.cell import Telemetry
 MAX_BLOCKS = 512
 
 PENDING_STEPS, PENDING_CALLS = 32, 256
-"""Numbers of steps, and of calls of one step, that wait to be added up together, a fraction of the cost of one by
-one."""
+"""Numbers of steps, and of calls of one step, that wait to be added up together. This costs a fraction of adding them
+one by one."""
 
 Marked = tuple[Any, Any, list[ModelCall], float | None, bool]
 """A step between its marks: start, end, calls, items (None: the items of its inputs), and whether observing made it

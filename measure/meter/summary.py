@@ -1,9 +1,9 @@
-"""Computes the rates, utilizations and intervals of a stretch of a training loop: `summary` returns a `MeterSummary`.
+"""Computes rates, utilizations and intervals of consecutive steps of a loop: `summary` returns a `MeterSummary`.
 
-It takes a `Stretch` (sums and block means of steps), the counts of its calls, the loop's device with its peaks, and the
-mean power. An interval covers the mean over blocks of steps of this one process (`analysis.stats.summary`), not
-differences between processes, machines or ceilings. Counts are exact, and peaks are as published, given or measured,
-without an interval of their own.
+`summary` takes a `Stretch` (sums and block means of consecutive steps) and the counts of its calls. It also takes the
+loop's device with its peaks, and the mean power. An interval covers the mean over blocks of steps of this one process
+(`analysis.stats.summary`). It does not cover differences between processes, machines or ceilings (measured peaks).
+Counts are exact. Peaks are as published, given or measured, without an interval of their own.
 """
 
 import contextlib
@@ -34,15 +34,15 @@ a busy process have such an interval."""
 
 @dataclass(frozen=True, kw_only=True)
 class MeterSummary:
-    """The measured values of a stretch of a loop. None: not known, with the reason in `warnings`.
+    """The measured values of consecutive steps of a loop; None where not known, with the reason in `warnings`.
 
-    model_flop_per_step, recompute_flop_per_step: means over steps, FLOP; None where a call has no count: then
+    model_flop_per_step, recompute_flop_per_step: means over steps, FLOP; None where a call has no count. Then
     at_least_flop_per_step is the sum of the others, and unknown_calls the number of calls without a count.
     step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
-    utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured peak.
-    single_peak_flop_per_s, single_peak_unit, single_peak_utilization_ratio: in a loop on several units, whose
-    peak_flop_per_s combines their peaks, the peak of the unit with most FLOP, that unit, and the utilization by its
-    peak only.
+    utilization_ratio, hfu_ratio: rate ÷ peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: rate ÷ the measured peak.
+    single_peak_flop_per_s, single_peak_unit, single_peak_utilization_ratio: the peak of the unit with most FLOP, that
+    unit, and the utilization by that peak only. They are given in a loop on several units, whose peak_flop_per_s
+    combines their peaks.
     items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
     first begin of a step to the last end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.

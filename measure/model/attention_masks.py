@@ -1,11 +1,11 @@
-"""Finds the mask of an attention call, by the attributes of transformers' modules and the names in the batch.
+"""Finds the mask of an attention call, on which its FLOP depend, from transformers' modules and the names in a batch.
 
-`mask_rules` returns a model's paths of modules → "all", "causal" or "window:N"; `has_masks` tells whether a batch may
-mask other pairs; `Masks` adds the mask to an `Operation`. A module's `is_causal` says whether its masks are causal,
-`sliding_window` (or the layer's type in the configuration) how many keys they keep. Text models like CLIP's give causal
-masks to modules that say otherwise, and are known by the type of their configuration. Other modules and masks (chunks,
-two-sided windows) have no rule. A two-dimensional `attention_mask` of ones masks nothing, nor do consecutive
-`position_ids`; under any other (padding, packed sequences) pairs are unknown. Not claimed: models that no test
+`mask_rules` takes a model and returns the path of a module → "all", "causal" or "window:N". `has_masks` tells whether a
+batch may mask other pairs, and `Masks` adds the mask to an `Operation`. A module's `is_causal` says whether its masks
+are causal. Its `sliding_window`, or the layer's type in the configuration, says how many keys they keep. Text models
+like CLIP's give causal masks to modules that say otherwise; `model_type` identifies them. Other modules and masks
+(chunks, two-sided windows) have no rule. A two-dimensional `attention_mask` of ones masks nothing, nor do consecutive
+`position_ids`. With any other mask (padding, packed sequences) the pairs are unknown. Not claimed: models that no test
 compares.
 """
 
@@ -32,7 +32,7 @@ CAUSAL_TEXT = frozenset(
 """`model_type` of models that give causal masks to modules whose `is_causal` is False."""
 
 BY_CALL = frozenset({"aimv2_text_model", "t5gemma2_decoder", "videoprism_text_model"})
-"""`model_type` of models that do so in some calls only, or for the keys of two sequences at once: they have no rule."""
+"""`model_type` of models without a rule. They mask so in some calls only, or for the keys of two sequences at once."""
 
 
 def mask_rules(model: torch.nn.Module) -> dict[str, str]:

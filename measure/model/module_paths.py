@@ -1,11 +1,11 @@
 """Tells in which module an operation runs (`ModulePaths.current`), and which operation made an autograd node (`Links`).
 
-In the forward pass, global module hooks keep a stack of paths. In the backward pass, the engine's node has the sequence
-number that it got from a forward operation, which leads back to that operation. A module with several names gets the
+In the forward pass, global module hooks keep a stack of paths. In the backward pass, each autograd node carries the
+sequence number of its forward operation, by which `Links` finds that operation. A module with several names gets the
 one by which its caller on the stack names it, else the first. `ModuleRanges` puts a Kineto annotation with the path
-("flopledger.module.features.0") around each submodule's forward; torch's own module events have a number per class
-("nn.Module: Conv2d_3"), no path, and cost a Python stack each. Limits: a forward that is called by name
-(`module.forward(x)`) runs no hooks, so its calls belong to the module around it; a compiled model gets no ranges.
+("flopledger.module.features.0") around each submodule's forward. torch's own module events ("nn.Module: Conv2d_3") have
+a number per class, and no path. Each of them also costs a Python stack. Limits: a forward that is called by name
+(`module.forward(x)`) runs no hooks, so its calls belong to the module around it. A compiled model gets no ranges.
 """
 
 from __future__ import annotations

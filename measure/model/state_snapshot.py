@@ -1,10 +1,11 @@
 """Restores a model and the generators of random numbers after the model was run; also sums a model's outputs.
 
 After the contexts `preserved_state` and `evaluating` every module has its former attributes, lists and modes, and every
-parameter its gradient; after `preserved_random` the random numbers of Python, PyTorch (on the CPU) and NumPy go on
-where they were. Not restored: changes that the model's code makes outside of its modules, generators of its own, and
-those of other devices. Counters run a model under `evaluating`: eval mode with gradients on. The backward pass that
-they count starts at `sum_of_outputs`, the sum of all output tensors; parameters get gradients, the input needs none.
+parameter its gradient. After `preserved_random` the random numbers of Python, PyTorch (on the CPU) and NumPy go on
+where they were. Not restored: changes that the model's code makes outside of its modules; the model's own generators;
+generators of other devices. Counters run a model under `evaluating`: eval mode with gradients on. The backward pass
+that they count starts at `sum_of_outputs`, the sum of all output tensors. Parameters get gradients, and the input needs
+none.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
-"""Notices work of a step that the dispatcher does not show, so that no total is given for a step that has it.
+"""Notices work of a step that torch's dispatcher does not show, so that a step with such work gets no total.
 
-`watch_work_outside` calls a function with a name (THREAD, ARRAY, …) when such work begins: in a thread of the model's
-own, since dispatch modes are per thread; in NumPy, or a kernel of the model's own, on a tensor's memory; or while
-dispatch modes are switched off. Such work can be noticed, but not counted. torch's own code does the same in places (a
-fake tensor's kernels, shapes of a checkpoint's tensors), which is not the model's work. Not noticed: threads that were
-started before and take work from a queue of their own, calculations with Python's numbers, and operators in C++ that
-exclude the key of dispatch modes themselves.
+`watch_work_outside` calls a function with a name (THREAD, ARRAY, …) when such work begins. The work may be in a thread
+of the model's own, since dispatch modes are per thread. It may be on a tensor's memory, in NumPy or in a kernel of the
+model's own, or run while dispatch modes are switched off. Such work can be noticed, but not counted. torch's own code
+does the same in places (a fake tensor's kernels, shapes of a checkpoint's tensors); this is not the model's work. Not
+noticed: threads that were started before and take work from a queue of their own; calculations with Python's numbers;
+operators in C++ that exclude the key of dispatch modes themselves.
 """
 
 import contextlib

@@ -1,12 +1,12 @@
-"""Replaces operators in a trace: those that take functions as arguments, and those that CUDA runs differently from a
-CPU.
+"""Replaces operators in a trace: those that take functions as arguments, and those that run differently on CUDA.
 
-Three contexts do so. `inlined_operators` runs branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) as
-Python's own: each call of a body is recorded in both passes. An operator raises Unavailable with its name if its branch
-or end depends on a value that tensors do not have. `stand_in` runs FlexAttention as the CPU's fused attention, counted
-dense. `cuda_rules` applies CUDA's rules in the whole process: autocast runs a list of operators in float32 (torch's
-ATen/autocast_mode.h, AT_FORALL_FP32), dropout keeps a mask of one byte per element. Not claimed: compiled loops, block
-masks, score functions, tensors that cuDNN's batch norm and recurrent layers keep, fused kernels.
+`inlined_operators` is a context in which branches and loops (`cond`, `switch`, `scan`, `map`, `while_loop`) run as
+Python code. So each call of a body is recorded in both passes. An operator raises Unavailable with its name if its
+branch or end depends on a value that tensors do not have. The context `stand_in` runs FlexAttention as the CPU's fused
+attention, counted dense. The context `cuda_rules` applies CUDA's rules in the whole process. Autocast then runs a list
+of operators in float32 (torch's ATen/autocast_mode.h, AT_FORALL_FP32), and dropout keeps a mask of one byte per
+element. Not claimed: compiled loops, block masks, score functions, tensors that cuDNN's batch norm and recurrent layers
+keep, fused kernels.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from results.errors import Unavailable
 
 @contextlib.contextmanager
 def inlined_operators() -> Iterator[None]:
-    """Run these operators as their bodies within the context, and compiled code as it was written: `torch.compile`
-    leaves functions as they are."""
+    """Run the bodies of these operators as Python code within the context. `torch.compile` leaves functions as they
+    are, so code that would be compiled runs as it was written."""
     with contextlib.ExitStack() as undo:
         for name, run in _BODIES.items():
             operator = getattr(torch.ops.higher_order, name, None)

@@ -1,11 +1,11 @@
 """Caches the results of operators on fake tensors by the signature of the call; also builds models without weights.
 
 `ResultCache.signature` takes a call and returns its `Signature`: sizes, strides and dtype of each tensor, and all other
-arguments with their types. PyTorch's own cache has a key that costs more than ten times the call. Cached are operators
-of `aten` that write nothing and return new tensors (`Plan.again`), or write to their first argument and return it
-(`Plan.returns_self`), on plain fake CPU tensors of one mode. Not cached are results that depend on values, share memory
+arguments with their types. The key of PyTorch's own cache costs more than ten times the call. Cached are operators of
+`aten` on plain fake CPU tensors of one mode. They write nothing and return new tensors (`Plan.again`), or write to
+their first argument and return it (`Plan.returns_self`). Not cached are results that depend on values, share memory
 with an argument or another output, or lie on another device. `built_on_meta` returns the model that a function makes,
-with sizes and dtypes but without memory; a model whose construction reads values of its tensors is built with them.
+with sizes and dtypes but without memory. A model whose construction reads values of its tensors is built with values.
 """
 
 import sys
@@ -40,7 +40,7 @@ class ResultCache:
     def __init__(self, mode: FakeTensorMode) -> None:
         first = FakeTensor(mode, torch.empty((), device=_META), _CPU)
         self._mode = mode
-        self._attributes = dict(vars(first))  # the same for each: none is of one tensor alone
+        self._attributes = dict(vars(first))  # all fake tensors have these, with equal values
         self._device = "_fake_device" if "_fake_device" in self._attributes else "fake_device"
         loose, core = mode._allow_unsafe_data_ptr_access, torch._C
         self._guarded = core._set_warn_deprecated_on_mutable_data_ptr if loose else core._set_throw_on_mutable_data_ptr

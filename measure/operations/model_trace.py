@@ -1,8 +1,8 @@
 """Traces the operations of a training step of any model, on a copy of the model; returns a `Trace`.
 
-Every exact count of this program comes from that trace. `trace_model` takes a model and its inputs, runs a copy on fake
-tensors without copying data, and raises whatever fake tensors raise; `trace_any` then runs a copy with values. The
-caller's model and the random numbers stay as they were.
+Every exact count of this program comes from that trace. `trace_model` takes a model and its inputs, and runs a copy on
+fake tensors, which have no data. It raises whatever fake tensors raise. `trace_any` catches that and runs a copy with
+values instead. The caller's model and the random numbers stay as they were.
 """
 
 import contextlib

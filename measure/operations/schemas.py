@@ -1,9 +1,9 @@
 """Reads an operator's schema to describe one call: names of its tensors, its other arguments, the tensors it writes.
 
-`plan_of` takes an operator and returns its `Plan`; `Plan.describe` returns the `Description` of a call. Only
-`OpOverload._schema` is read, and short tables of operators whose schemas are incomplete. Plans are kept per default
-dtype, which decides the dtype of `empty` and of an integer tensor times 0.5. `Gradients` describes a backward call by
-the inputs that need a gradient. The cost of a call is decided in `analysis/operators`.
+`plan_of` takes an operator and returns its `Plan`; `Plan.describe` returns the `Description` of a call. Both rely on
+`OpOverload._schema`, and on short tables of operators whose schemas are incomplete. Plans are kept per default dtype,
+which decides the dtype of `empty` and of an integer tensor times 0.5. `Gradients` describes a backward call by the
+inputs that need a gradient. The cost of a call is decided in `analysis/operators`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,9 +1,10 @@
 """Keeps a ledger of a step's storages: the size and role of each, and the operations between which it lives.
 
-`Storages.number` takes a tensor and returns the serial number of its storage; `records` returns the ledger as `Storage`
-rows. A storage is recognised by its Python object, which torch keeps for as long as the storage lives, never by its
-address; a weak reference tells when it ends. nbytes is the size of the storage, without an allocator's rounding. Memory
-that no operation's tensor shows (a kernel's workspace) is not seen.
+The memory footprint of a step is computed from this ledger. `Storages.number` takes a tensor and returns the serial
+number of its storage; `records` returns the ledger as `Storage` rows. A storage is recognised by its Python object,
+which torch keeps for as long as the storage lives, never by its address. A weak reference tells when the storage ends.
+nbytes is the size of the storage, without an allocator's rounding. Memory that no operation's tensor shows (a kernel's
+workspace) is not seen.
 """
 
 from __future__ import annotations

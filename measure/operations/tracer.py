@@ -1,12 +1,12 @@
 """Traces one training step: returns a table of operations and a ledger of storages (`Trace`).
 
 A step is a callable that takes a `mark` function and calls it with "forward", "loss", "backward", "optimizer" and "end"
-as each begins; anything before the first mark (zero_grad) belongs to the optimizer. `trace_step` runs it once, on fake
-tensors (`fake_mode.py`) or real ones; `trace` tries the first and falls back to the second. Each ATen call that reaches
-the dispatcher below autograd and autocast is an Operation, views included; one that a kernel decomposes inside itself
-stays whole. Recomputation is a module's forward, or torch's checkpoint, inside an autograd node; a user's own
-checkpoint over a plain function counts as backward. Python's collector is off, so that memory that only it frees counts
-as alive in every trace. Not claimed: times and kernels; compiled models, which are traced before they are compiled.
+as each begins. Anything before the first mark (zero_grad) belongs to the optimizer. `trace_step` runs the step once, on
+fake tensors (`fake_mode.py`) or real ones; `trace` tries fake ones and falls back to real ones. Each ATen call that
+reaches the dispatcher below autograd and autocast is an Operation, views included. A call that its own kernel
+decomposes is one Operation. Recomputation is a module's forward, or torch's checkpoint, inside an autograd node; a
+user's own checkpoint counts as backward. Python's collector is off, so memory that only the collector frees counts as
+alive. Not claimed: times and kernels; compiled models, which are traced before they are compiled.
 """
 
 import contextlib
