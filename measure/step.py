@@ -1,9 +1,10 @@
 """Answers from Python, in one call each: a step's FLOP (`count`), its memory (`footprint`), a device's `ceilings`.
 
-`count` and `footprint` take a model and its inputs, and return a `StepCount` and a `Footprint`; `ceilings` takes a
-device and returns `Ceiling` rows. `register` gives a user's own operation a formula, for this process. The commands
-`runners.count`, `runners.footprint` and `runners.ceiling` answer the same questions. Not claimed: that a GPU runs the
-same operations (`docs/limits.md`); workspaces and fragmentation (`docs/footprint.md`); that a user's formula is right.
+`count` and `footprint` take a model and its inputs, and return a `StepCount` and a `Footprint`. `ceilings` takes a
+device and returns `Ceiling` rows, the highest rates measured on it. `register` gives a user's own operation a formula,
+for this process. The commands `runners.count`, `runners.footprint` and `runners.ceiling` answer the same questions. Not
+claimed: that a GPU runs the same operations (`docs/limits.md`); workspaces and fragmentation (`docs/footprint.md`);
+that a user's formula is right.
 """
 
 import inspect

@@ -1,12 +1,12 @@
 """Builds a rank's part of a model: replicas, tensor-parallel modules, experts, or one stage of a pipeline.
 
-`split_model` takes a model, a plan and a mesh, and returns this rank's model; `pipeline_stage` returns a
-`PipelineStage`. Replicas are DistributedDataParallel or fully_shard, with torch's own defaults (buckets of 25 MiB). A
-stage begins with a layer, as in `analysis.parallel`, and runs by torch.distributed.pipelining (schedule 1F1B) over
-torch.export of one micro-batch, so control flow that depends on values is refused. An export fixes sizes: a stage that
-is also split over the tensor axis is exported with linear layers of a rank's width, and the split layers are put in
-afterwards. Not claimed: a model whose samples interact (batch norm sees a micro-batch). Weights that two stages hold
-are refused.
+`split_model` takes a model, a `RankGrid` (ranks per axis), a device mesh and styles (pattern of paths → how to split),
+and returns this rank's model. `pipeline_stage` also takes a batch, a loss and the modules with which stages begin, and
+returns a `PipelineStage`. Replicas are DistributedDataParallel or fully_shard, with torch's own defaults (buckets of 25
+MiB). For stages, the model is exported (torch.export) with one micro-batch, then run by torch.distributed.pipelining
+(schedule 1F1B). Control flow that depends on values is refused, and so are weights that two stages hold. An export
+fixes sizes. So a stage that is also split over the tensor axis is exported with a rank's widths, and gets the split
+layers afterwards. Results differ for a model whose samples interact (batch norm sees a micro-batch).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def split_model(
     styles: Mapping[str, str] | None = None,
     strict: bool = True,
 ) -> torch.nn.Module:
-    """Return the model of this rank, or its stage of the model, to be trained in place of the given one. A plan of one
+    """Return the model of this rank, or its stage of the model, to be trained in place of the given one. A grid of one
     rank changes nothing.
 
     mesh: of `rank_mesh`; styles: pattern → style of the tensor and the expert axis; None: the model's own. strict: as

@@ -1,9 +1,10 @@
 """Records one rank's training step: its operations, its storages, and its parameters in the order of their gradients.
 
-`trace_rank` takes a `RankStep`, the mesh's sizes and a rank, and returns a `RankTrace`; `trace_single` records a single
-device without a plan. The plan is applied to the model first (`styles.py`). The step is forward, the sum of all outputs
-as its loss, and backward, as in `measure.operations.model_trace`; the optimizer's step is not run. Recorded sizes are
-local: this rank computes with them and hands them to collectives.
+`trace_rank` takes a `RankStep`, the mesh's sizes and a rank, and returns a `RankTrace`. `trace_single` records the step
+of a single device, without a plan. A plan (pattern of module paths → style) is applied to the model first
+(`styles.py`). The step is forward, the sum of all outputs as its loss, and backward, as in
+`measure.operations.model_trace`. The optimizer's step is not run. Recorded sizes are local: this rank computes with
+them and hands them to collectives.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ from results.errors import Unavailable, one_line
 
 FIRST_BUCKET_BYTES = 1024**2
 BUCKET_BYTES = 25 * 1024**2
-"""Sizes of DistributedDataParallel: of its first bucket of gradients, and of the others."""
+"""Sizes of the buckets of gradients of DistributedDataParallel: of the first bucket, and of the others."""
 
 
 @dataclass(frozen=True)
 class RankStep:
-    """The step of every rank. build: makes the model, on the default device, meta here; inputs: of a micro-batch,
-    whole, on any device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether `fully_shard` is applied;
-    experts: pattern → style of the expert axis, of `expert_ranks` ranks."""
+    """The step of every rank.
+
+    build: makes the model, on the default device, meta here. inputs: those of a whole micro-batch, on any device. plan:
+    pattern → style. strict: as in `apply_plan`. sharded: whether `fully_shard` is applied. experts: pattern → style of
+    the expert axis, which has `expert_ranks` ranks.
+    """
 
     build: Callable[[], torch.nn.Module]
     inputs: tuple[Any, ...]

@@ -1,11 +1,12 @@
 """Makes process groups and device meshes of a plan's axes, over real ranks or torch's fake group; times collectives.
 
-`rank_group` joins a real rank for one cell and gives a `RankGroup`, whose first rank announces each block of steps;
-`rank_mesh` and `fake_mesh` return meshes. A step's collectives run over NCCL on GPUs and gloo on CPUs; announcements go
-over a gloo group of their own, outside the timed part. If a rank fails, collectives of the others raise. The fake group
-(`torch.testing._internal.distributed.fake_pg`) is a world in one process whose collectives move nothing.
-`collective_rates` returns the rates of all_reduce, all_gather, reduce_scatter and all_to_all of float32: a block begins
-at a barrier and lasts as long as on the slowest rank. Not claimed: that collectives within a step reach these rates.
+`rank_group` joins a real rank for one cell (workload, batch size, precision) and gives a `RankGroup`, whose first rank
+announces each block of steps. `rank_mesh` and `fake_mesh` take the axes and return meshes. A step's collectives run
+over NCCL on GPUs and gloo on CPUs. Announcements go over a gloo group of their own, outside the timed part. If a rank
+fails, collectives of the others raise. The fake group (`torch.testing._internal.distributed.fake_pg`) is a world in one
+process whose collectives move nothing. `collective_rates` returns the rates of all_reduce, all_gather, reduce_scatter
+and all_to_all of float32. A block of these begins at a barrier and lasts as long as on the slowest rank. Not claimed:
+that collectives within a step reach these rates.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PROPAGATION = "_propagate_tensor_meta_non_cached"
 
 @contextlib.contextmanager
 def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
-    """Give the mesh of these axes, the last one innermost, as this rank sees it.
+    """Give the mesh of these axes, the last axis innermost, as this rank sees it.
 
     Raises Unavailable where torch has no fake group, or this process is in a group already.
     """

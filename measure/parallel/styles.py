@@ -1,16 +1,12 @@
-"""Splits a model over ranks, in place: modules by a tensor-parallel plan (`apply_plan`), experts by an expert plan
-(`apply_experts`), all weights over replicas (`shard_weights`, FSDP).
+"""Splits a model over ranks, in place: by a tensor-parallel plan, by an expert plan, or all weights by FSDP.
 
-A plan maps patterns of module paths to styles, with the names of transformers' `tp_plan`; torch's parallelize_module
-applies it. A pattern has as many parts as a path, `*` matching any one part. Parameters become DTensors without
-communication: they have no values here. Not claimed: packed or quantized weights; a style that is not in STYLES is
-refused.
-
-With expert parallelism each rank has some of the experts. transformers sorts the tokens by expert, tells each rank how
-many come, and exchanges them by all-to-all (`AllToAllEP`). These numbers depend on values, which fake tensors lack:
-there tokens are taken to be spread evenly over the experts. If they are not, the sum over ranks is the same, but the
-ranks' shares differ. Not claimed: experts other than three-dimensional parameters of a module with `num_experts`, or
-that are divided over the tensor axis, too.
+`apply_plan`, `apply_experts` and `shard_weights` take a model and a mesh. A plan maps patterns of module paths to
+styles, with the names of transformers' `tp_plan`; torch's parallelize_module applies it. A pattern has as many parts as
+a path, and `*` matches any one part. Parameters become DTensors without communication: each rank keeps its part of its
+own copy. With expert parallelism each rank has some of the experts. transformers sorts the tokens by expert and
+exchanges them by all-to-all (`AllToAllEP`). How many tokens each rank gets depends on values. On fake tensors they are
+taken to be spread evenly; otherwise only the ranks' shares differ, not their sum. Not claimed: packed or quantized
+weights; styles outside of STYLES, which are refused.
 """
 
 from __future__ import annotations
@@ -240,7 +236,8 @@ def apply_experts(
     """Apply the plan of the expert axis to the model, in place; returns the names of the parameters that are divided
     now.
 
-    experts, tensor: meshes of only these axes; strict: as in `apply_plan`. Raises ValueError for styles outside of
+    experts, tensor: meshes of only these axes; strict: as in `apply_plan`. Experts must be three-dimensional parameters
+    of a module with `num_experts`, and not divided over the tensor axis, too. Raises ValueError for styles outside of
     EXPERT_STYLES, a pattern without a match, or experts that the ranks do not divide; Unavailable without a
     transformers that has it.
     """

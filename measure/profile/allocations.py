@@ -1,9 +1,9 @@
 """Measures a training step's allocations: on a CPU by the profiler's memory events, on CUDA by the allocator's history.
 
 `on_cpu` and `on_cuda` take a function that makes the step, run it once so that the optimizer has its state, and measure
-the second run. They return an `AllocationPeak` and the allocator's history. The profiler starts before the model is
-made, so that every free finds its allocation. It changes no order of operations and adds no tensor. Not claimed: memory
-that a library takes past torch's allocators (malloc inside oneDNN, a device's context).
+the second run. `on_cpu` returns an `AllocationPeak`, and `on_cuda` the allocator's history. The profiler starts before
+the model is made, so that every free finds its allocation. Measuring changes no order of operations and adds no tensor.
+Not claimed: memory that a library takes past torch's allocators (malloc inside oneDNN, a device's context).
 """
 
 import gc
@@ -32,7 +32,7 @@ class AllocationPeak:
 
 
 def on_cpu(make: Make, names: Collection[str]) -> AllocationPeak:
-    """Measure the allocations of the second step on a CPU. names: of the operations in its trace ("aten.mm")."""
+    """Measure the allocations of the second step on a CPU. names: names of the operations in its trace ("aten.mm")."""
     with memory_profiler() as recording:
         built = run_once(make)
         with record_function(STEP):

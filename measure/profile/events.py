@@ -1,11 +1,11 @@
 """Turns the events of torch's profiler into records: each operator call of a step, with its phase and module.
 
 `to_operations` takes a recording and returns `ProfiledOperation` rows and notes about missing data. A call's phase is
-the range in whose *time* it began, because CUDA's backward pass runs on autograd's own thread. A module's forward
-inside an autograd node is recomputation. A call's module is the innermost range around it on its thread; a backward
-call has the module of the forward call whose gradient it calculates. Limits: a call that raises is recorded like any
-other; a CPU's kernel may depend on its threads; recomputing a plain function looks like backward; events of torch 2.11
-have no sizes of lists of tensors.
+the range in whose *time* the call began, because CUDA's backward pass runs on autograd's own thread. A module's forward
+inside an autograd node is recomputation. A call's module is the innermost range around the call on its thread. A
+backward call has the module of the forward call whose gradient it calculates. Limits: a call that raises is recorded
+like any other; a CPU's kernel may depend on its threads; recomputing a plain function looks like backward; events of
+torch 2.11 have no sizes of lists of tensors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from results.records.counts import PHASES, ProfiledOperation
 
 FLOP_RULES = frozenset(f"aten::{name}" for name in ("conv2d", "mm", "addmm", "bmm", "baddbmm", "mul", "add"))
 """Names that the profiler has a rule for: `computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15. A
-0 of theirs is a result: a convolution whose padding is a word ("same") counts as 0."""
+0 by these rules is a result: a convolution whose padding is a word ("same") counts as 0."""
 
 FUNCTION, BACKWARD, ANNOTATION = 0, 1, 7
 """Scopes of events: FUNCTION, BACKWARD_FUNCTION and USER_SCOPE of at::RecordScope."""
@@ -50,7 +50,7 @@ class Frame:
         self.start_ns: int = event.start_ns()
         self.end_ns: int = self.start_ns + event.duration_ns()
         self.number: int = event.sequence_nr()  # -1: none
-        self.index: int | None = None  # among the calls that are kept; None: it is none of them
+        self.index: int | None = None  # among the calls that are kept; None: not kept
         self.parent: Frame | None = None
         self.above: Frame | None = None  # the nearest call above that is kept
         self.node: Frame | None = None  # the autograd node that runs it; None outside, and where forward is recomputed

@@ -1,8 +1,9 @@
 """Matches a step's table of operations with the calls that torch's profiler recorded of the same step.
 
-`join` takes frames (`events.py`) and operations, and returns the call of each operation, and the calls that belong to
-none. The table has the calls that reached the dispatcher; the recording has all calls, including composite ones around
-them and a kernel's own inside them. Names, in order, decide which call an operation has.
+An operation gets its measured time from its call. `join` takes frames (`events.py`) and operations, and returns the
+call of each operation, and the calls that belong to none. The table has the calls that reached the dispatcher. The
+recording has all calls, including composite ones around them and a kernel's own inside them. Names, in order, decide
+which call an operation has.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from measure.profile.events import Frame
 from results.records.counts import Operation
 
 MOST = 2000
-"""Maximum number of names in one stretch of an alignment; the next stretch begins within it."""
+"""Maximum number of names that are aligned at once; the names aligned next overlap with them."""
 
 SAME = {"aten._index_put_impl": "aten.index_put"}
-"""Call inside the gradient of indexing → the call that takes its place where a dispatch mode watches."""
+"""Call inside the gradient of indexing → the call that a dispatch mode sees instead."""
 
 
 def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict[int, Frame], tuple[Frame, ...]]:
@@ -29,10 +30,10 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict
     step. frames: from `step_frames`.
 
     Candidates are the outermost calls whose name the table has in this pass, in the order of their start. Both lists
-    are aligned by name, in order, pass by pass: a call that one of them lacks shifts nothing after it, and shapes are
-    not compared. An operation that is left over is searched among the calls around its position, since an autograd
-    kernel clones inside the call that it belongs to. In-place forms count as their bare name, since the engine adds
-    gradients in place where no mode watches. `aten.detach`, which a mode makes autograd call, is not joined.
+    are aligned by name, in order, pass by pass. So a call that is missing in one list shifts nothing after it; shapes
+    are not compared. An operation without a call is then searched among the calls around its position: an autograd
+    kernel clones inside the call that it belongs to. In-place forms count as their bare name: without a dispatch mode,
+    autograd adds gradients in place. `aten.detach` is not joined, because autograd calls it only under a dispatch mode.
     """
     wanted: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
@@ -59,8 +60,8 @@ def bare_name(name: str) -> str:
 
 
 def common_names(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the positions of equal names in both, in order: a longest such list if both differ within a
-    stretch only."""
+    """Return the positions of equal names in both, in order: a longest such list if they differ only within MOST
+    names."""
     pairs: list[tuple[int, int]] = []
     x = y = 0
     while x < len(left) and y < len(right):

@@ -1,10 +1,11 @@
 """Makes one step of any model (`ModelStep`): forward only, with gradients, with an optimizer's step, or generating.
 
-`ModelStep` runs a step when called, announces its phases to `mark` and reads no clock; `traced` returns its `Trace`, on
-fake tensors where the model runs on them. `preserve_state` restores the model after a context: modes, attributes,
-gradients, hooks, buffers (running means too) and the random numbers of torch and NumPy. With an optimizer the steps are
-real training: weights, buffers and the optimizer's state keep their new values. Changes that a model's code makes
-outside of its modules are not undone. `naming_faults` adds to an exception the module in which the model failed.
+`ModelStep` takes a model and its inputs, runs a step when called, announces its phases to `mark` and reads no clock.
+`traced` returns the step's `Trace`, on fake tensors where the model runs on them. `preserve_state` restores the model
+after a context: modes, attributes, gradients, hooks, buffers (running means too) and the random numbers of torch and
+NumPy. With an optimizer the steps are real training: weights, buffers and the optimizer's state keep their new values.
+Changes that a model's code makes outside of its modules are not undone. `naming_faults` adds to an exception the module
+in which the model failed.
 """
 
 import contextlib

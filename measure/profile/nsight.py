@@ -1,11 +1,12 @@
 """Runs a command under Nsight Systems: finds nsys, builds its command line, and returns the path of the export.
 
-`nsys profile` starts the command, records between its cudaProfilerStart and cudaProfilerStop, and exports to SQLite.
-Any failure (its exit code, its time limit, a missing report) is Unavailable, one line with the end of its output. All
-of its files go to one folder, temporary files included; all processes that it started have a mark in their environment
-and are ended with it. No torch is imported here.
+`nsys profile` starts the command, records between its cudaProfilerStart and cudaProfilerStop, and exports to SQLite. If
+nsys fails, exceeds its time limit or leaves no export, Unavailable is raised with the end of the output in one line.
+All files of nsys go to one folder, temporary files included. All processes that nsys started have a variable (MARK) in
+their environment, by which they are ended with nsys. This module imports no torch.
 
-Not claimed: that the export can be read (`measure.trace.nsys` checks that); that options older than 2021.4 work.
+Not claimed: that the export can be read (`measure.trace.nsys` checks that); that these options work in nsys before
+2021.4.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from results.errors import Unavailable
 NSYS = "nsys"
 
 MARK = "FLOPLEDGER_NSYS"
-"""Variable of all processes that a recording starts, with the recording's folder."""
+"""Environment variable of all processes that a recording starts; its value is the recording's folder."""
 
 FAULT = "error: "
 """Beginning of the line in which a recorded command reports why it failed."""

@@ -1,17 +1,9 @@
 """Turns torch's recording of some steps into the times of each operation in each of the steps.
 
-On a CPU an operation's time is that of its call, on a device that of the kernels, copies and fills launched in it. Only
-operations that have their call in every step get times, so that means over the steps add up; the rest is time between
-operations, and reported. Not claimed: calls and kernels are timed under the profiler, which costs each call a
-microsecond or so.
-
-`shares` divides a step's time among its operations: each instant belongs to the operation that began last, so of nested
-calls to the innermost, of concurrent kernels to the later one. An instant in which none runs is waiting before the next
-one; after the last of all it is the step's end. Times are whole nanoseconds: the shares add up to the step exactly.
-
-`type_rows` has the time of all calls of one name, step by step. On a CPU a launch is a call that is not a view and has
-no such call inside: about what would launch kernels on a device. A call inside of `Optimizer.step` or
-`Optimizer.zero_grad` has that scope, because torch puts a range around both.
+`read` takes the recording and the table of operations; `type_rows` adds up the calls of each name without a table. On a
+CPU an operation's time is that of its call. On a device it is that of the kernels, copies and fills launched in the
+call. Only operations that have their call in every step get times, so that means over the steps add up. The rest is
+reported as time between operations. Not claimed: times without the profiler, which costs each call a microsecond or so.
 """
 
 import functools
@@ -35,7 +27,7 @@ Interval = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Shares:
-    """Times in ns: own and waited by index of operation, and the time after the last."""
+    """Times in ns: own and waited by index of operation, and `end`, the time after the last operation."""
 
     own: dict[int, int]
     waited: dict[int, int]
@@ -43,7 +35,12 @@ class Shares:
 
 
 def shares(intervals: Iterable[Interval], start_ns: int, end_ns: int) -> Shares:
-    """Divide the time from start to end among the operations; parts of intervals outside of it do not count."""
+    """Divide the time from start to end among the operations; parts of intervals outside of it do not count.
+
+    Each instant belongs to the operation that began last: of nested calls to the innermost, of concurrent kernels to
+    the later one. An instant in which no operation runs is waiting before the next operation; after the last operation
+    it is the step's end. Times are whole nanoseconds, so the shares add up to the step exactly.
+    """
     own: defaultdict[int, int] = defaultdict(int)
     waited: defaultdict[int, int] = defaultdict(int)
     running: list[tuple[int, int]] = []  # (end, index), the last begun at the end
@@ -208,6 +205,10 @@ CallType = tuple[str, str, str, str]
 def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
     """Return the steps of torch's `_ProfilerResult`, in order, each type's times in them, and the calls of the middle
     step.
+
+    On a CPU a launch is a call that is not a view and has no such call inside. This is about what would launch kernels
+    on a device. A call inside of `Optimizer.step` or `Optimizer.zero_grad` has that scope, because torch puts a range
+    around both.
 
     recording: the number of the recording. Raises Unavailable if it holds no step.
     """

@@ -1,11 +1,12 @@
 """Times a training step in blocks: warms up until its time is steady, measures until the interval is narrow enough.
 
 `warm_up` and `measure_blocks` take a function that runs a step, a clock and a `Protocol`, and return a `WarmUp` and a
-`Timing` (rules, their sources and the interval: `stopping.py`). A block is K steps issued without waiting, between two
-events, then one synchronise: waiting after every step would put a launch gap into each. On a device with time of its
-own a step's time is the time between the events ÷ K, on a CPU wall time ÷ K; `BlockTimer` says more. `measure_phases`
-times a step's phases and `measure_stretch` steps from end to end, in passes of their own, since their marks cost a
-little. Not claimed: that clocks, heat and other processes did not matter; telemetry polls those.
+`Timing`. `stopping.py` has the rules, their sources and the interval. A block is K steps issued without waiting,
+between two events, then one synchronise: waiting after every step would put a launch gap into each. On a device with
+time of its own a step's time is the time between the events ÷ K; on a CPU it is wall time ÷ K. `BlockTimer` says more.
+`measure_phases` times a step's phases, and `measure_stretch` times steps from end to end. Both are passes of their own,
+since their marks cost a little. Not claimed: that clocks, heat and other processes did not matter; telemetry polls
+those.
 """
 
 import contextlib
@@ -38,12 +39,12 @@ from results.records.cell import Sample
 Step = Callable[..., Any]
 
 Announce = Callable[[int, str, int], None]
-"""Called before each block with its steps, its part and its lead-in steps: where other ranks must run the same ones
-(`measure/timing/rank_blocks.py`). It returns when all are ready."""
+"""Called before each block with its steps, its part and its lead-in steps, where other ranks must run the same block
+(`measure/timing/rank_blocks.py`). It returns when all ranks are ready."""
 
 AGAIN_FACTOR = 2.0
-"""How many times as long as all blocks needed is measured at most, so that disturbed ones can be replaced: not at all
-where so few are undisturbed that this would not do."""
+"""Disturbed blocks are replaced for at most this many times the time that all blocks needed. They are not replaced
+where too few blocks are undisturbed for that."""
 
 MOST_LENGTH = 2.5
 """A block that takes this many times the protocol's time is followed by one of fewer steps."""

@@ -1,9 +1,9 @@
-"""Provides clocks: host time everywhere, device time on GPUs. No other module of the timing path reads one.
+"""Provides clocks: host time everywhere, device time on GPUs. No other module of the timing path reads a clock.
 
 `clock_for` takes a device and returns its `Clock`, whose times are in seconds. Host time is `time.monotonic`, so that
-samples and telemetry, which come from different processes, share one axis (on Linux CLOCK_MONOTONIC is system-wide, and
-`perf_counter` is the same clock). Device time is the difference of two CUDA events, resolution about 0.5 µs. Not
-claimed: kernel time; a device time is the time between two points of one stream, gaps included.
+samples and telemetry, which come from different processes, share one axis. On Linux CLOCK_MONOTONIC is system-wide, and
+`perf_counter` is the same clock. Device time is the difference of two CUDA events, with a resolution of about 0.5 µs.
+Not claimed: kernel time. A device time is the time between two points of one stream, gaps included.
 """
 
 import time
@@ -11,8 +11,8 @@ from typing import Any
 
 
 class Clock:
-    """The operations that timing needs of a device. This class is for a CPU, whose work is done when the call returns:
-    it has host time only."""
+    """The operations that timing needs of a device. This class is for a CPU, whose work is done when the call returns.
+    It has host time only."""
 
     def wall_s(self) -> float:
         """Return monotonic host time."""

@@ -2,11 +2,11 @@
 
 `disturbance` returns totals in seconds, before and after a block, outside of its time; `since` returns their increase.
 A missing value is None, and `absent` says why. Run-queue wait is time in which a thread was ready and no processor took
-it (`/proc/self/task/*/schedstat`, summed over threads); steal is time that a hypervisor gave to another machine
-(`/proc/stat`). `Neighbours` measures other processes' use of the processors, `SuspensionWatch` counts suspensions,
-`page_fault_warning` reports page faults for memory that was given back, and `round_trip` returns the distance of two
-processors. Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat), waits
-for another thread that was set aside, a control group's quota, a frozen container, a virtual machine that is paused.
+it (`/proc/self/task/*/schedstat`, summed over threads). Steal is time that a hypervisor gave to another machine
+(`/proc/stat`). `Neighbours` measures other processes' use of the processors, and `SuspensionWatch` counts suspensions.
+`page_fault_warning` reports page faults for memory that was given back, and `round_trip` times a cache line between two
+processors. Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat); waits
+for another thread that was set aside; a control group's quota; a frozen container; a paused virtual machine.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Ranges around cell, work, step and phases, for profilers: NVTX for Nsight, `record_function` for Kineto.
+"""Opens ranges around cell, pass, step and phases for profilers: NVTX for Nsight, `record_function` for Kineto.
 
-NVTX ranges are start/end ranges, which belong to the process: push/pop ranges belong to a thread, and CUDA's backward
-pass launches its kernels from autograd's own thread, outside of any range that the main thread pushed.
-`record_function` is per thread; readers of a Kineto trace take the launches *within its time* on every thread
-(pytorch#144778), which is right because one step at a time runs. It is entered only while a profiler listens, since it
-costs 7 µs without one, too; an NVTX pair without a tool costs 0.15 µs.
-
-Not claimed: that a phase's kernels run within its range, which is a host interval; they may run after it has ended.
+`Ranges.step` takes a step and returns it under ranges; `Ranges.around` is a context with one range. NVTX ranges are
+start/end ranges, which belong to the process. Push/pop ranges belong to a thread, but CUDA's backward pass launches its
+kernels from autograd's own thread. `record_function` is per thread, too. Readers of a Kineto trace take the launches
+*within a range's time* on every thread (pytorch#144778). This is right because one step at a time runs.
+`record_function` is entered only while a profiler listens, since it always costs 7 µs; an NVTX pair without a tool
+costs 0.15 µs. Not claimed: that a phase's kernels run within its range, which is a host interval; they may run after
+the range has ended.
 """
 
 import contextlib

@@ -1,11 +1,12 @@
 """Attributes each kernel of a recording to its call, and each call to step, phase, module and forward call.
 
-`attribute` takes a `Recording` and returns it filled in: a pure function that depends neither on the recorder nor on
-the order of rows. A kernel belongs to the innermost call around its launch on the launching thread; one without a call
-keeps the link "none". In a recording without kernels the calls take their place (`what` is "call"), each without the
-time of the calls inside it. `of_calls` has the rules of phases; `steps` and `last_step` find the steps. Not claimed:
-that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be attributed, or that
-without annotations an operator outside of everything is the model's.
+`attribute` takes a `Recording` and returns it with these columns filled in. It is a pure function that depends neither
+on the recorder nor on the order of rows. A kernel belongs to the innermost call around its launch on the launching
+thread. A kernel's `link` says how its call was found: "containment" (by time), "graph" (launched by a CUDA graph) or
+"none". In a recording without kernels the calls take their place (`what` is "call"), each without the time of the calls
+inside it. `of_calls` has the rules of phases; `steps` and `last_step` find the steps. Not claimed: that a kernel
+without a recorded launch (CUDA graphs, ROCm, a late capture) can be attributed; that without annotations an operator
+outside of everything is the model's.
 """
 
 import re

@@ -1,11 +1,10 @@
 """Yields the events of a trace file one by one, from JSON of any size, plain or gzip, never whole in memory.
 
-A trace is a list of events, or an object whose "traceEvents" is one. Everything else in the object is the header. Times
-are µs with up to three digits after the point, more than a double can hold for a present date: numbers with a point
-stay text here (`to_ns` reads both).
-
-Not claimed: that the file is a trace of a profiler. Bytes that are not UTF-8 become "�", and control characters in
-strings are accepted, since kernels' names contain both.
+`events` takes a path and a dict, into which it puts the header. A trace is a list of events, or an object whose
+"traceEvents" is such a list. The header is everything else in the object. Times are µs with up to three digits after
+the point, more than a double can hold for a present date. So numbers with a point stay text here, and `to_ns` reads
+both forms. Bytes that are not UTF-8 become "�", and control characters in strings are accepted, since kernels' names
+contain both. Not claimed: that the file is a trace of a profiler.
 """
 
 import gzip
@@ -30,11 +29,13 @@ HOW_TO_RECORD = (
 )
 
 MORE = "flopledger.more"
-"""Key of the header: whether something follows the document in the file."""
+"""Key of the header: whether the file has something after the end of the JSON document."""
 
 _NO_NUMBER = re.compile(r"(?<=:)\s*-?(?:inf|nan)(?=\s*[,}\]])")
+"""A value inf or nan, as Kineto writes it, which is no JSON."""
+
 _EVENT = 1 << 16
-"""Characters of an event that are looked at for such a value."""
+"""Characters of an event that are searched for inf and nan."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")

@@ -1,9 +1,9 @@
 """Reads a Kineto trace (torch.profiler's JSON) as a `Recording`: NVIDIA, AMD or CPU, since torch 1.8, of any size.
 
 `read` takes a path; `kineto_events.py` reads the events. Times become ns of the Unix clock where the trace has
-`baseTimeNanoseconds`; a kernel gets the host process of its launch. `_gaps` finds numbered events that the trace lacks.
-Not claimed: that the last calls of the last thread are there (nothing is numbered after them), or, without "Ev Idx",
-the first ones; that two traces number threads alike.
+`baseTimeNanoseconds`. A kernel gets the host process of its launch. `_gaps` finds numbered events that are missing in
+the trace. Not claimed: that the last calls of the last thread are there, since nothing is numbered after them; that the
+first ones are there, in a trace without "Ev Idx"; that two traces number threads alike.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Collects the events of a Kineto trace as columns of numbers and objects, a table per kind of event (`Rows`).
 
-`Rows.take` takes one event at a time while the file streams through, so that memory grows with the kept events only;
-equal values are one object. `kineto.py` makes DataFrames of the columns. "Concrete Inputs" are read as literals, never
+`Rows.take` takes one event at a time while the file streams through, so that memory grows with the kept events only.
+Equal values are one object. `kineto.py` makes DataFrames of the columns. "Concrete Inputs" are read as literals, never
 evaluated. Annotations mirrored to the device (gpu_user_annotation) are left out. An event that differs from the form
-that its recorder writes raises one of MALFORMED.
+that its recorder writes raises one of the exceptions in MALFORMED.
 """
 
 import ast

@@ -2,9 +2,9 @@
 
 `nest` takes the tables of calls and of modules' ranges, and returns a `CallNesting`. It sweeps once over a thread's
 calls and ranges in the order of start, the outer first, with a stack of those still open. In whole microseconds a call
-may seem to begin where the one around it ends: a call without length at the very end of another counts as inside. The
-later of two calls that overlap without nesting is taken to lie inside the earlier. `makers` and `forward_calls` pair
-nodes with forward calls, as `measure/profile/events.py` does, and return row numbers.
+may seem to begin where the call around it ends. So a call without length at the very end of another counts as inside.
+Of two calls that overlap without nesting, the later is taken to lie inside the earlier. `makers` and `forward_calls`
+pair nodes with forward calls, as `measure/profile/events.py` does, and return row numbers.
 """
 
 from __future__ import annotations

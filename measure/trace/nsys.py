@@ -1,12 +1,12 @@
 """Reads an SQLite export of Nsight Systems (2021 to 2026, whole or trimmed to a few tables) as a `Recording` (`read`).
 
 NVTX ranges of torch's emit_nvtx become calls, with the arguments of PyProf's range around them; all other ranges stay
-ranges. A range that is still open when the capture ends gets that end. Kernels, copies and fills come with their
-launch: the call of the same process with the same correlation number. Times are ns since the session began. A missing
-table has no rows, a missing column is unknown. Only plain tables are read, as a view may never end; computed columns
-stop after `database_seconds` and values at `event_bytes` (results/text_files.py). Texts are never evaluated. Not
-claimed: dtypes, strides and groups of a call (emit_nvtx writes sizes only); calls that launched a CUDA graph's kernels
-(link "graph"); that hand-made ranges, which are taken for calls in an export without torch's, are calls.
+ranges. A range that is open when the capture ends gets that end. Kernels, copies and fills come with their launch: the
+runtime call of the same process with the same correlation number. Times are ns since the session began. A missing table
+has no rows, a missing column is unknown. A view is refused, as it may never end; reading stops after
+`database_seconds`, and at values above `event_bytes` (results/text_files.py). Texts are never evaluated. Not claimed:
+dtypes, strides and groups of a call (emit_nvtx writes only sizes); calls that launched a CUDA graph's kernels (`link`
+is "graph"); that hand-made ranges, which are taken for calls in an export without torch's, are calls.
 """
 
 import json

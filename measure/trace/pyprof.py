@@ -1,12 +1,12 @@
 """Reads PyProf's output as a `Recording`: the table of its last stage (CSV), or the dicts of the stage before that.
 
-PyProf writes for each kernel the function that launched it, its sizes, direction and autograd number, so `read` returns
-kernels with their call (link "sequence") and calls with phase and forward call. A call is a run of rows that agree in
-number, direction, module, function and sizes. PyProf keeps a kernel's duration but no start: `index` keeps the order of
-rows, and every start is -1. Dicts and markers are read as literals, never evaluated. Not claimed: that PyProf's
-direction is right. It takes ReluBackward1 and kernels outside of any known function for forward; calls that are
-backward by name, or by a thread that runs nothing else, are backward here. A layer's input gradient is assumed to be
-computed, except for the network's first product, unless a kernel's name contains dgrad, because no column says so.
+PyProf writes for each kernel the function that launched it, its sizes, direction and autograd number. So `read` takes a
+path and returns kernels with their call (`link` is "sequence") and calls with phase and forward call. A call is a run
+of rows that agree in number, direction, module, function and sizes. PyProf records a kernel's duration but no start:
+`index` keeps the order of rows, and every start is -1. Dicts and markers are read as literals, never evaluated. PyProf
+marks some backward calls as forward, such as ReluBackward1. Calls are backward here if their name or thread shows it.
+No column says whether the gradient of a layer's input was computed. It is assumed for all products but the network's
+first; there a kernel whose name contains dgrad shows it.
 """
 
 import csv

@@ -1,11 +1,11 @@
 """Reads a recording from a file of any profiler, and the recordings of many ranks in one folder as timelines.
 
-`read` takes a path and returns a `Recording`; the content decides the format, not the file's name, and each reader
-checks that its file is whole. `read_ranks` returns a `RankTimeline` per rank. Kineto writes the rank into the file;
-Nsight Systems has it in the target's environment (RANK, WORLD_SIZE, set by torchrun), else in the file's name
-(rank3.sqlite), and each of its exports has a clock that starts with the session. Without a device, the operator calls
-that calculate count as computing, not frames of autograd, in which a rank may wait. Not claimed: that a collective's
-time is transfer (its kernel spins until the last member arrives); for Nsight Systems, its bytes and members.
+`read` takes a path and returns a `Recording`. The content decides the format, not the file's name, and each reader
+checks that its file is whole. `read_ranks` takes paths and returns a `RankTimeline` per rank. Kineto writes the rank
+into the file. Nsight Systems has it in the target's environment (RANK, WORLD_SIZE, set by torchrun), else in the file's
+name (rank3.sqlite). The clock of such an export starts with its session. Without a device, operator calls that
+calculate count as computing, but not frames of autograd, in which a rank may wait. Not claimed: that a collective's
+time is transfer, since its kernel spins until the last member arrives; for Nsight Systems, its bytes and members.
 """
 
 import re

@@ -1,21 +1,11 @@
 """Holds one profiler's recording in memory, whichever profiler made it: readers return it, and `attribute` fills it in.
 
-Events are rows of tables, not objects, since a trace of 1 GB holds millions. There are four tables:
-
-* `calls`: operator calls and the engine's frames ("aten::conv2d", "autograd::engine::evaluate_function: …",
-  "ConvolutionBackward0"), in the order of start, the outer first. `index` is the row's number.
-* `kernels`: what ran on the device, every one of them, in the order of start.
-* `ranges`: named host intervals that are not calls: annotations ("flopledger.forward", "flopledger.module.layer1.0",
-  "ProfilerStep#3", "Optimizer.step#SGD.step") and frames of modules ("nn.Module: Conv2d_3"). NVTX ranges of the domain
-  "flopledger" come as "flopledger.NAME".
-* `flows`: forward call → backward call as the recorder drew them, by where the two begin.
-
-A whole number that is unknown is -1 in every column (`forward_thread`: 0); other unknown values are None. Times are ns
-of the recording's own clock. A reader leaves `parent`, `phase`, `module`, `forward_index`, `call` and `link` as they
-are by default: `attribute` finds them. What a reader knows better (the phases of a PyProf file) stays.
-
-Not claimed: that two recorders number threads in one way. `forward_thread` is the recorder's own number of the thread
-that made an autograd node, which need not be the number in `thread`. Nor that a correlation number is used once.
+A `Recording` has four tables: `calls`, `kernels`, `ranges` and `flows`. Their columns are described below. Events are
+rows of tables, not objects, since a trace of 1 GB holds millions. A whole number that is unknown is -1 in every column
+(`forward_thread`: 0); other unknown values are None. Times are ns of the recording's own clock. A reader leaves
+`parent`, `phase`, `module`, `forward_index`, `call` and `link` at their defaults, and `attribute` finds them. What a
+reader knows better (the phases of a PyProf file) stays. Not claimed: that two recorders number threads in one way; that
+a correlation number is used once.
 """
 
 import re
@@ -40,7 +30,7 @@ CALL_COLUMNS: Mapping[str, Any] = {
     "module": "",
     "step": -1,  # the recorder's number of the training step
     "sequence_nr": -1,
-    "forward_thread": 0,  # of a call in the backward pass: the thread of its forward call, as the recorder numbers it
+    "forward_thread": 0,  # of a backward call: thread of its forward call, by a number that need not be in `thread`
     "thread": -1,
     "process": -1,
     "start_ns": -1,
@@ -52,7 +42,11 @@ CALL_COLUMNS: Mapping[str, Any] = {
     "lost_kernels": 0,  # kernels that it launched, by its runtime, and that were not recorded
     "forward_index": -1,  # of a call in the backward pass: index of the call whose gradient it calculates
 }
-"""Column of `calls` → its value where unknown. Columns of text and None have objects, those of numbers int64."""
+"""Column of `calls` → its value where unknown. Columns of text and None have objects, those of numbers int64.
+
+A row is an operator call or a frame of autograd's engine ("aten::conv2d", "autograd::engine::evaluate_function: …",
+"ConvolutionBackward0"). Rows are in the order of start, the outer first.
+"""
 
 KERNEL_COLUMNS: Mapping[str, Any] = {
     "index": -1,
@@ -71,13 +65,15 @@ KERNEL_COLUMNS: Mapping[str, Any] = {
     "grid": None,  # three whole numbers
     "block": None,
     "call": -1,  # index of the innermost call that launched it
-    "link": "none",
+    "link": "none",  # how `call` was found: containment (by time), graph (of a CUDA graph), sequence (by PyProf)
     "phase": "",
     "module": "",
     "source_flop": None,  # the FLOP in the recording itself
     "params": None,  # the recording's own text of sizes (PyProf)
     "collective": None,  # a Collective
 }
+"""Column of `kernels`, everything that ran on the device, in the order of start."""
+
 RANGE_COLUMNS: Mapping[str, Any] = {
     "name": "",
     "thread": -1,
@@ -86,6 +82,10 @@ RANGE_COLUMNS: Mapping[str, Any] = {
     "time_ns": 0,
     "collective": None,
 }
+"""Column of `ranges`, named host intervals that are not calls: annotations ("flopledger.forward",
+"flopledger.module.layer1.0", "ProfilerStep#3", "Optimizer.step#SGD.step") and frames of modules ("nn.Module:
+Conv2d_3"). NVTX ranges of the domain "flopledger" come as "flopledger.NAME"."""
+
 FLOW_COLUMNS: Mapping[str, Any] = {
     "forward_thread": -1,
     "forward_process": -1,
@@ -94,6 +94,7 @@ FLOW_COLUMNS: Mapping[str, Any] = {
     "backward_process": -1,
     "backward_ns": -1,
 }
+"""Column of `flows`, the recorder's arrows from a forward call to its backward call, each with the start of both."""
 
 LAUNCH_COLUMNS: Mapping[str, Any] = {"process": -1, "thread": -1, "start_ns": -1}
 GAP_COLUMNS: Mapping[str, Any] = {
