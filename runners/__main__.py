@@ -1,6 +1,6 @@
 """`python -m runners` lists the commands, each with the question it answers; `python -m runners NAME …` runs one.
 
-Where the project is installed, `flopledger NAME …` is the same. Names and options are completed in bash and zsh by
+Where the project is installed, `flopledger NAME …` does the same. Names and options are completed in bash and zsh by
 `eval "$(register-python-argcomplete flopledger)"`.
 """
 
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments begin with; without one, print the list."""
+    """Run the command that the arguments begin with, or print the list of commands. Return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = Parser(
         prog="python -m runners",

@@ -1,12 +1,12 @@
 """`python -m runners.ceiling`: what can this device really do in products, convolutions, copies and launches?
 
-A worker times one kernel after another within a budget (`measure/ceiling/machine.py`); the parent imports no torch,
-prints `Ceiling` rows, and writes ceilings.csv with `--out`. Kernels that a profile needs come first, then copies in
-memory and launches, the wider sweep, and copies within caches, so that a small budget loses the least. Exit codes: 0
-every unit, memory and launches have a number; 1 some have none, or a worker died; 2 the caller's mistake; 3 a file
-could not be written; 130 Ctrl-C, after the rows measured by then were reported. Under `torchrun --nproc-per-node N -m
-runners.ceiling --collectives` every rank times collectives in a worker of its own, and the first one prints their
-rates.
+A ceiling is the highest rate measured on this device. A worker process times one kernel after another within a time
+budget (`measure/ceiling/machine.py`). The parent process imports no torch, prints `Ceiling` rows, and writes
+ceilings.csv with `--out`. Kernels that a profile needs come first, then copies in memory and launches, the wider sweep,
+and copies within caches. A small budget thus loses the least. Exit codes: 0 every unit except fp8, memory and launches
+have a number; 1 some have none, or a worker died; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C,
+after the rows measured by then were reported. `torchrun --nproc-per-node N -m runners.ceiling --collectives` times
+collectives in a worker of each rank, and the first rank prints their rates.
 """
 
 from __future__ import annotations

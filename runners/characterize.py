@@ -1,12 +1,12 @@
-"""`python -m runners.characterize`: how workloads differ, in operation mix, similarity, use of the device, parallelism.
+"""`python -m runners.characterize`: how do workloads differ in operation mix, similarity, device use and parallelism?
 
-A worker runs each workload and returns the recorded rows; a fault costs one row. The answer is computed from rows only:
-`python -m runners.characterize DIR` shows it again without torch. It is printed, and `--out` writes rows, derived
-tables and figures. Each file of rows is replaced whole after every recording, `recordings.csv` last, so that rows from
-before a kill are whole. A workload's mix is one recording per mode and device, with the first thread count and batch
-size; further ones (parallelism) are recordings of training that differ from the mix in one setting. Exit codes: 0 all
-were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after the rows so
-far.
+A worker runs each workload and returns the recorded rows; a workload that fails costs one row. The answer is computed
+from rows only, so that `python -m runners.characterize DIR` shows it again without torch. The command prints the
+answer, and `--out` writes rows, derived tables and figures. After every recording each file of rows is replaced whole,
+`recordings.csv` last, so that a kill leaves earlier rows whole. A workload's operation mix comes from one recording per
+mode and device, with the first thread count and batch size. Further recordings, which show parallelism, are of training
+with one setting changed. Exit codes: 0 all were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not
+be written; 130 Ctrl-C, after the rows so far.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reports.characterize import CharacterizeAnswer
 
 OWN = "own"
-"""Value of --optimizer for the workload's own."""
+"""Value of --optimizer for the optimizer that the workload brings itself."""
 
 BOTH = "both"
 BATCH = 8

@@ -1,8 +1,10 @@
 """`python -m runners.count MODEL…`: how many FLOP does a model need, by every counter, and why do they differ?
 
-Each counter runs in a process of its own on the same model and inputs. A recording of the model's calls gives the exact
-count and, by each counter's own rule, every FLOP of difference by cause. The counts are printed as a table, CSV or
-JSON, and `--out` writes accounts.csv and causes.csv. Nothing is trained, timed or downloaded.
+A counter is a tool that counts FLOP, such as fvcore. Each counter runs in a process of its own on the same model and
+inputs. A recording of the model's calls gives the exact count. From the same recording and each counter's own rule,
+every FLOP of difference gets a cause: a named reason. The counts are printed as a table, CSV or JSON, and `--out`
+writes accounts.csv and causes.csv. With `--parallel`, `count_ranks.py` answers instead. Nothing is trained, timed or
+downloaded.
 """
 
 from __future__ import annotations

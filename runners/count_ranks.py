@@ -1,9 +1,9 @@
 """`runners.count MODEL --parallel "dp=2,tp=4,pp=2"`: the operations of each rank in a parallel step, and their totals.
 
-`run` takes the options and prints a `Ledger` per model. Each distinct rank's step is recorded on a fake process group
-and fake tensors (`measure/parallel`), in this process: the first and last rank of the tensor axis, and the ones between
-them only if these two differ. The single device's count comes from the trace of the whole model, which knows nothing of
-ranks.
+`run` takes the parsed options and prints a `Ledger` per model: each rank's FLOP, memory and collectives. Each distinct
+rank's step is recorded in this process, on a fake process group and fake tensors (`measure/parallel`). On the tensor
+axis the first and the last rank are recorded. The ranks between them are recorded only if these two differ. The count
+of a single device comes from a trace of the whole model, which knows nothing of ranks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 
 def run(options: Namespace) -> int:
-    """Print the ledger of every model. Returns 0: every FLOP is explained; 1: a model could not be counted, or a FLOP
-    is not explained. Raises Mistake, before torch is imported, for an invalid grid or plan."""
+    """Print the ledger of every model, and return the exit code.
+
+    The code is 0 if every FLOP is explained, and 1 if a FLOP is not explained or a model cannot run. It is 2 if a plan
+    does not fit a model. Raises Mistake, before torch is imported, for an invalid grid or plan."""
     from reports.count.parallel import document, parts, rows
     from reports.shared.layout import csv_of, page
 

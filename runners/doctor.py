@@ -1,9 +1,9 @@
 """`python -m runners.doctor`: is this machine fit to measure on, and what does each absence cost?
 
-It prints one line per fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes
-no setting. `--peaks NAME` prints the datasheet's dense peaks of a device instead, each with its source and how it was
-verified, or exits with 2 for a name that the table lacks: a device is never guessed. `--self-test` runs known work on
-the device and reports whether this program's numbers may be believed there.
+The command prints one line per fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU.
+The command changes no setting. `--peaks NAME` instead prints the dense peaks of a device from its datasheet, each with
+its source and how it was verified. A name that the table lacks ends the command with exit code 2: a device is never
+guessed. `--self-test` runs known work on the device and reports whether this program's numbers may be believed there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNIT_NOTES = {
     "fp16_fp16acc": "fp16 accumulation; for reading only",
     "fp16_cuda_core": "without tensor units; for reading only",
 }
-"""Unit → its meaning where its name is not clear; the others are tensor units with fp32 accumulation."""
+"""Unit → its meaning where its name is not clear; all other units are tensor units with fp32 accumulation."""
 
 
 SELF_TEST_VERDICTS = {

@@ -1,9 +1,9 @@
 """`python -m runners.footprint MODEL`: how much memory does a training step need, what fills it, which batch fits?
 
-The step is traced on fake tensors: no device is needed and no memory is taken, except for a small batch on real tensors
-where fake ones cannot run the step. The answer is printed, and `--out DIR` gets footprint.json and timeline.csv. Exit
-codes: 0 printed; 1 not even one sample fits, or the step cannot be traced; 2 the caller's mistake, such as a device of
-unknown memory; 3 a file could not be written; 130 Ctrl-C.
+The step is traced on fake tensors, which need no device and no memory. Where fake tensors cannot run the step, a small
+batch runs on real tensors. The answer is printed. `--out DIR` writes it as footprint.json, and the memory at each
+moment of the step as timeline.csv. Exit codes: 0 printed; 1 not even one sample fits, or the step cannot be traced; 2
+the caller's mistake, such as a device of unknown memory; 3 a file could not be written; 130 Ctrl-C.
 """
 
 from __future__ import annotations

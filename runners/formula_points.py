@@ -1,9 +1,11 @@
-"""Chooses the points at which a model's formulas are sampled, and traces its operation table at each.
+"""Chooses the points at which a model's cost formulas are sampled, and traces its operation table at each.
 
-`axes` takes a model and symbols and returns values per symbol; `sampler` returns a function from a point to the table
-of a step there, on fake tensors: no memory, no device. The symbols are the sizes that a model is built from
-(`Workload.hyper`) and the batch. Each starts at the smallest value that the model accepts, so that unrolled loops are
-short, and grows in the smallest steps that it accepts (a width in multiples of the heads).
+`runners.formula` fits its formulas to these tables. `axes` takes a model and symbols, and returns the values to try of
+each symbol. `sampler` takes a model, and returns a function from a point to the table of a training step there. The
+step is traced on fake tensors, without memory or a device. The symbols are the batch and the sizes that a model is
+built from (`Workload.hyper`). Each symbol starts at the smallest value that the model accepts, so that unrolled loops
+are short. Each symbol then grows in the smallest steps that the model accepts, such as multiples of the heads for a
+width.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +39,7 @@ LOOPS = ("layers", "depth", "seq", "length", "steps", "frames", "hops", "source_
 """Sizes that often unroll a loop: they start at FEWEST, as a longer loop shows nothing new."""
 
 PERIODS: Mapping[str, tuple[tuple[str, str, int | str], ...]] = {"speech": (("frames", "a multiple of", 4),)}
-"""Model → further limits of its sizes, for which alone its formulas hold: speech pools its frames by two, twice."""
+"""Model → further limits of its sizes; its formulas hold only within them. Speech pools its frames by two, twice."""
 
 MOST_CHARACTERS = 200
 """Characters of an error message of the model's own code that are shown."""

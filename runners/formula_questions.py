@@ -1,10 +1,10 @@
 """Answers the questions about a model's formulas: `answer` takes the command's options, returns a `FormulaAnswer`.
 
-It reads --at, --solve and --sweep before anything slow. The command imports this module after its options were parsed,
-since it loads sympy. Formulas are compared with the step at the requested point, and at a batch of one, which torch
-treats differently. A footprint formula that differs from the step's footprint is not printed, and a note says why. If a
-model has no formula because its operations change, the message has the first changed operation and the sizes between
-which they change.
+`answer` reads --at, --solve and --sweep before it does anything slow. The command imports this module only after it
+parsed its options, since this module loads sympy. Formulas are compared with the traced step at the requested point,
+and at a batch of one, which torch treats differently. A footprint formula that differs from the step's footprint is not
+printed, and a note says why. A model whose operations change with its sizes may have no formula. The message then names
+the first changed operation, and the sizes between which the operations change.
 """
 
 from __future__ import annotations

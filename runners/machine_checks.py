@@ -1,9 +1,9 @@
 """Checks whether a machine is fit to measure on: `all_checks` returns a `Check` per fact, with the cost of its absence.
 
-Every check returns lines and prints nothing; none changes a setting. `ok` means that nothing is lost, `warn` that
-results are possible but less complete or more scattered, `missing` that something is absent. Only a line that is
-`needed` can make a machine unfit; no optional counter or tool does. A check does not claim that the machine stays as it
-is.
+`all_checks` takes the folder into which sweeps write. No check prints anything or changes a setting. The state `ok`
+means that nothing is lost, `missing` that something is absent. `warn` means that results are possible, but less
+complete or more scattered. Only a check that is `needed` can make a machine unfit; no optional counter or tool does.
+Not claimed: that the machine stays as it is.
 """
 
 import importlib
@@ -32,7 +32,7 @@ from runners.workers.devices import BUSY_LOAD_RATIO
 STATES = ("ok", "warn", "missing")
 
 TORCH_VERSIONS = ((2, 11), (2, 16))
-"""Supported: from the first up to, not including, the second; 2.13 is refused by requirements.txt."""
+"""Versions of torch that are supported: from the first to before the second. requirements.txt refuses 2.13."""
 
 LOW_SPACE_BYTES = 2 * 10**9
 HOT_CELSIUS = 80.0

@@ -1,11 +1,11 @@
 """`python -m runners.profile MODEL`: where do time, FLOP, bytes and parameters go, and what bounds each part?
 
-A worker measures the machine's ceilings, builds the model and profiles its steps; the parent imports no torch, prints
-the report, and writes tables and a page with `--out`. Exit codes: 0 profiled; 1 it could not be, or its sums do not add
-up; 2 the caller's mistake, such as a model that does not take its inputs; 3 a file could not be written; 130 Ctrl-C.
-`--config` is a DeepSpeed configuration, or only its section "flops_profiler", with DeepSpeed's names; options of the
-command line override it. Steps before `start_step` warm up, and later steps before `end_step` are profiled, as in
-DeepSpeed's tutorial; newer DeepSpeed ignores both silently.
+A worker measures the ceilings (the highest rates of this device), builds the model and profiles its steps. The parent
+imports no torch, prints the report, and writes tables and a page with `--out`. Exit codes: 0 profiled; 1 the model
+could not be profiled, or the profile's sums do not add up; 2 the caller's mistake, such as a model that does not take
+its inputs; 3 a file could not be written; 130 Ctrl-C. `--config` takes a DeepSpeed configuration, or only its section
+"flops_profiler", with DeepSpeed's names. Options of the command line override it. Steps before `start_step` warm up,
+and later steps before `end_step` are profiled, as in DeepSpeed's tutorial. Newer DeepSpeed silently ignores both.
 """
 
 from __future__ import annotations

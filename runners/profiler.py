@@ -1,8 +1,9 @@
 """Offers the profiler under DeepSpeed's names: `profile_model` takes a model for one call, `Profiler` wraps a loop.
 
-Both return FLOP, MACs and parameters of forward passes, and print the tree of modules. MACs are the multiply-adds of
-convolutions and matrix products; FLOP are twice those plus all other arithmetic. FLOP and MACs are None (as text "at
-least …") if an operation has no rule. DeepSpeed's errors are not reproduced.
+`profile_model` runs a model on given inputs. `Profiler` takes a model and watches the forward passes that its caller
+runs. Both return the FLOP, MACs and parameters of forward passes, and print the tree of modules. MACs are the
+multiply-adds of convolutions and matrix products. FLOP are twice the MACs plus all other arithmetic. If an operation
+has no rule, FLOP and MACs are None, or as text "at least …". DeepSpeed's bugs are not reproduced.
 """
 
 import contextlib
@@ -39,11 +40,11 @@ def profile_model(
     ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
     as_string: bool | None = None,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """Return (FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate. None:
-    unknown.
+    """Return (FLOP, MACs, parameters) of one forward pass in eval mode. None means that a number is unknown.
 
-    input_shape: of a tensor of ones that comes before args. input_constructor: takes input_shape, and returns all
-    inputs instead. as_string: another name of as_strings."""
+    mode: "forward", or "generate" to call model.generate instead. input_shape: the shape of a tensor of ones that comes
+    before args. input_constructor: takes input_shape, and returns all inputs, which replace that tensor and args.
+    as_string: another name of as_strings."""
     as_text = as_strings if as_string is None else as_string
     held = next(expect_module(model).parameters(), torch.empty(0))
     shaped = [] if input_constructor or input_shape is None else [held.new_ones(input_shape)]

@@ -1,8 +1,10 @@
-"""`python -m runners.project`: what does training at the accuracy frontier take, and on which machine?
+"""`python -m runners.project`: what does training a model to a target error take, and on which machine?
 
-An option chooses a question with a command line of its own: `--compute` converts GPU-hours to FLOP or back, and
-`--reproduce PAPER` compares a paper's printed results with the results of its inputs. Without one a model is projected
-from a file (`projection.py`). The answer is printed. Nothing is trained, timed or downloaded.
+FILE describes a model by its learning curve, its sizes and a target error. The command predicts the data, parameters,
+FLOP, memory and time with which the model reaches the target (`projection.py`). Two options ask other questions, each
+with a command line of its own. `--compute` converts GPU-hours to FLOP or back. `--reproduce PAPER` compares a paper's
+printed results with what our formulas give for the paper's inputs. The answer is printed. Nothing is trained, timed or
+downloaded.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ QUESTIONS: Options = {
     "--gpu-hours": {"type": positive, "metavar": "H", "help": "devices × hours of training → FLOP"},
     "--flop": {"type": positive, "help": "model FLOP of a training → GPU-hours"},
 }
-"""Options that choose a question; one of them is allowed."""
+"""The amounts that `--compute` converts; exactly one of them is given."""
 
 OPTIONS: Options = {
     "--compute": {"action": "store_true", "help": argparse.SUPPRESS},

@@ -1,7 +1,8 @@
-"""Runs `python -m runners.project FILE`: projects a model from its learning curve, its sizes and a target error.
+"""Runs `python -m runners.project FILE`: predicts what training a model to a target error takes on a device.
 
-`project` takes the command's arguments, prints the answer, writes figures if asked for, and returns the exit code. If a
-model's formulas are not shipped, `runners.formula` makes them from its own operation tables, in fp32.
+FILE has the model's learning curve, its sizes and the target error. `project` takes the command's arguments, prints the
+predicted data, parameters, FLOP, memory and time, and returns the exit code. It writes figures if `--figures` asks for
+them. If a model's formulas are not shipped, `runners.formula` derives them from the model's operation tables, in fp32.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Derives everything that follows from a run's raw rows: as files (`rebuild`), or as `Evidence` for the gates.
 
-`rebuild` takes a run's directory and returns a `Built`; `evidence_of` returns the `Evidence`. Neither needs a GPU or
-torch. Raw files are read and never changed. Written files are derived and may be written again: utilization.csv and
-other tables, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page that cannot be made is
-left out, and nothing else.
+`rebuild` takes a run's directory, writes the derived files and returns a `Built`. `evidence_of` returns the `Evidence`
+that gates check; a gate is a test of a run's consistency. Neither needs a GPU or torch. Raw files are read and never
+changed. Derived files may be written again: utilization.csv and other tables, cleaned/, figures/, report.html
+(`docs/schema.md` lists them). If a figure or a page cannot be made, only this file is left out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`python -m runners.report RUN`: rebuilds every table and figure of a run from its raw rows (`rebuild.py`).
 
-`--check` puts the run through every gate instead, and writes nothing; `--predictions FILE` prints which predicted step
-times held. Given two runs, it reports whether they differ, writes that as a page with `--out`, and with `--fail-if`
-decides whether the second may replace the first (`reports/compare/gate.py`). Needs neither a GPU nor torch. Raw files
-are read and never changed.
+`--check` instead tests the run by every gate (a test of its consistency), and writes nothing. `--predictions FILE`
+prints which predicted step times agree with the measured ones. Given two runs, the command reports whether they differ,
+and `--out` writes that as a page. `--fail-if` then decides whether the second run may replace the first
+(`reports/compare/gate.py`). The command needs neither a GPU nor torch. Raw files are read and never changed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`python -m runners.doctor --self-test`: may numbers of this program be believed on this device?
 
-`self_test` runs known work on a device and returns a document of checks against known answers: rates of products and
-convolutions against the datasheet, device events that agree with the wall clock, sleeps of known length, FLOP counted
-and FLOP of the calls whose kernels ran, flags read back, fp32 that is IEEE, intervals that cover the mean, and the
-predicted memory of two models. A check that this device cannot answer is `unavailable`, with the reason. Convolutions
-are 1 × 1: no algorithm needs fewer multiplications. Not claimed: that a device which passes has no fault.
+`self_test` runs known work on a device and returns a document of checks against known answers. Rates are compared with
+the datasheet, device events with the wall clock, and sleeps with their known length. Counted FLOP are compared with
+those of the calls whose kernels ran, and predicted memory with observed memory. Flags are read back, fp32 must be free
+of TF32, and intervals must cover the mean. A check that this device cannot answer is `unavailable`, with the reason.
+Convolutions are 1 × 1: no algorithm saves multiplications there. Not claimed: that a device which passes has no fault.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from runners.workers import traced_step as training
 REPORTED = "reported"
 """The verdict of a check whose number is reported and not judged."""
 UNFINISHED = "unfinished"
-"""The verdict over a test whose checks were not all tried when its document was written."""
+"""The verdict of a self-test whose document was written before all its checks had run."""
 
 RATE_RATIOS = (0.05, 1.02)
-"""Range of a kernel's rate ÷ its unit's datasheet peak: below it something holds the device down, above it the time is
-wrong."""
+"""Range of a kernel's rate ÷ its unit's datasheet peak. Below it something slows the device down; above it the measured
+time is wrong."""
 TENSOR_RATIO = 0.2
-"""A tensor unit must do more than the vector units could, but this share of its own peak is always enough: there are
-devices whose tensor units are no faster than that (GeForce in tf32)."""
+"""A tensor unit must exceed the vector units' peak, or this share of its own peak, whichever is less. Some tensor units
+are no faster than the vector units (GeForce in tf32)."""
 
 EVENTS_RATIO, SLEEP_RATIO, MEMORY_RATIO = 0.03, 0.05, 0.02
 FP32_ERROR = 2e-5

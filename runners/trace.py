@@ -1,9 +1,10 @@
 """`python -m runners.trace FILE`: what does a recorded profile say, once double counts and gaps are cleaned?
 
-It reads recordings of torch.profiler (Kineto), Nsight Systems and PyProf, finds the operation of each kernel, takes the
-recording's own counts, removes duplicates, and fills gaps from the recorded shapes. The result is printed; `--html` and
-`--out` write a page and tables. It needs no GPU and no torch, and never changes the file. A file that is cut off is
-refused; totals of a recording that lacks events are marked "at least".
+The command reads recordings of torch.profiler (Kineto), Nsight Systems and PyProf. It finds the operation of each
+kernel and takes the FLOP that the recording itself counts. It removes duplicates, and fills gaps from the recorded
+shapes. The result is printed; `--html` and `--out` write a page and tables. The command needs no GPU and no torch, and
+never changes the file. A file that is cut off is refused. Totals of a recording that lacks events are marked "at
+least".
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def cleaned(recording: Recording) -> TraceView:
-    """Return an attributed recording, cleaned. Raises Inconsistent if it contradicts itself."""
+    """Clean a recording whose kernels have their operations. Raises Inconsistent if it contradicts itself."""
     import pandas as pd
 
     from cleaning.trace.clean import clean

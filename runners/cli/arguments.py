@@ -1,8 +1,8 @@
 """Parses every command's line: a caller's mistake is one line on stderr and exit code 2, never a traceback.
 
-`Parser` takes the arguments and returns a Namespace; `number`, `names`, `sizes` and others make or are the `type=` of
-an option. An error line says what was expected, what came, and the nearest valid name. Nothing here knows a command,
-prints on stdout or imports anything beyond the standard library, so that `--help` and syntax errors answer at once.
+`Parser` takes the arguments and returns a Namespace. `number`, `names`, `sizes` and others are, or return, the `type=`
+of an option. An error line says what was expected, what came, and the nearest valid name. This module knows no command
+and prints nothing on stdout. It imports no third-party package, so that `--help` and syntax errors answer at once.
 """
 
 import argparse
@@ -26,7 +26,7 @@ FORMATS = ("table", "csv", "json")
 """Forms in which a command prints data."""
 
 CONVENTIONS = ("flop", "post2021")
-"""Convention of the answer: FLOP and the unit's peak, or the arithmetic of the post of 2021."""
+"""Conventions of an answer. flop: FLOP and the unit's peak. post2021: the arithmetic of Hobbhahn's post of 2021."""
 
 MARGIN_RATIO = 0.1
 """Share of the memory left for the device's context, libraries' workspaces and memory that the allocator cannot use."""
@@ -34,7 +34,7 @@ MARGIN_RATIO = 0.1
 MOST_SHARE = 10.0
 
 SHOWN = 8
-"""Maximum number of valid names in a message; it says how many more there are."""
+"""Maximum number of valid names in a message; the message says how many more there are."""
 
 
 class Parser(argparse.ArgumentParser):

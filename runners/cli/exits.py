@@ -1,8 +1,7 @@
 """Ends a command: defines its exit codes, and turns any exception that it raises into one line on stderr.
 
-A command's `main` parses, then returns `guarded(…)` of the rest: the exit code. Its file ends with
-`sys.exit(exit_code(main))`. Nothing here knows a command, or imports more than the standard library and the names of
-faults.
+A command's `main` parses its arguments, gives `guarded` a function that does the rest, and returns the exit code. The
+command's file ends with `sys.exit(exit_code(main))`. This module knows no command and imports no third-party package.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""Defines the options that several commands share, makes a command's parser of them, and checks the model they name.
+"""Defines the options that several commands share, makes parsers from them, and checks the models that they name.
 
 `parser_of` takes a command's table of options and returns a `Parser`. The table names a shared option without its
 dashes, with only those settings of argparse that differ from `SHARED`. `check_models` raises before anything slow is
-imported, and `hyper_of` returns the arguments of the model's factory. `read_recording` returns a recorded profile,
-attributed; commands and workers share it. Nothing is printed here.
+imported. `hyper_of` returns the arguments of the model's factory, the function that builds it. `read_recording` reads a
+recorded profile, for commands and workers, and finds the call that launched each kernel. Nothing is printed here.
 """
 
 from __future__ import annotations

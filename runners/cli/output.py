@@ -1,10 +1,10 @@
 """Prints a command's answer on stdout, its messages and progress on stderr, and writes the files that it derives.
 
-An answer comes in as functions that make it as a page, as JSON or as CSV. COLUMNS sets the width of a page. Without it
-a terminal gets pages of its own width, a pipe or a file 100 columns. A terminal gets colours unless NO_COLOR or
-TERM=dumb forbid them; with TERM=dumb, as in notebooks, progress is written as lines of a log.
+An answer comes in as functions that return a page, JSON or CSV. COLUMNS sets the width of a page. Without COLUMNS, a
+page is as wide as the terminal, or has 100 columns in a pipe or a file. A terminal gets colours unless NO_COLOR or
+TERM=dumb forbid them. With TERM=dumb, as in notebooks, progress is written as lines of a log.
 
-Each derived file is replaced at once or not at all. Nothing of a run's raw rows is written here.
+Each derived file is replaced at once or not at all. No raw row of a run is written here.
 """
 
 import contextlib
