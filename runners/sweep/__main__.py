@@ -1,7 +1,8 @@
 """`python -m runners.sweep`: what utilization does training reach here, over models × batch sizes × precisions?
 
-Parses (`options.py`), asks a worker for facts of the device, plans the grid, and measures it into a run directory that
-a later session can continue. The parent process imports no torch, except under torchrun, for its store. Exit codes: 0
+The command parses its options (`options.py`), asks a worker for the device's facts, and plans the cells. A cell is one
+combination of workload, batch size and precision. The cells are measured into a run directory, which a later session
+can continue. The parent process imports no torch, except under torchrun, whose key-value store it uses. Exit codes: 0
 all cells measured, 1 some cells failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 143
 SIGTERM.
 """

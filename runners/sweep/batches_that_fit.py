@@ -1,8 +1,8 @@
 """Finds the batch sizes of `--batch-sizes auto`: powers of two up to the largest batch that is predicted to fit.
 
-`with_batches` takes a grid and its device, and returns the grid with batches for each model and precision; `plan_lines`
-returns a line of text about each. Not claimed: that a predicted batch trains. One that runs out of memory has a row
-that says so.
+`with_batches` takes a grid and its device, and returns the grid with batch sizes for each model and precision.
+`plan_lines` returns a line of text about each of them. Not claimed: that a predicted batch trains. A batch that runs
+out of memory has a row that says so.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def batches_up_to(largest: int, least: int = 1) -> list[int]:
 
 
 def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
-    """Return the grid with batches that fit for each of its models and precisions; those that it has already stay.
+    """Return the grid with batch sizes that fit, for each of its models and precisions. Batch sizes that the grid has
+    already stay.
 
-    The largest is predicted before anything is trained (`runners/workers/traced_step.py`), with a share of the memory
-    left free: a CUDA device's own, or for a CPU the host's free memory now.
+    The largest batch is predicted before anything is trained (`runners/workers/traced_step.py`). A share of the memory
+    is left free. The memory is a CUDA device's own, or for a CPU the host's free memory now.
 
     Raises ValueError if it cannot be predicted.
     """

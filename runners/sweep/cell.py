@@ -1,7 +1,10 @@
 """Measures one cell inside a worker process: finds ceilings, traces the step, times it.
 
-`measure` takes a cell and a `Protocol`, and returns a `CellMeasurement`; `reference_trace` returns an `OperationTable`,
-`ceilings` rows. `pool.Worker` calls each by name, as the parent never imports torch; any exception becomes a row.
+A cell is one combination of workload, batch size and precision. `measure` takes a cell and a `Protocol`, the rules by
+which timing warms up and stops, and returns a `CellMeasurement`. `reference_trace` takes a cell and returns its step's
+`OperationTable`. `ceilings` takes a device, a precision and a time budget, and returns `Ceiling` rows: the highest
+rates measured on this device. `pool.Worker` calls these functions by name, so that the parent need not import torch. An
+exception becomes a row.
 """
 
 from __future__ import annotations
@@ -54,8 +57,8 @@ MEMORY_RATIO = 0.1
 """Share of the budget for ceilings in which copies and launches are timed."""
 
 Split = Callable[["Workload", "torch.nn.Module", "list[Batch]"], "tuple[torch.nn.Module, list[Batch], Schedule | None]"]
-"""Splits a model over several ranks: workload, model and whole batches → what this rank trains, its batches, and the
-schedule that its steps follow, if any."""
+"""Splits a model over several ranks. (workload, model, whole batches) → (the part that this rank trains, its batches,
+and the schedule that its steps follow or None)."""
 
 Schedule = Callable[[Sequence[Any], Any], "torch.Tensor | None"]
 """The schedule of a `ScheduledStep`: inputs and target → the loss, on the rank that has it."""
@@ -70,10 +73,7 @@ _PROBED: list[tuple[Cell, Prepared]] = []
 def ceilings(
     session: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
 ) -> list[Ceiling]:
-    """Measure the ceilings of single kernels and memory on this device in this precision.
-
-    malloc: as of the cells that this process measures.
-    """
+    """Measure ceilings of single kernels and of memory. malloc: as of the cells that this process measures."""
     set_malloc(malloc)
     memory = copies_and_launches(device, MEMORY_RATIO * budget_s)  # first: it warms the device up
     rows = measure_ceilings(session, device, PRECISIONS[precision], clock_for(device), budget_s)

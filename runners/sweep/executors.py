@@ -1,8 +1,9 @@
 """Hands cells to slots and yields their rows; a slot is one device, of this machine or of a Ray cluster.
 
-`Executor.rows` takes cells and a store, and yields each `Run` once it is committed, in an order that depends on the
-slots. A cell goes to one slot at a time and leaves the list when its rows are committed: it is measured again only if
-its slot was lost before. Slots are a `LocalSlots`, or a `RaySlots` of `ray_slots.py`; they report by `Event`s.
+A cell is one combination of workload, batch size and precision. `Executor.rows` takes cells and a store. It yields the
+`Run` row of each cell once the row is committed, in an order that depends on the slots. A cell goes to one slot at a
+time, and leaves the list when its rows are committed. If its slot was lost before that, the cell is measured again.
+Slots are a `LocalSlots`, or a `RaySlots` of `ray_slots.py`; they report by `Event`s.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from runners.workers.devices import ProbeResult, session_of
 from runners.workers.pool import Stopwatch, uninterrupted
 
 MOST_LOSSES = 2
-"""Maximum number of slots that may be lost under a cell; after that the cell is taken for the cause, and its row says
-so."""
+"""Maximum number of slots that may be lost while they measure the same cell. After that the cell is taken for the
+cause, and its row says so."""
 
 POLL_S = 1.0
 START_S = 600.0
-"""How long to wait for the first slot, s: a cluster may start a machine for it, a queue may be long."""
+"""How long to wait for the first slot, s: a cluster may have to start a machine, or have a long queue."""
 
 HERE = ""
 """The name of the only slot of a `LocalSlots`."""

@@ -1,7 +1,8 @@
 """Defines the records that pass between session and worker: the order of a cell, its measurement, its result.
 
-They are torch-free and picklable. Nothing is measured here. A session takes an `Order` and returns a `CellResult`, on
-this machine or on another one. `store_result` writes it into the run; only then the cell counts as measured.
+A cell is one combination of workload, batch size and precision. The records can be pickled, and this module imports no
+torch. A session takes an `Order` and returns a `CellResult`, on this machine or on another one. `store_result` writes
+the result into the run; only then does the cell count as measured. Nothing is measured here.
 """
 
 from __future__ import annotations

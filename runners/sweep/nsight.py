@@ -1,11 +1,11 @@
 """Records the passes of a cell with Nsight Systems, each in a process of its own, after the cell was measured.
 
-`record` takes a cell and passes, and returns `PassFindings` with the exports. A worker runs the command, so that it
-ends like any other task: at its limit, at Ctrl-C, with the parent. An export is read once before it is kept. A fault
-costs only one pass's recording: `PassFindings.unprofiled` has the reason under "nsys PASS". Nothing is timed here.
-`python -m runners.sweep.nsight CELL PASS` is the command that Nsight Systems starts. It builds the cell's model as the
-sweep does, warms up, and runs one step between cudaProfilerStart and cudaProfilerStop. On a failure it prints one line
-that begins with "error: " (exit code 1). Run by hand it has no effect.
+`record` takes a cell and passes, and returns `PassFindings` with the exports. A worker runs the command of Nsight
+Systems, so that the command ends at its limit, at Ctrl-C, or with the parent. An export is read once before it is kept.
+A fault costs only one pass's recording: `PassFindings.unprofiled` has the reason under "nsys PASS". Nothing is timed.
+Nsight Systems starts `python -m runners.sweep.nsight CELL PASS`. This command builds the cell's model as the sweep
+does, warms up, and runs one step between cudaProfilerStart and cudaProfilerStop. On a failure it prints one line that
+begins with "error: " and exits with 1. Without Nsight Systems it records nothing.
 """
 
 import json
@@ -38,11 +38,11 @@ LIMIT_S = 300.0
 LOOK_EVERY_S = 0.5
 
 PARENT = "FLOPLEDGER_PARENT"
-"""Variable with the id of a process: the recorded step ends when that process ends, as nsys may put the step into
-another session."""
+"""Environment variable with the id of a process. The recorded step ends when that process ends, as nsys may put the
+step into another session."""
 
 GRACE_S = 15.0
-"""Time after a recording's limit at which its worker is killed: until then it can report the reason."""
+"""Time after a recording's limit at which its worker is killed. Until then the worker can report the reason."""
 
 
 def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.which) -> str:

@@ -1,7 +1,7 @@
 """Defines the command line of `runners.sweep`: its options (`OPTIONS`), and how each of them is read.
 
-`parser` returns its `Parser`. An option is an entry of `OPTIONS`, which depends on no device. `request.py` checks the
-options together.
+`parser` returns the command's `Parser`, which takes a command line and returns a Namespace. Each option is an entry of
+`OPTIONS`, and is read without any knowledge of the device. `request.py` checks the options together.
 """
 
 import argparse

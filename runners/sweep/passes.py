@@ -1,11 +1,11 @@
 """Times and profiles the other passes of a cell after its own step, on the same model; returns `PassFindings`.
 
-`measure_pass` takes a pass: one (forward, loss and backward of one sample, without the optimizer), batch (the cell's
-own step, whose time is known), last (a training step of the epoch's last, smaller batch), or epoch (whole batches and
-the last one, run from end to end in segments if that is short enough). A fault costs only its pass, but an error that
+`measure_pass` takes a cell's id and a pass: `one`, `batch`, `last` or `epoch`. `one` is forward, loss and backward of
+one sample. `batch` is the cell's own step, whose time is known. `last` is a training step of the epoch's last, smaller
+batch. `epoch` is run from end to end, in segments, if it is short enough. A fault costs only its pass. An error that
 breaks the device's context is raised, as no later result can be trusted. Only times of part "profiled" are taken under
-a profiler, and none after one: what CUPTI leaves in a process slows its later launches (pytorch/pytorch#146604:
-training by 10 to 20 %), and detaching it may end the process (pytorch/kineto#1169).
+a profiler, and no time is taken after that. What CUPTI leaves in a process slows the process's later launches
+(pytorch/pytorch#146604: training by 10 to 20 %). Detaching CUPTI may end the process (pytorch/kineto#1169).
 """
 
 import gc
@@ -40,8 +40,9 @@ Step = Callable[..., Any]
 class MeasuredCell:
     """A cell that has just been measured.
 
-    model: never compiled. step: of the cell's own batch; its model may be compiled. step_s: its time. began_s: the host
-    time from which `protocol.limit_s` counts. times_s, unprofiled: results of the passes so far.
+    model: never compiled. step: the training step of the cell's own batch, whose model may be compiled. step_s: the
+    time of that step. began_s: the host time from which `protocol.limit_s` counts. times_s, unprofiled: results of the
+    passes so far.
     """
 
     cell: Cell

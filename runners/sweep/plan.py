@@ -1,9 +1,9 @@
-"""Turns options into cells: `cells` takes a `Grid` and returns its cells in the order of measuring. Torch-free.
+"""Turns options into cells: `cells` takes a `Grid` and returns its cells in the order of measuring.
 
-A cell appears once; the seed decides its position within its repeat. `least_s` and `planned_s` return how long cells
-take: at least the time of the protocol, and more for counting, for the first step, in which algorithms are searched,
-and in a fresh process for the context of the device and its libraries. How much more is learnt from earlier cells.
-`reason_against` returns why a cell will not train.
+A cell is one combination of workload, batch size and precision. A cell appears once; the seed decides its position
+within its repeat. `least_s` and `planned_s` return how long cells take at least: the time of the protocol, and a margin
+for the rest. The rest is counting, a first step that searches algorithms, and the start of a fresh process.
+`reason_against` returns why a cell will not train. This module imports no torch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Connects the ranks of a sweep in their parent processes: the first rank sends orders, each does its part and answers.
 
-`RankPeers` sends a `RankOrder` and returns each rank's `RankAnswer`, through the store that torchrun keeps
-(`Exchange`). If something ends or hangs on a rank, its parent kills its worker at the cell's limit, after the others'
-collectives have failed, and it becomes that rank's fault. A parent that does not answer is named, too. Every rank but
-the first runs `follow`: it probes its device, executes orders, and answers, but reads no options, prints nothing and
-writes no file. It ends with 0 when the first rank tells it to, and with 130 or 143 when torchrun ends it. Not claimed:
-secrecy. A process that reaches torchrun's store is trusted as a rank.
+`RankPeers` sends a `RankOrder` and returns each rank's `RankAnswer`, through torchrun's key-value store (`Exchange`). A
+worker that ends or hangs is its own rank's fault. A hanging worker is killed at the cell's limit, after the other
+ranks' collectives have failed. A parent that does not answer is named, too. Every rank but the first runs `follow`: it
+probes its device, executes orders, and answers. `follow` reads no options, writes no file, and prints only fatal
+errors. Its exit code is 0 when the first rank ends it, 130 or 143 when torchrun does, and 1 without device or store.
+Not claimed: secrecy. A process that reaches torchrun's store is trusted as a rank.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PROBE_S = 180.0
 
 
 def end_with_torchrun() -> None:
-    """Make SIGTERM raise Terminated in this process, once, and have the kernel send it if torchrun's process is killed:
-    it then comes once for each of that process's threads."""
+    """Make the first SIGTERM raise Terminated in this process, and ignore later ones. The kernel sends SIGTERM if
+    torchrun's process is killed, once for each of that process's threads."""
 
     def terminate(_signal: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

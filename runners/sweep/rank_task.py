@@ -1,8 +1,8 @@
 """Runs one rank's part of a cell, inside its worker: joins the group, splits the model, trains, times and records.
 
 `measure_rank` takes a `RankOrder` and returns a `RankMeasurement`. All ranks run the same steps in the same order: the
-first one decides about the blocks, the others follow. The parent names `measure_rank` and never imports this module,
-which imports torch.
+first rank decides how long each block is, and the others follow. The parent calls `measure_rank` by name, because this
+module imports torch and the parent must not.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,14 @@ COLLECTIVE_SHARE = 1 / 3
 LONGEST_COLLECTIVE_S = 300.0
 
 RECORDED_STEPS = (2, 5)
-"""Least and most steps under the profiler, after one that is not kept."""
+"""Least and most steps under the profiler, after one step that is not kept."""
 
 
 @dataclass(frozen=True)
 class RankMeasurement:
-    """A rank's measurement. measured: its own blocks and findings; held_parameters: elements that it holds; recording:
-    of the profiler; steps_before: steps of this model before the recorded ones, which are numbered from 0."""
+    """A rank's measurement. measured: the rank's blocks and findings. held_parameters: number of parameter elements on
+    this rank. recording: the profiler's file. steps_before: number of this model's steps before the recorded ones.
+    Recorded steps are numbered from 0."""
 
     measured: CellMeasurement
     held_parameters: int

@@ -1,8 +1,9 @@
 """Offers the devices of a Ray cluster as slots of a sweep: an actor on each GPU, or each node's processor.
 
-`RaySlots` runs next to the store, hands out cells and returns `Event`s; `Slot` runs on the device, checks the
-parameters that it was given, and returns a `CellResult` per attempt. Ray itself finds the cluster (by `RAY_ADDRESS`,
-else on this machine) or starts a new one here. An actor is never restarted.
+An actor is a process that Ray starts on a node. `RaySlots` runs next to the store, hands out cells and returns
+`Event`s. `Slot` runs on the device, checks this program's version and that nobody else uses the device, and returns a
+`CellResult` per attempt. Ray itself finds the cluster (by `RAY_ADDRESS`, else on this machine) or starts a new one
+here. Ray never restarts an actor; a lost actor may be replaced by a new one.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ LOOK_S = 5.0
 """Seconds between looks for new nodes of the cluster."""
 
 MOST_ACTORS = 3
-"""Maximum number of actors for one device: its node may still be there after the process of an actor died."""
+"""Maximum number of actors for one device. An actor can die while its node lives, so that another one is tried."""
 
 KIND = "accelerator_type:"
 """How Ray names the resource of a node's device model."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's own behaviour to come, or it warns
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default; Ray warns where it is unset
     "RAY_DEDUP_LOGS": "0",
 }
 

@@ -1,8 +1,9 @@
-"""Checks the request of a sweep, here and in the run that it resumes, and turns it into grids (`grids_of`).
+"""Checks the options of a sweep and of the run that it resumes, and turns them into grids (`grids_of`).
 
-It takes parsed options (`options.py`), the options of the resumed run and the probed device, and returns `Grid`s, whose
-cells `plan.py` lists. Values of the command line override those of the resumed run, and these the defaults of suite and
-device. Names are checked here; nothing slow is imported, and no device is used.
+`grids_of` takes parsed options (`options.py`), the options of the resumed run and the probed device. It returns
+`Grid`s: lists of models, batch sizes and precisions, from which `plan.py` makes cells. Values of the command line
+override those of the resumed run. Values of the resumed run override the defaults of the suite and the device. Names
+are checked here. Nothing slow is imported, and no device is used.
 """
 
 import argparse
@@ -34,10 +35,10 @@ RAY_PACKAGE = "ray>=2.49,<3"
 """The package to install for RAY."""
 
 ONE_DEVICE = ("compile", "paired_ceiling", "profile")
-"""Options of a step on one device."""
+"""Options that only a step on one device can have."""
 
 MALLOC = "FLOPLEDGER_MALLOC"
-"""Environment variable: `default` if freed memory of a CPU's cells goes back to the system."""
+"""Environment variable. With `default`, memory that cells on a CPU free goes back to the system."""
 
 EARLIER = "earlier"
 """Key, in a manifest's options, of the other grids that the run was resumed from."""

@@ -1,8 +1,9 @@
 """Runs one session on one device: counts, traces and measures each planned cell in workers; returns a `CellResult`.
 
-`Session.slot_facts` returns the device's facts, and `Session.measure` takes an `Order`. A fault in one cell costs one
-row; only a store that cannot be written, the caller's Ctrl-C and a process that cannot be started pass through.
-`executors.py` decides which cells there are, and stores the results.
+A cell is one combination of workload, batch size and precision. `Session.slot_facts` returns the device's facts.
+`Session.measure` takes an `Order` and returns its cell's `CellResult`. A fault in one cell costs one row. Only Ctrl-C
+and a machine without room for a process or a file end the session. `executors.py` decides which cells there are, and
+stores the results.
 """
 
 import socket
@@ -36,7 +37,7 @@ from runners.workers.pool import Stopwatch, Worker, WorkerFault, ask_once, class
 TRACE_TIMEOUT_S = 300.0
 
 LEAST_SHARE = 3.0
-"""A cell may take this many times its shortest time from a time budget, whatever its share is."""
+"""A cell may take this many times its shortest time from a time budget, even if its share is smaller."""
 
 COUNT_TIMEOUT_S = 300.0
 """Limit of one counter and workload, all its batches together."""

@@ -1,8 +1,9 @@
 """Builds the model of a command or a sweep's cell, with layers frozen or checkpointed on request, and its batches.
 
-`get` takes a model's name and returns its `Workload`, to counters and recordings alike. `hyper_of_cell` returns,
-without torch, the arguments with which a cell's model is built; `Batches` are its batches, random ones or CIFAR-10's,
-which are on the device before anything is timed. torch is imported inside the functions.
+A cell is one combination of workload, batch size and precision. `get` takes a model's name and returns its `Workload`;
+counters and recordings both use `get`. `hyper_of_cell` returns, without torch, the arguments with which a cell's model
+is built. `Batches` takes a cell and returns random batches or CIFAR-10's. The batches are on the device before anything
+is timed. torch is imported inside the functions.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ EXACT, OWN = "exact", "flopledger"
 """The exact count's name in options, and its name in the registry of counters."""
 
 LARGEST_REAL = 2
-"""Largest batch of a step on real tensors, if fake ones cannot run it: a larger one would take the memory of a real
-step."""
+"""Largest batch that is traced on real tensors, where fake ones cannot run the step. A larger batch would take the
+memory of a real step."""
 
 
 def get(

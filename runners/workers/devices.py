@@ -1,11 +1,11 @@
 """Describes the device that a command was given, watches it while cells are timed, and chooses a CPU's threads.
 
-`probe` runs in a worker, since the parent never imports torch, and returns a `ProbeResult`. `rank_process` returns
-which of torchrun's processes this is. `TelemetryWatch` polls the device from the parent, and returns the readings and
-the energy of a window of time. `thread_settings` times a step of the first model with each number of threads and
-returns the fastest. Threads of one operation wait for each other: if the host of a virtual machine takes processors
-away, fewer threads may be faster, or threads that leave their processors while they wait. Not claimed: that the choice
-is the best one for another model or a larger batch, or that the machine stays as it was.
+`probe` returns a `ProbeResult`; it runs in a worker, since the parent never imports torch. `rank_process` returns which
+of torchrun's processes this is. `TelemetryWatch` polls the device from the parent, and returns the readings and the
+energy of a window of time. `thread_settings` times the first cell's step with several numbers of threads, and returns
+the fewest threads among the fastest. Threads of one operation wait for each other. If the host of a virtual machine
+takes processors away, fewer threads may be faster. So may threads that leave their processors while they wait. Not
+claimed: that the choice suits another model or batch, or that the machine stays as it was.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from runners.workers.pool import Worker, WorkerFault, prepare
 PROBE_TIMEOUT_S = 180.0
 
 BUSY_LOAD_RATIO = 0.5
-"""Load per core above which other processes may have slowed down a measurement."""
+"""Load per core above which other processes may have slowed a measurement down."""
 
 
 def check_name(device: str) -> None:

@@ -1,10 +1,11 @@
 """Runs tasks in worker processes: `Worker.call` takes a task's name and arguments, returns its result or its fault.
 
-A worker is forked from a server that has torch imported, so that a new one costs a fraction of a second. An exception,
-a signal or a time limit ends it: the call returns a `WorkerFault`, which says why, and the next call starts another
-worker. The parent itself never touches torch or a device. `serve` is the loop inside a worker: it receives a task, runs
-it, and sends its result or fault. A worker never outlives its parent, ignores Ctrl-C (the parent decides), is the first
-to be killed when memory runs out, and keeps its output out of the parent's terminal.
+A worker is forked from a server that has torch imported, so that a new worker costs a fraction of a second. An
+exception, a signal or a time limit ends the worker. The call then returns a `WorkerFault`, which says why, and the next
+call starts another worker. The parent itself never touches torch or a device. `serve` is the loop inside a worker: it
+receives a task, runs it, and sends the result or fault. A worker never outlives its parent, and ignores Ctrl-C, which
+the parent handles. A worker is the first process to be killed when memory runs out, and its output stays out of the
+parent's terminal.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Runs the tasks of workers of `runners.profile` and `runners.characterize`: a step of any model, profiled or recorded.
+"""Profiles or records a step of any model, as tasks of workers of `runners.profile` and `runners.characterize`.
 
-`profile` returns a `StepProfile`, `record` a `Characterization`. `pool.Worker` calls them by name. Arguments and
-results are picklable, and an exception becomes the command's line or the recording's row. The parent never imports this
-module, which imports torch.
+`profile` takes the command's options and returns a `StepProfile`. `record` takes a `WorkloadRecording` that is to be
+made, and returns a `Characterization`. `pool.Worker` calls both by name, because this module imports torch and the
+parent must not. Arguments and results can be pickled. An exception becomes the command's line or the recording's row.
 """
 
 import resource

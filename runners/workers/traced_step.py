@@ -1,8 +1,10 @@
-"""Traces a training step on fake tensors at any batch size, and finds the largest batch that fits into a memory.
+"""Traces a training step on fake tensors at any batch size, and finds the largest batch that fits into memory.
 
-`trace_batch` takes `StepOptions` and a batch size, and returns a `Trace`, without memory or a device. A step that fake
-tensors cannot run is traced on real ones, if its batch is small. `fit` and `fitting` return a `BatchFit`, and `check`
-the predicted and observed bytes of a step. torch is imported inside the functions.
+`trace_batch` takes `StepOptions` and a batch size, and returns a `Trace`. Fake tensors take no memory and need no
+device. A step that fake tensors cannot run is traced on real tensors, if its batch is small. `fit` takes a function
+from a batch size to its `Trace`, and a number of bytes; it returns a `BatchFit`. `fitting` takes `StepOptions` instead
+of the function, and also counts the batches that a sweep keeps on the device. `check` takes `StepOptions`, a batch size
+and a real device; it returns the predicted and the observed bytes of a step. torch is imported inside the functions.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ if TYPE_CHECKING:
 
 
 ACCUMULATED = 2
-"""Number of accumulated batches that are traced: all later ones equal the second."""
+"""Maximum number of accumulated batches that are traced: all later ones equal the second."""
 
 
 @dataclass(frozen=True)
 class StepOptions:
-    """Options of a step. hyper: the factory's arguments except the model. device: its rules apply: on "cuda" optimizers
-    work on all parameters at once, and autocast and dropout keep the tensors that they keep there. accumulate: batches
-    per step of the optimizer."""
+    """Options of a step. hyper: arguments of the function that builds the model, without the model's name. device: the
+    kind of device whose behaviour is traced. On "cuda" optimizers work on all parameters at once, and autocast and
+    dropout save the tensors that they save there. accumulate: batches per step of the optimizer."""
 
     model: str
     precision: str = "fp32"
