@@ -1,13 +1,10 @@
-"""Makes a `Workload` of any model, by the name a user types: `get("timm:vit_small_patch16_224")`,
-`get("net.py:build")`.
+"""Makes a `Workload` of any model by the name that a user types: "timm:vit_small_patch16_224", "net.py:build".
 
-This is the one factory behind every command that takes models. It reads the form of the name
-(`workloads/catalogue/model_names.py`) and calls the module for that form; it knows no architecture. `docs/models.md`
-describes forms, inputs and errors.
-
-`building` is the context in which the user's code runs: this process cannot look up hosts, so that nothing is
-downloaded; a child process can. Counters call `model(*inputs)`: inputs with names are bound to their positions in
-`forward`, and inputs that can only be passed by name are refused, since a wrapper would change the modules' paths.
+Every command that takes models calls `get`. `get` reads the form of the name (`workloads/catalogue/model_names.py`) and
+calls the module for that form; this module knows no architecture. `docs/models.md` describes forms, inputs and errors.
+The user's code runs within `building`. In this context the process cannot look up hosts, so that nothing is downloaded;
+a child process still can. Counters call `model(*inputs)`. Inputs with names are therefore bound to their positions in
+`forward`. Inputs that can only be passed by name are refused, since a wrapper would change the modules' paths.
 """
 
 import contextlib

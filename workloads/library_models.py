@@ -1,11 +1,11 @@
 """Makes models of timm and transformers workloads: built with random weights, trained on random data.
 
-`timm_workload` and `transformers_workload` take a name, and return a `Workload`. Both libraries are optional
-(requirements-models.txt). Nothing is downloaded. A timm model has the input size of its configuration; a tag after a
-dot (`.augreg_in1k`) names published weights and only changes that size. Its loss is cross entropy of uniform labels,
-or, of a model without classes, the mean of its features. A transformers model is the first of the configuration's
-`architectures`, else the bare model of its type, with float32 weights, the default attention and no cache; its loss is
-the mean of the outputs. SHAPES has the known kinds of input: texts are uniform token ids, others normal noise.
+`timm_workload` and `transformers_workload` take a parsed name, and return a `Workload`. Both libraries are optional
+(requirements-models.txt). Nothing is downloaded. A timm model has the input size of its configuration. A tag after a
+dot (`.augreg_in1k`) names published weights, and here only changes that size. The loss of a timm model is cross entropy
+of uniform labels, or, without classes, the mean of its features. A transformers model is the first of the
+configuration's `architectures`, else the bare model of its type. It has float32 weights, the default attention and no
+cache. Its loss is the mean of the outputs. SHAPES has the known kinds of input: uniform token ids, else normal noise.
 """
 
 import inspect

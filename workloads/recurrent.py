@@ -1,10 +1,11 @@
 """Builds Catamount's recurrent networks: two language models, translation, and speech.
 
-`WordLM`, `CharLM`, `Translator` and `Speech` take tokens or sound and return logits; `workloads/sequences.py` makes the
-workloads wordlm, charlm, nmt and speech of them. The LSTM has one bias per layer, as in TensorFlow. PyTorch's has two,
-which are only ever added: a layer over a whole sequence keeps PyTorch's operator, and gives it zeros for the second; a
-cell, one step of a loop, is one product of input and state together, then the gates. A word or letter is predicted at
-every step, without dropout in the language models.
+Catamount is Baidu's library of symbolic training cost. `WordLM`, `CharLM`, `Translator` and `Speech` take tokens or
+sound and return logits. `workloads/sequences.py` makes the workloads wordlm, charlm, nmt and speech of them. Each layer
+of an LSTM has one bias here, as in TensorFlow. PyTorch's LSTM adds a second one. A layer over a whole sequence (`LSTM`)
+keeps PyTorch's operator, and gives it zeros as the second bias. A cell (`LSTMCell`) is one step of a loop: one product
+of input and state together, then the gates. A word or letter is predicted at every step. The language models have no
+dropout.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class LSTM(nn.LSTM):
         for name in [name for name in self._parameters if name.startswith("bias_hh")]:
             zeros = torch.zeros_like(self._parameters.pop(name), requires_grad=False)  # type: ignore[arg-type]
             self.register_buffer(name, zeros, persistent=False)
-        self._init_flat_weights()  # what the operator is given
+        self._init_flat_weights()  # rebuilds the list of weights that PyTorch's operator takes
 
 
 class LSTMCell(nn.Module):

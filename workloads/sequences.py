@@ -1,9 +1,10 @@
 """Builds models of text and speech as workloads (BERT, word2vec, a GPT-2), and lists them with Catamount's.
 
-`get` takes a name and sizes, and returns a `Workload`. Models start from random weights and get random tokens, uniform
-below the vocabulary, or normal noise for sound. The batch is dimension 0 of each input unless the family says
-otherwise. The classes `BERT` and `Word2Vec` have their task, number of parameters and source. Not claimed: that
-anything is learned beyond the batch itself.
+Catamount is Baidu's library of symbolic training cost; its networks are in `recurrent.py`. `get` takes a name and
+sizes, and returns a `Workload`. Models start from random weights. They get random tokens, uniform below the vocabulary,
+or normal noise for sound. The batch is dimension 0 of each input unless the family says otherwise. The classes `BERT`
+and `Word2Vec` have their task, number of parameters and source. Not claimed: that anything is learned beyond the batch
+itself.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Makes one step of any workload: training, gradients without an optimizer's step, or inference.
 
 `TrainingStep`, `ScheduledStep` (a schedule of several ranks), `GradientStep` and `InferenceStep` take a model and
-batches, and run one step per call: zero_grad, forward, loss, backward, optimizer step, or a part of it. A step
-announces its phases through `mark`, and does not know the listener: NVTX ranges, the operation tracer or the clock of
-the phase split. It reads no clock and synchronises nothing.
+batches. Each call runs one step, or a part of it: zero_grad, forward, loss, backward, optimizer step. A step calls
+`mark` with the name of each phase as it begins. The listener behind `mark` may be NVTX ranges, the operation tracer or
+the clock of the phase split. A step reads no clock and synchronises nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-4),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
 }
-"""Names in `workloads/catalogue/catalogue.py:OPTIMIZERS`; a test holds the two together."""
+"""Names in `workloads/catalogue/catalogue.py:OPTIMIZERS`; a test compares the two."""
 
 
 def optimizer_of(name: str, workload: Workload, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:

@@ -1,7 +1,7 @@
 """Makes workloads whose FLOP, time or bytes are known beforehand, to calibrate the harness.
 
 `get` takes a name and sizes, and returns a `Workload`. The docstring of each builder gives the FLOP, seconds or bytes
-of its forward and backward pass. The models learn nothing, and say nothing about real ones.
+of its forward and backward pass. The models learn nothing, and say nothing about real models.
 """
 
 import time

@@ -1,10 +1,10 @@
 """Makes torchvision's models workloads, on random data with their own loss; and its CIFAR-10 batches.
 
 `get` takes a name and sizes, and returns a `Workload`; `cifar_batches` returns batches of real images. Nothing is
-downloaded: every model starts from random weights. The losses are those of torchvision's reference training scripts,
-auxiliary outputs included, because their FLOP belong to the step. ResNet-18 to 152 can have another `width`, the
-channels of the first stage (64 is torchvision's own). Images are standard normal, labels uniform, boxes valid: never
-zeros, because a multiplier fed with zeros draws less power and clocks higher than training does. Not claimed: that
+downloaded: every model starts from random weights. The losses are those of torchvision's reference training scripts.
+They include auxiliary outputs, because the FLOP of these belong to the step. ResNet-18 to 152 can have another `width`,
+the channels of the first stage (64 is torchvision's own). Images are standard normal, labels uniform, boxes valid. They
+are never zeros: a multiplier fed with zeros draws less power and clocks higher than in training. Not claimed: that
 anything is learned.
 """
 
@@ -41,7 +41,7 @@ SEGMENTATION_AUXILIARY = 0.5
 """Weight of the auxiliary head: torchvision, references/segmentation/train.py."""
 
 FLOW_DECAY = 0.8
-"""Each earlier of RAFT's predictions weighs this much less: Teed and Deng 2020, arXiv:2003.12039, section 3.3."""
+"""Weight of each of RAFT's predictions ÷ weight of the next one: Teed and Deng 2020, arXiv:2003.12039, section 3.3."""
 
 KEYPOINTS = 17
 """Keypoints of a person in COCO."""

@@ -1,11 +1,11 @@
 """Makes models of a user's own function workloads: `package.module:function` and `path/to/file.py:function`.
 
 `get` calls the function and returns a `Workload`. It passes only parameters whose default is a whole number: those are
-the sizes of the workload. `docs/models.md` lists the results it may return, and the names that may stand beside it.
-User code runs with all rights, and its output is shown. A LightningModule is trained by its `training_step`, on batches
-of its data loader: calling the module from outside runs `training_step(batch, 0)` and returns the loss, so that the
-paths of the modules stay. Lightning is not imported and its Trainer is not run: hooks, callbacks and optimizers stepped
-by hand are not measured.
+the sizes of the workload. `docs/models.md` lists the results that the function may return, and other names that its
+file may define. User code runs with all rights, and its output is shown. A LightningModule is trained by its
+`training_step`, on batches of its data loader. Calling the module from outside runs `training_step(batch, 0)` and
+returns the loss, so that the paths of the modules stay. Lightning is not imported and its Trainer is not run. Hooks,
+callbacks and optimizers stepped by hand are not measured.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ from workloads.catalogue.model_names import Shape, Spec, check, nearest
 
 
 def stepping(model: torch.nn.Module, text: str) -> torch.nn.Module:
-    """Return the module, which from now on runs its training step where it is called from outside. text: its name.
+    """Return the module, which from now on runs its training step when it is called from outside. text: its name.
 
-    Raises ValueError for one that steps its optimizers by hand.
+    Raises ValueError for a module that steps its optimizers by hand.
     """
     if not getattr(model, "automatic_optimization", True):
         raise ValueError(

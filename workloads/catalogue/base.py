@@ -1,8 +1,9 @@
-"""Defines a `Workload` (a model, its batches, its loss), and makes one of a `Family` of networks on tokens.
+"""Defines a `Workload` (a model, its batches, its loss), and a `Family`, from which workloads are made.
 
-A workload is one frozen value; all its sizes are in `hyper`, so that the same workload can be built, counted, and
-derived as a formula at any sizes. A token is a random integer below the vocabulary size; the target is the next token.
-Nothing is padded or masked. Nothing here measures.
+Every command that builds a model takes it as a `Workload`. All sizes of a workload are in `hyper`, so that the workload
+can be built, counted, and derived as a formula at any sizes. `family_workload` takes a `Family`, facts and sizes, and
+returns a `Workload`. A family trains on tokens by default. A token is a random integer below the vocabulary size, and
+the target is the next token. These tokens are neither padded nor masked. Nothing is measured here.
 """
 
 import math
@@ -34,8 +35,8 @@ class Workload:
     hyper: name → int, each usable as a symbol. build(**hyper) → module in training mode, on the current default device.
     batch(hyper, size, device, generator) → Batch of random data, never zeros. loss(output, target) → scalar.
     items(hyper, size) → how many `item`s a batch holds. source: where architecture and defaults are defined.
-    optimizer(parameters) → the optimizer of its source; None: it has none of its own. Inference is the same module in
-    evaluation mode, on the same inputs, without gradients.
+    optimizer(parameters) → the optimizer that the source uses; None if the workload has no optimizer of its own.
+    Inference is the same module in evaluation mode, on the same inputs, without gradients.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Lists the workloads that this project and torchvision name (`ENTRIES`), with facts that are known before building.
 
-It is one literal table without torch, so that a wrong name is answered at once. `entry` returns a `CatalogueEntry`:
-default sizes, and sizes and batches that the workload cannot take; `reason_not_trainable` returns why a size is
-refused. `tests/workloads/vision/test_vision.py` runs each model at the edge of every such claim. Nothing is claimed
+The table needs no torch, so that a wrong name is answered at once. `entry` takes a name and returns a `CatalogueEntry`:
+default sizes, and sizes and batches that the workload cannot take. `reason_not_trainable` returns why a size or batch
+is refused. `tests/workloads/vision/test_vision.py` runs each model at the edge of every such claim. Nothing is claimed
 about memory or time, and a size that is not refused may still fail.
 """
 
@@ -13,7 +13,7 @@ from workloads.catalogue import entries
 from workloads.catalogue.entries import RELATIONS, CatalogueEntry, Limit
 
 OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
-"""Names of `workloads/step.py:OPTIMIZERS`; a test holds the two together."""
+"""Names of `workloads/step.py:OPTIMIZERS`; a test compares the two."""
 
 OWN = "own"
 """Name of the optimizer that a workload brings itself."""

@@ -1,9 +1,10 @@
 """Lists facts about workloads by name, before anything is built: Fathom's eight, a GPT-2 and a ViT (`ENTRIES`).
 
-No torch: the catalogue imports in milliseconds. NAME is the model as Fathom's code has it, NAME@as_paper as its paper
-describes it, where those differ; seq2seq@fused is seq2seq whose reader is one operation; NAME@small is the same model
-at sizes for a CPU. Names that torchvision or Catamount also have begin with fathom-.
-Source: Adolf et al., IISWC 2016, arXiv:1608.06581, and the code that its authors published.
+Fathom is a suite of eight deep-learning workloads. This module needs no torch, so that the catalogue imports in
+milliseconds. NAME is the model as Fathom's code has it. NAME@as_paper is the model as its paper describes it, where
+code and paper differ. seq2seq@fused is seq2seq with a reader that is one operation. NAME@small is the same model at
+sizes for a CPU. Names that torchvision or Catamount also have begin with fathom-. Source: Adolf et al., IISWC 2016,
+arXiv:1608.06581, and the code that its authors published.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,15 +28,14 @@ class CatalogueEntry:
     hyper: default of every size it takes; image_size is height and width in pixels, frames the length of a clip, width
     the channels of a residual network's first stage.
     source: where architecture and defaults are defined.
-    limits: (size, relation of RELATIONS, a number or another size) that hold, or it cannot be built.
+    limits: (size, relation of RELATIONS, a number or another size); all must hold, or the model cannot be built.
     smallest_image, smallest_frames: smaller sizes fail.
-    image_step: every multiple of it is a size that works.
+    image_step: every multiple of this number of pixels works.
     fixed: image_size and frames can only be the defaults.
     single_from: smallest image that trains in a batch of one; below, batch normalisation meets a single value per
     channel and refuses. None: no image is large enough.
-    batch_size: that of its source, 0 where it has none. optimizer: the one of its source, in words; "" where it has
-    none. variant: as_coded or as_paper, where a paper and its code are two models; or fused, where recurrent layers are
-    one operation.
+    batch_size: the source's, or 0. optimizer: the source's, in words, or "". variant: as_coded or as_paper, where a
+    paper and its code describe two models; fused, where recurrent layers are one operation.
     """
 
     task: str

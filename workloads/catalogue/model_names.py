@@ -1,28 +1,10 @@
 """Parses what a person types for a model and for its inputs, and checks it without torch.
 
-A model has one of five forms:
-
-    resnet18                       a name of the catalogue: torchvision's, of text and speech, or synthetic
-    timm:NAME                      a model of timm, with random weights
-    hf:CONFIG                      a model of transformers, built from config.json, its directory, or a bare model type
-    package.module:function        a function of one's own, or a class
-    path/to/file.py:function       the same, in a file
-
-`--input` has shapes, types and names of what a model takes:
-
-    3x224x224                      one float32 tensor per sample; the batch dimension comes in front
-    128:int64:30522                128 whole numbers from 0 to 30521: token ids
-    :int64:10                      one whole number per sample, no dimension of its own
-    3x224x224,128:int64:1000       two inputs
-    pixel_values=3x32x32           an input by its name in forward(…)
-
-It reads sources and configs and runs none of them, so that it answers in milliseconds; what it lets through may still
-fail to build. Names of timm and of transformers' types are known to those libraries alone, and are checked there.
-
-`model_digest` is a checksum of the files that a model is made of: of a function's file the file and the modules and
-packages beside it that it imports, at any depth; of a package all its files; of `hf:` the configuration. Nothing is
-run. Not covered: packages that are installed, and what code reads or imports by names that it computes. `directory_of`
-is where `--data cifar10:DIR` points; whether the files hold what they should, torchvision checks.
+`check` takes a model's name and returns its parts as a `Spec`. `parse_shapes` takes the text of `--input` and returns
+`Shape`s. `model_digest` returns a checksum of the files that a model is made of, and `directory_of` the directory of
+`--data`. This module reads sources and configurations and runs none of them, so that it answers in milliseconds. What
+passes may still fail to build. Only timm and transformers know the names of their models and types, and check them when
+they build.
 """
 
 import ast
@@ -61,7 +43,14 @@ class Shape:
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """Return the inputs in order, those without a name first. Raises ValueError in one line that shows the grammar."""
+    """Return the inputs in order, those without a name first. Raises ValueError in one line that shows the grammar.
+
+    3x224x224                      one float32 tensor per sample; the batch dimension comes in front
+    128:int64:30522                128 whole numbers from 0 to 30521: token ids
+    :int64:10                      one whole number per sample, no dimension of its own
+    3x224x224,128:int64:1000       two inputs
+    pixel_values=3x32x32           an input by its name in forward(…)
+    """
     shapes = tuple(_shape(part.strip(), text) for part in text.split(","))
     names = [shape.name for shape in shapes]
     if sorted(names, key=bool) != names:
@@ -99,10 +88,16 @@ FORMS = "a name of the catalogue, timm:NAME, hf:CONFIG, module:function or file.
 
 @dataclass(frozen=True)
 class Spec:
-    """A model as it was asked for.
+    """A model as it was asked for, in one of five forms.
 
-    form: catalogue, timm, hf, module or file. target: the name, the config, the module or the path.
-    function: of a module or file.
+    resnet18                       catalogue: of torchvision, text, speech or Fathom, or synthetic
+    timm:NAME                      timm: a model of timm, with random weights
+    hf:CONFIG                      hf: a model of transformers, by config.json, its directory, or a bare type
+    package.module:function        module: a user's own function or class
+    path/to/file.py:function       file: the same, in a file
+
+    form: catalogue, timm, hf, module or file, as on the right. target: the name, the config, the module or the path.
+    function: the function of a module or file.
     """
 
     text: str
@@ -304,7 +299,10 @@ _CHECKS = {
 
 def model_digest(text: str) -> str:
     """Return 16 hex digits of SHA-256 over a model's files, each with its name; "" for a model that has none of its own
-    (of the catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read."""
+    (of the catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read.
+
+    Nothing is run. Not covered: packages that are installed, and what code reads or imports by names that it computes.
+    """
     spec = parse(text)
     files = sorted(_files(spec), key=lambda path: path.as_posix())
     if not files:
@@ -319,7 +317,7 @@ def model_digest(text: str) -> str:
 
 def _files(spec: Spec) -> set[Path]:
     """Return, of a function, the file and what it imports from its own directory, at any depth; of a package all its
-    files."""
+    files; of hf: the configuration."""
     from modulefinder import ModuleFinder
 
     path = Path(spec.target).expanduser()
@@ -359,7 +357,7 @@ _CIFAR = "cifar10:"
 def directory_of(data: str) -> Path | None:
     """Return the directory of `--data cifar10:DIR`; None for synthetic data.
 
-    Raises ValueError, one line, for another word or a directory without the files.
+    Raises ValueError, one line, for another word or a directory without the files. torchvision checks their content.
     """
     if data == "synthetic":
         return None

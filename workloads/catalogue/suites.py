@@ -1,6 +1,6 @@
 """Defines the suites of the sweep (`SUITES`): models that are measured together, with sizes, counters and stages.
 
-A suite is an entry of `SUITES`; `--suite NAME` measures it. Facts about each of its models are in `catalogue.py`.
+`--suite NAME` measures the models of the entry NAME of `SUITES`. Facts about each model are in `catalogue.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,9 @@ from workloads.catalogue import entries
 class Suite:
     """Models that are measured together, with the sizes that belong to the comparison; None means each model's own.
 
-    every_counter: all counters take part, since the comparison is of counters, too. own: each model at its source's
-    batch size, with its source's optimizer. stages: parts that are measured one after the other, each as fields of a
-    sweep's grid; without stages all models are measured at once.
+    every_counter: whether the suite compares all counters, too. own: whether each model has the batch size and the
+    optimizer of its source. stages: parts that are measured one after the other, each as fields of a sweep's grid;
+    without stages all models are measured at once.
     """
 
     models: tuple[str, ...]

@@ -1,10 +1,11 @@
 """Reads the real data sets of Fathom's workloads from a local directory: bAbI, WMT, TIMIT, MNIST, ImageNet, Atari.
 
-`batches` takes a workload and the directory of its data, and yields batches on the device without end. Each loader
-yields one epoch of whole batches on the CPU, in the order of the files and without shuffling, and raises ValueError,
-one line, for files that are missing, cut short, or of another form. `docs/characterize.md` lists a directory's files.
-Nothing is downloaded. `memnet` reads bAbI's first task, `seq2seq` a text and its translation (WMT), `autoenc` MNIST and
-the image networks ImageNet by torchvision's readers, `deepq` frames of Atari, and speech TIMIT (`speech.py`).
+Fathom is a suite of eight deep-learning workloads. `batches` takes a workload and the directory of its data, and yields
+batches on the device without end. Each loader yields one epoch of whole batches on the CPU, in the order of the files,
+without shuffling. A loader raises ValueError, one line, for files that are missing, cut short, or of another form.
+`memnet` reads bAbI's first task, `seq2seq` a text and its translation (WMT), `deepq` frames of Atari. `autoenc` reads
+MNIST and the image networks ImageNet by torchvision's readers. `speech.py` reads TIMIT. `docs/characterize.md` lists a
+directory's files. Nothing is downloaded.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
 """Builds Fathom's `deepq`: Q-learning from pixels (Mnih et al. 2015), and the game that it plays.
 
-`DeepQ` takes transitions of a game (`batch`) and returns values of the chosen actions and their targets: the reward
-plus the target network's value of the next state. The network has three convolutions and two products; its target
-copies the weights into buffers every 10,000 steps (`refresh`). With h hidden values, a actions and s pixels a side
-after the convolutions (7) 77,984 + (64s² + 1 + a)h + a parameters are trained. In evaluation mode only states are used.
-The game is catch on a grid, made with tensors, in place of Atari's Breakout, whose program may not be distributed
-(`Game`). Source: "Human-level control through deep reinforcement learning".
+Fathom is a suite of eight deep-learning workloads. `batch` draws transitions of a game. `DeepQ` takes them and returns
+values of the chosen actions, and their targets: the reward plus the target network's discounted value of the next
+state. The network has three convolutions and two products. The target network is a copy of the weights in buffers;
+`refresh` renews it, which the paper does every 10,000 steps. In evaluation mode only states are used. The game is catch
+on a grid, made with tensors (`Game`). It replaces Atari's Breakout, whose program may not be distributed. Source:
+"Human-level control through deep reinforcement learning".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workloads.fathom.image_nets import begin
 
 GRID = 12
 FRAMES = 4
-"""Frames of a state: the last ones, from which a network sees movement."""
+"""Number of frames in a state: the last ones, from which a network sees movement."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,10 @@ class QNetwork(nn.Sequential):
 
 class DeepQ(nn.Module):
     """States, actions, rewards, next states, and 1 where the game ended → values of the chosen actions, and the
-    target's, batch each. In evaluation mode: value of each action, batch × actions."""
+    target's, batch each. In evaluation mode: value of each action, batch × actions.
+
+    With h hidden values, a actions and s pixels a side after the convolutions (7), 77,984 + (64s² + 1 + a)h + a
+    parameters are trained."""
 
     def __init__(self, image_size: int, hidden: int, actions: int) -> None:
         super().__init__()

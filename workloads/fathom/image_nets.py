@@ -1,30 +1,9 @@
 """Builds Fathom's image networks and a ViT of the same form, and makes the images that they are trained on.
 
-An image is normal noise with a grating whose direction and width encode its label, so that learning shows on images
-that were never seen before. Nothing here resembles photographs.
-
-`fathom-alexnet` as coded has the channels of Krizhevsky 2014, arXiv:1404.5997, with normalisation over neighbouring
-channels, without dropout, SAME padding of the first convolution: 1.43 GFLOP per image. As in the paper (Krizhevsky et
-al. 2012, ImageNet classification with deep convolutional neural networks) it has more channels, the second, fourth and
-fifth convolutions in two groups, and half of the values dropped. TensorFlow pads the odd pixel after the image; here it
-stands on both sides, which changes no size.
-
-`fathom-vgg` as coded is VGG-16 with a ReLU on its logits; as described in the paper it is VGG-19 (Simonyan and
-Zisserman 2015, arXiv:1409.1556): thirteen or sixteen convolutions of 3 × 3, a pool of 2 after each of five blocks,
-three products. Between these the code drops a fifth of the values, VGG's paper a half.
-
-`residual` as coded is a bottleneck network that never gets smaller: a stem to a quarter of the image's side, then four
-stages of three blocks, all of that side and without batch normalisation; a block has three ReLUs, and none after the
-sum. 42 layers have weights, and an image takes 4.4 times the FLOP of ResNet-34 (He et al. 2015, arXiv:1512.03385),
-which is what the paper describes.
-
-`autoenc` is a variational autoencoder without any nonlinearity (Kingma and Welling 2014, arXiv:1312.6114). With n
-pixels and l latent values it has 3nl + 2l + n parameters: one product each for mean, logarithm of the variance, and
-reconstruction, whose weights begin at zero. Values are drawn in evaluation mode, too. The softplus that its code sets
-is never used, and is left out. Images are as MNIST's, standardised: here blends of ten fixed patterns, and noise.
-
-`vit` (Dosovitskiy et al. 2021, arXiv:2010.11929) is not Fathom's, which is of 2016. At its own sizes it is ViT-B/16;
-its feed-forward layers are four times as wide.
+Fathom is a suite of eight deep-learning workloads, described by code and paper. The classes `AlexNet`, `AlexNet2012`,
+`VGG` and `Residual` take images and return logits, and so does the model of `vision_transformer`. `AutoEncoder` takes
+images as rows of pixels and returns their reconstruction. `image_batch` and `pattern_batch` draw the images. Nothing
+here resembles photographs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +20,11 @@ CHANNELS = 3
 
 
 def image_batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Draw size × 3 × S × S images, and their labels below num_classes."""
+    """Draw size × 3 × S × S images, and their labels below num_classes.
+
+    An image is normal noise with a grating whose direction and width encode its label. Learning thus shows on images
+    that were never seen before.
+    """
     side = hyper["image_size"]
     labels = torch.randint(hyper["num_classes"], (size,), device=device, generator=generator)
     noise = torch.randn(size, CHANNELS, side, side, device=device, generator=generator)
@@ -65,7 +48,12 @@ FEATURES = 64
 
 
 class AlexNet(nn.Module):
-    """As coded: images, batch × 3 × S × S → logits, batch × num_classes."""
+    """`fathom-alexnet` as coded: images, batch × 3 × S × S → logits, batch × num_classes.
+
+    The channels are those of Krizhevsky 2014, arXiv:1404.5997. Values are normalised over neighbouring channels, there
+    is no dropout, and the first convolution has SAME padding: 1.43 GFLOP per image. TensorFlow pads the odd pixel after
+    the image; here padding is equal on both sides, which changes no size.
+    """
 
     def __init__(self, image_size: int, num_classes: int, width: int) -> None:
         super().__init__()
@@ -90,7 +78,12 @@ class AlexNet(nn.Module):
 
 
 class AlexNet2012(AlexNet):
-    """As in the paper: its first convolution begins at 55 × 55 of an image of 224."""
+    """`fathom-alexnet` as in the paper (Krizhevsky et al. 2012, ImageNet classification with deep convolutional neural
+    networks).
+
+    It has more channels, the second, fourth and fifth convolutions in two groups, and half of the values dropped. The
+    first convolution makes 55 × 55 pixels of an image of 224.
+    """
 
     def __init__(self, image_size: int, num_classes: int, width: int) -> None:
         nn.Module.__init__(self)
@@ -128,7 +121,12 @@ CHANNELS_OF_BLOCKS = (1, 2, 4, 8, 8)
 
 
 class VGG(nn.Module):
-    """Images, batch × 3 × S × S → logits, batch × num_classes. blocks: convolutions of each."""
+    """`fathom-vgg`: images, batch × 3 × S × S → logits, batch × num_classes. blocks: convolutions of each block.
+
+    As coded it is VGG-16 with a ReLU on its logits. As described in the paper it is VGG-19 (Simonyan and Zisserman
+    2015, arXiv:1409.1556). It has thirteen or sixteen convolutions of 3 × 3, a pool of 2 after each of five blocks, and
+    three matrix products. Between these products the code drops a fifth of the values, VGG's paper a half.
+    """
 
     def __init__(
         self, image_size: int, num_classes: int, width: int, blocks: tuple[int, ...], dropped: float, clipped: bool
@@ -186,7 +184,13 @@ class ResidualBlock(nn.Module):
 
 
 class Residual(nn.Module):
-    """As coded: images, batch × 3 × S × S → logits, batch × num_classes. Products of 1 × 1 that widen have no bias."""
+    """`residual` as coded: images, batch × 3 × S × S → logits, batch × num_classes.
+
+    It is a bottleneck network whose images never get smaller. A stem reduces an image to a quarter of its side. Then
+    come four stages of three blocks, all of that side and without batch normalisation. A block has three ReLUs, and
+    none after the sum. Convolutions of 1 × 1 that begin a stage have no bias. 42 layers have weights. An image takes
+    4.4 times the FLOP of ResNet-34 (He et al. 2015, arXiv:1512.03385), which is what the paper describes.
+    """
 
     def __init__(self, image_size: int, num_classes: int, width: int) -> None:
         super().__init__()
@@ -228,7 +232,12 @@ Coded = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class AutoEncoder(nn.Module):
-    """Images, batch × pixels → Coded."""
+    """`autoenc`, a variational autoencoder (Kingma and Welling 2014, arXiv:1312.6114): images, batch × pixels → Coded.
+
+    It has no nonlinearity. With n pixels and l latent values it has 3nl + 2l + n parameters. Mean, logarithm of the
+    variance, and reconstruction are one product each. Weights of the reconstruction begin at zero. Latent values are
+    drawn in evaluation mode, too. The softplus that Fathom's code sets is never used, and is left out.
+    """
 
     def __init__(self, pixels: int, latent: int) -> None:
         super().__init__()
@@ -254,7 +263,8 @@ def coded_loss(output: Coded, images: torch.Tensor) -> torch.Tensor:
 def pattern_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Draw input and target: size × pixels, each of mean 0 and variance 1 over the samples."""
+    """Draw input and target: size × pixels, each of mean 0 and variance 1 over the samples, as MNIST's standardised
+    images are. An image is a blend of ten fixed patterns, and noise."""
     shares = torch.randn(size, PATTERNS, device=device, generator=generator)
     noise = torch.randn(size, hyper["pixels"], device=device, generator=generator)
     coordinates = torch.arange(hyper["pixels"], device=device) / hyper["pixels"]
@@ -266,7 +276,11 @@ def pattern_batch(
 def vision_transformer(
     image_size: int, num_classes: int, patch: int, d_model: int, layers: int, heads: int
 ) -> torch.nn.Module:
-    """Classify images, batch × 3 × S × S → logits, batch × num_classes."""
+    """Return `vit`: images, batch × 3 × S × S → logits, batch × num_classes.
+
+    The model (Dosovitskiy et al. 2021, arXiv:2010.11929) is not part of Fathom, which is of 2016. At its own sizes it
+    is ViT-B/16. Its feed-forward layers are four times as wide as d_model.
+    """
     model: torch.nn.Module = VisionTransformer(
         image_size, patch, layers, heads, d_model, 4 * d_model, num_classes=num_classes
     )

@@ -1,15 +1,9 @@
 """Builds Fathom's `memnet`, an end-to-end memory network, and makes the stories that it is trained on.
 
-It learns bAbI's first task (Sukhbaatar et al. 2015, arXiv:1503.08895). With embedding e, vocabulary v and m sentences
-of memory it has 3ev + me + e² parameters: embeddings of the question, of the story (shared by input and output memory)
-and of time, a product between hops, and one for the answer. Nothing is nonlinear but the softmax over the memory. It is
-small enough to measure the overhead of a framework. Word vectors are weighted by their position before they are added
-up. Word 0 is padding and stays zero.
-
-Stories are those of the task (Weston et al. 2015), made by its grammar: who walked where, and where is somebody now? A
-story has two sentences to begin with and a question after every second one; each person walks to a place where they are
-not. The vocabulary is the task's 19 words and padding. All of it is computed with tensors, so that a batch can be made
-on any device, and on fake tensors.
+Fathom is a suite of eight deep-learning workloads; this one is small enough to measure the overhead of a framework.
+`batch` draws stories, questions and answers. `MemNet` takes stories and questions, and returns logits of words; `loss`
+compares them with the answers. The network learns bAbI's first task (Sukhbaatar et al. 2015, arXiv:1503.08895). Stories
+follow the grammar of the task (Weston et al. 2015): who walked where, and where is somebody now?
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +20,7 @@ PEOPLE = ("mary", "john", "daniel", "sandra")
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 WALKS = ("moved to the", "went to the", "journeyed to the", "travelled to the", "went back to the")
 WORDS = ("", *PEOPLE, *PLACES, "moved", "went", "journeyed", "travelled", "back", "to", "the", "where", "is")
-"""Word by its number; 0 is padding."""
+"""Word number → word; 0 is padding. These are the 19 words of the task."""
 
 
 _NUMBER = {word: number for number, word in enumerate(WORDS)}
@@ -41,7 +35,12 @@ def numbers(sentence: str) -> list[int]:
 def draw_stories(
     memory: int, sentence: int, size: int, device: torch.device, generator: torch.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Draw stories, size × memory × sentence; questions, size × sentence; answers, size: the number of a place."""
+    """Draw stories (size × memory × sentence words), questions (size × sentence words) and answers (size).
+
+    An answer is the word number of a place. A story has 2, 4, … up to `memory` sentences, and its question comes after
+    them. Each person walks to a place where they are not. All of it is computed with tensors, so that a batch can
+    be made on any device, and on fake tensors.
+    """
 
     def below(bound: int, *sizes: int) -> torch.Tensor:
         return torch.randint(bound, sizes, device=device, generator=generator)
@@ -82,7 +81,13 @@ def _sentences(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, se
 
 
 class MemNet(nn.Module):
-    """Stories, batch × memory × sentence words, and questions, batch × sentence → logits of words, batch × vocab."""
+    """Stories, batch × memory × sentence words, and questions, batch × sentence → logits of words, batch × vocab.
+
+    With embedding e, vocabulary v and m sentences of memory it has 3ev + me + e² parameters. They are embeddings of the
+    question, of the story and of time, a product between hops, and one for the answer. Input and output memory share
+    the story's embedding. Only the softmax over the memory is nonlinear. Word vectors are weighted by their position
+    before they are added up. The vector of word 0, padding, stays zero.
+    """
 
     def __init__(self, embedding: int, vocab: int, sentence: int, memory: int, hops: int) -> None:
         super().__init__()

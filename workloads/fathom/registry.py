@@ -1,10 +1,10 @@
 """Maps names to Fathom's eight workloads, a GPT-2 and a ViT, and offers Fathom's own interface over a workload.
 
-`get` takes a name and sizes, and returns a `Workload`; `workloads/catalogue/entries.py` has the default sizes. The
-GPT-2 learns text that counts on by one, two or three from a random token, around the vocabulary. `FathomModel` has
-`setup`, `run(runstep)` and `teardown`. A runstep is called once per step with (session, fetches, feed_dict), and has to
-call `session.run(fetches, feed_dict)`; a caller that measures passes one that does more around it. Fetches are names.
-The batch is made before the step and is not in its time, as in Fathom. Nothing here measures.
+Fathom is a suite of eight deep-learning workloads. `get` takes a name and sizes, and returns a `Workload`;
+`workloads/catalogue/entries.py` has the default sizes. `FathomModel` takes a name, and has `setup`, `run(runstep)` and
+`teardown`. A runstep is called once per step with (session, fetches, feed_dict), and has to call `session.run(fetches,
+feed_dict)`. A caller that measures passes a runstep that does more around this call. Fetches are names. The batch is
+made before the step and is not in its time, as in Fathom. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from workloads.step import InferenceStep, TrainingStep, optimizer_of
 def counting_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Draw inputs: size × seq tokens; target: the token after each."""
+    """Draw inputs: size × seq tokens; target: the token after each. A text counts on by one, two or three from a random
+    token, and from the end of the vocabulary goes on at its start."""
     first, step = draw((size, 1), hyper["vocab"], device, generator), 1 + draw((size, 1), 3, device, generator)
     tokens = (first + step * torch.arange(hyper["seq"] + 1, device=device)) % hyper["vocab"]
     return Batch((tokens[:, :-1].clone(),), tokens[:, 1:].clone())

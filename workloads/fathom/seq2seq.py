@@ -1,11 +1,11 @@
 """Builds Fathom's `seq2seq`: translation by LSTMs of three layers, a reader and a writer that attends to the reader.
 
-`Seq2Seq` takes source words, the writer's input, labels and negatives, and returns logits. With hidden h, L layers of
-each and vocabulary v it has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² + 4h parameters. Attention is Bahdanau's. Both loops are
-unrolled, as in TensorFlow; fused, the reader is one operation (`nn.LSTM`), but not the writer, because its attention is
-part of its next input. The loss of training is a sampled softmax with negatives drawn per step of the writer. In
-evaluation mode the writer's input is its own likeliest word, which needs all logits at each step: at the sizes of the
-code inference costs more than training. `pairs` draws words of a made-up language by Zipf's law, translated one by one.
+Fathom is a suite of eight deep-learning workloads. `Seq2Seq` takes source words, the writer's input, labels and
+negatives (words drawn at random), and returns logits. Attention is Bahdanau's. Both loops are unrolled, as in
+TensorFlow. In `FusedSeq2Seq` the reader is one operation (`nn.LSTM`). The writer is not, because its attention is part
+of its next input. The loss of training is a sampled softmax with negatives drawn per step of the writer. In evaluation
+mode the writer's input is its own likeliest word, which needs all logits at each step. At the sizes of the code,
+inference thus costs more than training. `pairs` draws words of a made-up language by Zipf's law, translated one by one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -93,7 +93,8 @@ class Seq2Seq(nn.Module):
     """Source words, words fed to the writer, labels (batch × source or target), negatives (target × n) → Logits.
 
     In training logits are of the label and of the negatives; else of the whole vocabulary, after words that the writer
-    chose itself.
+    chose itself. With hidden h, L layers of each and vocabulary v the network has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² +
+    4h parameters.
     """
 
     def __init__(self, hidden: int, layers: int, vocab: int, **_sizes: int) -> None:

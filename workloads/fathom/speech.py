@@ -1,19 +1,9 @@
 """Builds Fathom's `fathom-speech`, which recognises phonemes in sound and is trained by CTC, and reads TIMIT for it.
 
-As coded: three layers of width h and an output layer, each followed by a ReLU clipped at 20, also the last: 2h² + (c +
-p + 3)h + p parameters for c coefficients and p phonemes. Fathom's code also builds a bidirectional recurrent layer,
-whose output nothing reads, so that it was never run: this "recurrent" workload of the paper's measurements is four
-matrix products. Weights are repeated for each sample and biases for each frame before they are used, which is the
-paper's share of Tile; CTC sees as many frames as there are labels.
-
-As in the paper (Deep Speech, Hannun et al. 2014, arXiv:1412.5567) the recurrent layer is used, between the third layer
-and one more: 6h² + (c + p + 5)h + p parameters. Both directions read the same product. CTC sees all frames.
-
-Weights begin random; those of Fathom's code begin at zero, from where nothing trains.
-
-TIMIT: sound in NIST SPHERE files as coefficients, and the phonemes of its transcription. Every 5 ms, a window of 10 ms
-gives 26 coefficients: the logarithm of the energy, twelve of the cepstrum on the mel scale, and the change of all
-thirteen. Utterances that are longer than the workload's frames or labels are left out.
+Fathom is a suite of eight deep-learning workloads. `CodedSpeech` is the network of its code, `DeepSpeech` that of its
+paper. Both take sound as frames of coefficients, and return log probabilities of phonemes. `speech_batch` draws random
+sound. `timit` takes a directory, and yields batches of its sound in NIST SPHERE files, with the phonemes of the
+transcriptions. Weights begin random; those of Fathom's code begin at zero, from where nothing trains.
 """
 
 import math
@@ -46,7 +36,14 @@ class Tiled(nn.Module):
 
 
 class CodedSpeech(nn.Module):
-    """As coded: sound, batch × frames × coefficients → log probabilities, frames × batch × phonemes."""
+    """As coded: sound, batch × frames × coefficients → log probabilities, frames × batch × phonemes.
+
+    There are three layers of width h and an output layer, each followed by a ReLU clipped at 20, also the last. With c
+    coefficients and p phonemes they have 2h² + (c + p + 3)h + p parameters. Fathom's code also builds a bidirectional
+    recurrent layer, but nothing reads its output, so that it was never run. This "recurrent" workload of the paper's
+    measurements is four matrix products. Weights are repeated for each sample and biases for each frame before they are
+    used, which is the paper's share of Tile. CTC sees as many frames as there are labels.
+    """
 
     def __init__(self, hidden: int, coefficients: int, phonemes: int, **_sizes: int) -> None:
         super().__init__()
@@ -60,7 +57,12 @@ class CodedSpeech(nn.Module):
 
 
 class DeepSpeech(nn.Module):
-    """As in the paper: sound, batch × frames × coefficients → log probabilities, frames × batch × phonemes."""
+    """As in the paper: sound, batch × frames × coefficients → log probabilities, frames × batch × phonemes.
+
+    The paper is Deep Speech (Hannun et al. 2014, arXiv:1412.5567). The recurrent layer is used, between the third layer
+    and one more, with 6h² + (c + p + 5)h + p parameters in all. Both directions read the same product. CTC sees all
+    frames.
+    """
 
     def __init__(self, hidden: int, coefficients: int, phonemes: int, **_sizes: int) -> None:
         super().__init__()
@@ -145,7 +147,8 @@ FLOOR = 1e-10
 
 
 def timit(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return all utterances below a directory, by their paths, in order."""
+    """Return all utterances below a directory, by their paths, in order. Utterances that are longer than the workload's
+    frames or labels are left out."""
     hyper, sounds, labels, frames, lengths = workload.hyper, [], [], [], []
     if hyper["coefficients"] != COEFFICIENTS or hyper["phonemes"] != len(PHONEMES) + 1:
         raise ValueError(f"{directory}: TIMIT has {COEFFICIENTS} coefficients and {len(PHONEMES) + 1} phonemes here")
@@ -190,7 +193,10 @@ def sphere(path: Path) -> tuple[torch.Tensor, int]:
 
 
 def coefficients(samples: torch.Tensor, rate: int) -> torch.Tensor:
-    """Return frames × 26 of a sound: see the module."""
+    """Return frames × 26 coefficients of a sound: one frame every 5 ms, of a window of 10 ms.
+
+    They are the logarithm of the energy, twelve of the cepstrum on the mel scale, and the change of all thirteen.
+    """
     window, hop = round(WINDOW_S * rate), round(HOP_S * rate)
     if len(samples) < window:
         raise ValueError(f"expected a sound of {window} samples or more, got {len(samples)}")
