@@ -1,10 +1,10 @@
 """Writes a profiled step as a summary of a dozen lines, as a JSON document, and as tables of modules and operations.
 
-Each function takes a `StepProfile`. In the document numbers are as exact as they were measured or counted; unknown is
-null, or an empty field. The times of the operations and `between_operations_time_s` add up to `step.time_s`. The
-latency of a pass is the mean time of its operations and of the waits between them. Forward, backward and optimizer
-therefore add up to the step. FLOP are model FLOP, 2 per multiply-add, counted from shapes. In the summary a dash means
-unknown.
+`document`, `module_rows`, `operation_rows` and `summary_lines` take a `StepProfile`. In the document numbers are as
+exact as they were measured or counted; unknown is null, or an empty field. The times of the operations and
+`between_operations_time_s` add up to `step.time_s`. The latency of a pass is the mean time of its operations and of the
+waits between them. Forward, backward and optimizer therefore add up to the step. FLOP are model FLOP, 2 per
+multiply-add, counted from shapes. In the summary a dash means unknown.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-"""Writes the answers of `runners.project`: what training a model to a target error costs, and the FLOP of given
-GPU-hours.
+"""Writes the answers of `runners.project`: what training to a target error costs, and the FLOP of given GPU-hours.
 
 `to_text`, `to_csv` and `document` take a `ProjectionAnswer`: the predicted data, parameters, FLOP, memory and time of a
 training. `compute_parts`, `compute_csv` and `compute_document` take a `GpuHoursAnswer`, which converts GPU-hours to

@@ -1,4 +1,4 @@
-"""Writes the results that a paper prints next to ours as a page, CSV and JSON, and draws its figures for any domain.
+"""Compares a paper's printed results with ours, as a page, CSV and JSON, and draws the paper's figures for any domain.
 
 `paper_text`, `paper_csv` and `paper_document` take `PaperCell`s, one per printed result. `paper_pictures` and
 `of_domain` return file name → picture. A domain says what is trained, how its error falls with data, and the target

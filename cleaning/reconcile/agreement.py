@@ -1,11 +1,11 @@
-"""Compares each counter's model FLOP with our own count of the same batch, and fits a·b + c to its counts at several
-batches b.
+"""Compares each counter's model FLOP with our own count of the same batch, and checks how the count grows with the
+batch.
 
-`agreement` takes a run's cleaned counts and returns a row per counter and phase; `batch_laws` returns a row per
-counter, phase and operator. Counts are exact: a difference of one FLOP is a disagreement, and the law must hold to the
-unit. a is the cost of one sample; c does not depend on the batch. Two batch sizes determine a line, and a third one
-checks it. Extrapolated counts are no evidence for the law. This file does not say why a counter differs;
-`cleaning/accounts/` does.
+`agreement` takes a run's cleaned counts and returns a row per counter and phase. `batch_laws` fits a·b + c to the
+counts at several batch sizes b, and returns a row per counter, phase and operator. Counts are exact: a difference of
+one FLOP is a disagreement, and the law must hold to the unit. a is the cost of one sample; c does not depend on the
+batch. Two batch sizes determine a line, and a third one checks it. Extrapolated counts are no evidence for the law.
+`cleaning/accounts/` explains why a counter differs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,10 +3,9 @@
 `cell_ratios` takes a run's cleaned products, the ratios of its operation table (`sides_of`) and the counters' rows. It
 returns `Ratio`s by model, kind, module and operation. The first product has a ratio of 1, since the network's input
 needs no gradient. If all other products compute both gradients, the model's exact ratio is 2 - (share of its first
-product). Otherwise the row has the reason why this formula does not apply. There are three sources. Recorded profiles
-give ratios before ("found") and after cleaning ("cleaned"), for one sample, one batch and an epoch. Our own trace gives
-products by model FLOP, and other operators by other FLOP. Counters give the ratio of their totals, if they have a
-backward pass.
+product). Otherwise the row has the reason why this formula does not apply. Recorded profiles give ratios before
+("found") and after cleaning ("cleaned"), for one sample, one batch and an epoch. Our own trace gives products by model
+FLOP, other operators by other FLOP. Counters with a backward pass give the ratio of their totals.
 """
 
 from collections import Counter

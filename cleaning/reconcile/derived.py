@@ -1,5 +1,4 @@
-"""Defines `Built`, the rows derived from a run, and `View`, one cell of the run with the utilization that is shown
-first.
+"""Defines `Built`, the rows derived from a run, and `View`, one cell of the run with the utilization to show first.
 
 A cell is one combination of workload, batch size and precision. `cleaning/reconcile/run.py` makes a `Built` with one
 `View` per cell from raw rows; reports, figures and pages read them. `with_small_batches` takes views and returns them

@@ -2,10 +2,10 @@
 
 It takes a `Product` (a call with its kernels) and returns a `Cleaned`. Found is the recording's number, else PyProf's.
 PyProf gives the whole operation's FLOP to every kernel of a recognised name (NVIDIA/PyProf pyprof/prof/conv.py,
-linear.py, blas.py, commit 218dcc1). Its errors are repeated to explain them. Deduplicated keeps one number per unit
-(the product or one of its gradients). The longest kernel that makes products and is not a trial keeps it; the others
-get a reason (`_reason`). Repaired gives what a unit lacks by its sizes to its longest product kernel without a number
-(`_gap_reason`).
+linear.py, blas.py, commit 218dcc1). PyProf's errors are repeated, so that they can be explained. Deduplicated keeps one
+number per unit (the product or one of its gradients). The longest kernel that makes products and is not a trial keeps
+it; the others get a reason (`_reason`). Repaired gives what a unit lacks by its sizes to its longest product kernel
+without a number (`_gap_reason`).
 """
 
 from collections import Counter

@@ -3,8 +3,8 @@
 `counter_counts` takes a recording of the model's calls and the counters' rows, and returns a `ModelCounts`.
 `exact_counts` needs only the exact count's rows. `document` takes a `ModelCounts` and returns the command's JSON. The
 peak of a step is Σ FLOP ÷ Σ (FLOP ÷ peak of the number format). It is the rate if each product runs at its own peak.
-Tables with one format per device also need the peak of the format with most FLOP. A product of float32 counts as
-float32, not as TF32, whichever unit runs it.
+The answer also has the peak of the format with most FLOP, for tables with one format per device. A product of float32
+counts as float32, not as TF32, whichever unit runs it.
 """
 
 from collections import Counter

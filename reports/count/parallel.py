@@ -1,9 +1,8 @@
-"""Writes how the FLOP of a parallel step are distributed over ranks, as a page (`parts`), CSV (`rows`) and JSON
-(`document`).
+"""Writes how the FLOP of a parallel step are distributed over ranks, as a page, CSV and JSON.
 
-The functions take a `Ledger`, which compares the sum over ranks with a single device, and its model's name. None of
-them computes a count. On the page, ranks with equal work share one line of the table, which says how many ranks there
-are. CSV and JSON have every rank.
+`parts`, `rows` and `document` take a `Ledger`, which compares the sum over ranks with a single device, and its model's
+name. None of them computes a count. On the page, ranks with equal work share one line of the table, which says how many
+ranks there are. CSV and JSON have every rank.
 """
 
 import json

@@ -1,5 +1,4 @@
-"""Writes the answer of `runners.count` as a table for a terminal: what each counter counts, and why it is not the exact
-count.
+"""Writes the answer of `runners.count` as a table: what each counter counts, and why it is not the exact count.
 
 `to_text` takes a `ModelCounts` and returns a row for each counter and pass. The row has the number that the counter
 reports, in the counter's own unit, and its ratio to the exact count. Then come the causes, unit conversion first, and

@@ -1,8 +1,8 @@
 """Provides what the figures of several reports share: panels, pages, axes, intervals, texts for gaps, legends.
 
 `grid` and `batch_panels` return a figure with its panels. `drawable` takes records and returns the table that a figure
-draws. The other functions take axes and points, and draw on the axes. No function decides what is shown, or reads a
-file.
+draws. The other functions take axes and points, and draw on the axes. No function chooses which quantity is drawn, or
+reads a file.
 """
 
 from __future__ import annotations

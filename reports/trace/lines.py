@@ -1,9 +1,9 @@
 """Writes the lines below the tables of a recorded profile: what has no total and why, and how fast products ran.
 
-Each function takes a `TraceView` (one cleaned recording) and returns text. The lines name the phases without a total,
-with the reason, and the share of time that nothing explains. A rate is the FLOP of the calls that have a count ÷ the
-time of the kernels of these calls. The lines also have the share of all kernels' time that the rates cover. Nothing is
-printed here.
+`partial_lines`, `rate_lines` and the other functions take a `TraceView` (one cleaned recording) and return text. The
+lines name the phases without a total, with the reason, and the share of time that nothing explains. A rate is the FLOP
+of the calls that have a count ÷ the time of the kernels of these calls. The lines also have the share of all kernels'
+time that the rates cover. Nothing is printed here.
 """
 
 from analysis.devices.peaks import Device
