@@ -1,8 +1,8 @@
 """Summarises a run in one sentence that a person can act on, and in headline.csv, which has one row per cell.
 
 `closing` takes a run's `View`s (one per cell) and returns a `RunVerdict` with the sentence, which follows from the rows
-only. The sentence may mention few FLOP per byte next to a low utilization, but does not prove them to be its cause;
-bytes are the unfused sum over operations, an estimate. `headline_rows` takes a `Built` (everything derived from the
+only. The sentence may mention few FLOP per byte next to a low utilization, but does not prove them to be its cause.
+Bytes are the unfused sum over operations, an estimate. `headline_rows` takes a `Built` (everything derived from the
 run) and returns the rows of headline.csv. A row has the cell's utilization that is shown first, unrounded, or the
 reason why there is none. utilization.csv has every numerator over every denominator, so that a mean over its rows mixes
 different questions.
