@@ -26,8 +26,8 @@ from results.records.cell import Ceiling
 BLOCK_BYTES = 1 << 28
 """Bytes that calls within a cache move together, so that their time is far above a clock's tick."""
 
-PATTERN = 1 << 18
-SCALE = 1.5
+PATTERN = 1 << 18  # random numbers, after which operands repeat
+SCALE = 1.5  # s of a triad
 
 CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 

@@ -21,7 +21,7 @@ CALL_S = {"cpu": 0.01, "cuda": 0.01}
 SIDES = {"cpu": (1024, 2048), "cuda": (1024, 16384)}
 """Smallest and largest side of the square product. Below 1024 a CPU's threads mostly wait for each other; an H200's
 bf16 rate levels off at 8192."""
-MOST_IMAGES = 512
+MOST_IMAGES = 512  # of a convolution's batch
 
 CONVOLUTIONS = ((256, 28), (512, 14), (128, 28), (64, 56))
 """(channels, height = width), the likeliest to be fast first."""
@@ -31,7 +31,7 @@ ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
 """Number of trials that `shapes` returns."""
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
-"""Families of products: sides of a power of 2; near one; large area and small depth; deep; many small ones."""
+"""Families of products: sides are powers of 2, or near these; large area and small depth; deep; many small ones."""
 
 MEMORY, CACHE = "memory", "cache"
 """Families of copies: operands so large that no cache helps, and smaller ones."""
@@ -39,11 +39,11 @@ BEYOND = 4
 """An operand this many times as large as the last cache is taken to lie in memory."""
 CACHE_IF_UNKNOWN_BYTES = 64 << 20
 """Size that is assumed of a cache of unknown size."""
-LEAST_BYTES = 1 << 20
+LEAST_BYTES = 1 << 20  # of an operand
 MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 MEMORY_SHARE = 12
-"""An operand is at most 1/12 of the memory, a triad's three at most a quarter: a virtual machine may show the last
-cache of its whole host (480 MiB beside 24 GiB of memory were seen)."""
+"""An operand is at most 1/12 of the memory, so the three of a triad are at most a quarter. Without this limit operands
+could be too large: a virtual machine may show the last cache of its whole host (480 MiB beside 24 GiB were seen)."""
 ELEMENT_BYTES = 4
 OPERANDS = {"copy": 2, "triad": 3}
 """Operation → how many operands a call moves: b = a; a = b + s · c."""

@@ -22,14 +22,14 @@ from measure.meter.calls import CallKey
 from measure.meter.observed_step import Amounts, ObservedStep, StepObserver
 
 FIRST = 2
-"""Steps that are observed at the beginning, and after a change that no look showed."""
+"""Number of steps observed at the beginning, and after a change that `ModelState` did not show."""
 
 BUDGET_RATIO, BUDGET_S = 0.001, 3e-6
 """Time for observations at random and of windows: this share of the loop, or seconds per step, whichever is more."""
 
 SOONEST = 64
-"""Mean number of steps before the first random observation; each later distance is twice the one before, within the
-budget."""
+"""Mean number of steps before the first random observation. Each later distance is twice the distance before, within
+the budget."""
 
 MAX_WANTED = 64
 """Maximum number of observations without regard to the budget, of calls without another count or with new sizes."""
@@ -38,7 +38,7 @@ NEW_SIZES_EVERY = 8
 """At most one step in this many is observed because its inputs have new sizes."""
 
 MAX_FAILED = 4
-"""Observations in a row that saw only a part of their step, after which there are no more."""
+"""After this many observations in a row that saw only a part of their step, no more steps are observed."""
 
 OTHER_KERNELS = ("attention", "recurrent")
 """Kinds of products whose kernels on a GPU differ from those on the CPU, and may calculate gradients that nobody asked

@@ -41,9 +41,9 @@ longer. It is a plain tuple, made once per step."""
 class MeteredStep:
     """The context of one step; a meter uses one object for all steps.
 
-    owner: the meter. begun: the mark where the open step began; None: no step is open, and calls are not noted. calls:
-    the calls of the step so far. left: the number of steps that may still end with only their marks and calls being
-    kept; 0: the next one needs more. number: steps that have ended; unchanged: steps in which the weight was not
+    owner: the meter. begun: the mark where the open step began; None if no step is open, and then calls are not noted.
+    calls: the calls of the step so far. left: number of steps to come of which only marks and calls are kept; at 0 the
+    owner prepares and ends the next step. number: steps that have ended. unchanged: steps in which the weight was not
     written. inputs, items: as in `UtilizationMeter.step`.
     """
 

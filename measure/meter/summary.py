@@ -43,8 +43,8 @@ class MeterSummary:
     single_peak_flop_per_s, single_peak_unit, single_peak_utilization_ratio: the peak of the unit with most FLOP, that
     unit, and the utilization by that peak only. They are given in a loop on several units, whose peak_flop_per_s
     combines their peaks.
-    items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
-    first begin of a step to the last end.
+    items_per_s: items ÷ time inside of steps; None where a step's items are not known.
+    energy_per_item_j: mean power × time from the first begin of a step to the last end, ÷ items.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
     causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: with attention counted up to
     the diagonal where it is causal, or by the pairs that its masks keep; all others count it dense. None: not known,

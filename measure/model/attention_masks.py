@@ -32,7 +32,7 @@ CAUSAL_TEXT = frozenset(
 """`model_type` of models that give causal masks to modules whose `is_causal` is False."""
 
 BY_CALL = frozenset({"aimv2_text_model", "t5gemma2_decoder", "videoprism_text_model"})
-"""`model_type` of models without a rule. They mask so in some calls only, or for the keys of two sequences at once."""
+"""`model_type` of models without a rule: masks are causal in some calls only, or for the keys of two sequences."""
 
 
 def mask_rules(model: torch.nn.Module) -> dict[str, str]:

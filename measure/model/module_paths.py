@@ -30,7 +30,7 @@ next_number = torch._C._autograd._get_sequence_nr
 
 
 class ModulePaths:
-    """The path of the module whose forward runs now, while this context is entered. `current` is "" outside of all."""
+    """While this context is entered, `current` is the path of the module whose forward runs; "" outside of all."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.current = ""

@@ -39,7 +39,7 @@ class _Entry:
 
 
 class Storages:
-    """Storages by number, as they are born and die. `now()` gives the index of the last operation recorded."""
+    """The ledger of storages by number. `now()` gives the index of the last operation recorded."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.numbers: dict[int, int] = {}  # id of the living Python object → number

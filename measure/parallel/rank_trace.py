@@ -35,9 +35,9 @@ BUCKET_BYTES = 25 * 1024**2
 class RankStep:
     """The step of every rank.
 
-    build: makes the model, on the default device, meta here. inputs: those of a whole micro-batch, on any device. plan:
-    pattern → style. strict: as in `apply_plan`. sharded: whether `fully_shard` is applied. experts: pattern → style of
-    the expert axis, which has `expert_ranks` ranks.
+    build: makes the model on the default device, which is meta here. inputs: those of a whole micro-batch, on any
+    device. plan: pattern → style. strict: as in `apply_plan`. sharded: whether `fully_shard` is applied. experts:
+    pattern → style of the expert axis, which has `expert_ranks` ranks.
     """
 
     build: Callable[[], torch.nn.Module]

@@ -26,11 +26,10 @@ from results.errors import Unavailable
 from results.records.cell import RETAIN
 
 DISTURBED = "disturbed"
-"""The part of a measured block that waited for a processor and was measured again; also the beginning of its
-warning."""
+"""`part` of a measured block that waited for a processor and was measured again; also the beginning of the warning."""
 
 MOVED = "moved"
-"""The part of a measured block that was timed while the processors were placed differently from the others."""
+"""`part` of a measured block that was timed while the processors were placed differently than in the others."""
 
 ROOT = Path("/")
 """Where /proc and /sys are read; tests point it elsewhere."""

@@ -33,7 +33,7 @@ class Ranges:
 
     nvtx: an NVTX domain (`start_range(attributes)`, `end_range(range)`, `get_event_attributes(message)`); None: that of
     the nvtx package, where it is installed. record: a factory of Kineto annotations; None: torch's.
-    listening: is a profiler there to hear `record`; None: torch's own answer.
+    listening: returns whether a profiler is active; None: torch's own answer.
     """
 
     def __init__(

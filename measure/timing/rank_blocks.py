@@ -23,7 +23,7 @@ from results.errors import Inconsistent
 from results.records.cell import Sample
 
 END = "end"
-"""The part of the last order."""
+"""`part` of the last order."""
 
 
 @dataclass(frozen=True)

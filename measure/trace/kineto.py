@@ -42,7 +42,7 @@ KERNEL_LAUNCH = re.compile(r"Launch(?!HostFunc)")
 """Part of the names of calls that launch kernels."""
 
 BLOCK = 512
-"""Numbers in a block, or a divisor of their number."""
+"""Numbers in a block of "External id" (see `_gaps`), or a divisor of that."""
 
 
 def read(path: str | Path) -> Recording:

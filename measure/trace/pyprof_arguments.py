@@ -1,9 +1,10 @@
 """Reads the arguments of operators from PyProf's markers and its column Params; returns `Arguments` in ATen's order.
 
-A marker (`of_marker`) is `{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor',
-'shape': (..), 'dtype': 'float32'}, {'name': 'stride', 'type': 'int', 'value': 2}, ..]}`. Params (`of_params`) of a
-convolution are "N=32,C=3,H=224,W=224,K=64,P=112,Q=112,R=7,S=7,ph=3,pw=3,U=2,V=2,dh=1,dw=1,g=1,fp32,", of a product
-"M=1000,N=32,K=2048,fp32,", of most others "[32,64]fp32;[64]fp32" or "T=[(32,64)],['float32']". Arguments that PyProf
+PyProf was NVIDIA's profiler of PyTorch, and `pyprof.py` and `nsys.py` read its files. A marker (`of_marker`) is
+`{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': (..), 'dtype':
+'float32'}, {'name': 'stride', 'type': 'int', 'value': 2}, ..]}`. Params (`of_params`) of a convolution are
+"N=32,C=3,H=224,W=224,K=64,P=112,Q=112,R=7,S=7,ph=3,pw=3,U=2,V=2,dh=1,dw=1,g=1,fp32,". Params of a matrix product are
+"M=1000,N=32,K=2048,fp32,". Most others are "[32,64]fp32;[64]fp32" or "T=[(32,64)],['float32']". Arguments that PyProf
 leaves out (bias, strides of tensors) are empty.
 """
 

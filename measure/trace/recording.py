@@ -1,11 +1,12 @@
 """Holds one profiler's recording in memory, whichever profiler made it: readers return it, and `attribute` fills it in.
 
-A `Recording` has four tables: `calls`, `kernels`, `ranges` and `flows`. Their columns are described below. Events are
-rows of tables, not objects, since a trace of 1 GB holds millions. A whole number that is unknown is -1 in every column
-(`forward_thread`: 0); other unknown values are None. Times are ns of the recording's own clock. A reader leaves
-`parent`, `phase`, `module`, `forward_index`, `call` and `link` at their defaults, and `attribute` finds them. What a
-reader knows better (the phases of a PyProf file) stays. Not claimed: that two recorders number threads in one way; that
-a correlation number is used once.
+A `Recording` has tables of `calls` (operator calls, frames of autograd) and `kernels` (what ran on the device). It also
+has tables of `ranges` (other named host intervals) and `flows` (arrows from forward to backward calls). Events are rows
+of tables, not objects, since a trace of 1 GB holds millions. A whole number that is unknown is -1 in every column
+(`forward_thread`: 0); other unknown values are None. Times are ns of the recording's own clock. A reader leaves the
+columns `parent`, `phase`, `module`, `forward_index`, `call` and `link` at their defaults; `attribute` finds them. What
+a reader knows better (the phases of a PyProf file) stays. Not claimed: that two recorders number threads in one way;
+that a correlation number is used once.
 """
 
 import re

@@ -42,13 +42,13 @@ TORCH: Owners = {"F": F, "torch": torch, "Tensor": torch.Tensor}
 def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each function.
 
-    DeepSpeed counts 2 FLOP per multiply-add of convolutions, matrix products and attention (dense, even if causal); 1
-    per output for a convolution's bias, none for a linear layer's; 2 per element of batch norm in eval mode, 5 of other
-    normalisations; 1 per input of pooling, of ReLU, GELU and SiLU, and of torch.add and torch.mul, none for `a + b`. It
-    does not see functions that were imported by name (`from torch.nn.functional import linear`). Its multiply-adds are
-    left out, and so are its backward pass, by definition (2 + recompute factor) times the forward pass, and its warm-up
-    pass, which changes no count. It is made to use the CPU, since it would otherwise hold a GPU that this process does
-    not need.
+    DeepSpeed counts 2 FLOP per multiply-add of convolutions, matrix products and attention (dense, even if causal). A
+    convolution's bias counts 1 per output, a linear layer's nothing. Batch norm in eval mode counts 2 per element,
+    other normalisations 5. Pooling, ReLU, GELU, SiLU, torch.add and torch.mul count 1 per input, `a + b` nothing.
+    DeepSpeed does not see functions that were imported by name (`from torch.nn.functional import linear`). Left out are
+    its multiply-adds, its warm-up pass, which changes no count, and its backward pass. The backward pass is (2 +
+    recompute factor) times the forward pass by definition. DeepSpeed is made to use the CPU, since it would otherwise
+    hold a GPU that this process does not need.
 
     Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
