@@ -1,12 +1,12 @@
 """Measures a device's memory bandwidth and the time to start an operation, and returns `Ceiling` rows.
 
 `measure_machine` takes a device, precisions and a budget in seconds, and also times products.
-`analysis.roofline.machine_of` makes a `Machine` of the rows. `plan`, `copies_and_views` and `timed` serve the longer
-search of `runners.ceiling`. A copy (b = a) moves two operands, and a triad (a = b + s · c) three. A cache line that a
-processor fetches before writing it is not counted. Copies within a cache are timed many in a row. `launch` is the time
-of an operation on one element on the device, or on the host where the host is slower. `call` is the time in which torch
-submits such an operation, or on a CPU runs it. Not claimed: the rate of the memory's interface; a kernel's cost in a
-CUDA graph; the higher cost under autograd or modules.
+`analysis.roofline.machine_of` makes a roofline's `Machine` of the rows. `plan`, `copies_and_views` and `timed` serve
+the longer search of `runners.ceiling`. A copy (b = a) moves two operands, and a triad (a = b + s · c) three. A cache
+line that a processor fetches before writing it is not counted. Copies within a cache are timed many in a row. `launch`
+is the time of an operation on one element on the device, or on the host where the host is slower. `call` is the time in
+which torch submits such an operation, or on a CPU runs it. Not claimed: the rate of the memory's interface; a kernel's
+cost in a CUDA graph; the higher cost under autograd or modules.
 """
 
 from collections.abc import Callable, Sequence

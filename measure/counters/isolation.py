@@ -1,11 +1,11 @@
 """Runs one counter on one workload in a process of its own. A count, an error or a crash becomes rows for the caller.
 
 Counters patch torch, print, warn, crash and hang; none of that reaches the caller. `count_isolated` returns a counter's
-rows; `record_isolated` returns recordings of the model's calls. The process is forked from a server that has already
-imported torch, so that it starts fast, and is killed at its time limit. The process leaves the caller's session,
-redirects its output, and sets torch to few threads and no initial weights. Then it builds the workload, counts or
-records at each batch size, and sends the results. Importing this module does not import torch. A workload is passed as
-`factory`, a "module:function". `function(name, **hyper)` returns an object with build, batch, hyper and task, as a
+rows; `record_isolated` returns recordings of the model's calls. The counter's process is forked from a server that has
+already imported torch, so that it starts fast, and is killed at its time limit. The process leaves the caller's
+session, redirects its output, and sets torch to few threads and no initial weights. Then it builds the workload, counts
+or records at each batch size, and sends the results. Importing this module does not import torch. A workload is passed
+as `factory`, a "module:function". `function(name, **hyper)` returns an object with build, batch, hyper and task, as a
 `Workload` (`workloads/catalogue/base.py`) has.
 """
 

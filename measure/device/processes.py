@@ -2,8 +2,8 @@
 
 `context` and `start_context` give a multiprocessing context; `end_with_parent` ties a child to its parent; `end_of` and
 `output_tail` return text about an exit. The processes of counters (`measure/counters/isolation.py`) and the workers
-(`runners/workers/pool.py`) use these functions, and send tasks, wait and kill by themselves. No torch is imported here:
-the server does that.
+(`runners/workers/pool.py`) use these functions. Sending tasks, waiting and killing is left to them. This module does
+not import torch; the server does.
 """
 
 import contextlib

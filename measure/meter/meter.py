@@ -7,12 +7,12 @@
     print(meter.summary())
 
 `summary` and `window` return a `MeterSummary`. In the loop the meter never waits for the device, changes a result or
-stops a training. A fault in it is one warning, and the numbers are absent with that reason. It costs a forward hook and
-a look at the model per call, a hook on its gradient, and two marks per step. A step's FLOP are those of its calls, each
-kind of call counted once. Some steps are observed (`measure/meter/observations.py`), and steps after the last
-observation are "unverified". If an observation differs from the count, the steps since the observation before have no
-FLOP. Not claimed: work on other devices than the model's; idle time inside a step, which is part of it; a default for
-unknown devices.
+stops a training. A fault in the meter is one warning, and the numbers are absent with that reason. The meter costs a
+forward hook and a look at the model per call, a hook on its gradient, and two marks per step. A step's FLOP are those
+of its calls, each kind of call counted once. Some steps are observed (`measure/meter/observations.py`), and steps after
+the last observation are "unverified". If an observation differs from the count, the steps since the observation before
+have no FLOP. Idle time inside a step is part of the step. Not claimed: work on other devices than the model's; a
+default for unknown devices.
 """
 
 import contextlib

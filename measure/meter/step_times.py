@@ -1,8 +1,8 @@
 """Times the steps of a loop and reads the device's energy without waiting: events are read once they have completed.
 
 `MeteredStep` marks where a step begins and ends, and `CompletedSteps` yields the steps that have completed, in order.
-`Stretch` adds up any number of consecutive steps in bounded memory. It has blocks of equal numbers of steps, and merges
-them in pairs when there are too many. So the interval of the mean still comes from block means
+`Stretch` adds up any number of consecutive steps in bounded memory. A `Stretch` has blocks of equal numbers of steps,
+and merges them in pairs when there are too many. So the interval of the mean still comes from block means
 (`analysis.stats.summary`). `LoopEnergy` reads the energy counter at the ends of windows and returns mean power. On a
 GPU a step's time is the time between two points of one stream, gaps included. Not claimed: energy of other parts of the
 machine, or of other work on the device.

@@ -1,12 +1,12 @@
 """Makes fake CPU tensors: a model and a batch with sizes and dtypes, but no values and no memory.
 
 `fake_copy` takes a model and its inputs, and returns fake copies; `fake_mode` returns the mode in which they run. A
-step on these dispatches the operations of the same step on a CPU, autocast included; attention is one operation. An
-operation whose result depends on values raises Unavailable. In the phase "optimizer" a scalar read returns 0 instead,
-and a note says so. Every fp16 step needs that: 0 is GradScaler's found_inf of a good step. `reading_scalars_as` gives
-another number. torch has no rule for the CTC loss on fake tensors, since its kernels exist for the CPU and cuDNN only.
-`SHAPES` has the results of this loss if its lengths are tensors. A step with lists of lengths is traced on real
-tensors.
+step on the copies dispatches the operations of the same step on a CPU, autocast included; attention is one operation.
+An operation whose result depends on values raises Unavailable. In the phase "optimizer" a scalar read returns 0
+instead, and a note says so. Every fp16 step needs that: 0 is GradScaler's found_inf of a good step.
+`reading_scalars_as` gives another number. torch has no rule for the CTC loss on fake tensors, since its kernels exist
+for the CPU and cuDNN only. `SHAPES` has the results of this loss if its lengths are tensors. A step with lists of
+lengths is traced on real tensors.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ as each begins. Anything before the first mark (zero_grad) belongs to the optimi
 fake tensors (`fake_mode.py`) or real ones; `trace` tries fake ones and falls back to real ones. Each ATen call that
 reaches the dispatcher below autograd and autocast is an Operation, views included. A call that its own kernel
 decomposes is one Operation. Recomputation is a module's forward, or torch's checkpoint, inside an autograd node; a
-user's own checkpoint counts as backward. Python's collector is off, so memory that only the collector frees counts as
-alive. Not claimed: times and kernels; compiled models, which are traced before they are compiled.
+user's own checkpoint over a function counts as backward. Python's collector is off, so memory that only the collector
+frees counts as alive. Not claimed: times and kernels; compiled models, which are traced before they are compiled.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 `split_model` takes a model, a `RankGrid` (ranks per axis), a device mesh and styles (pattern of paths → how to split),
 and returns this rank's model. `pipeline_stage` also takes a batch, a loss and the modules with which stages begin, and
 returns a `PipelineStage`. Replicas are DistributedDataParallel or fully_shard, with torch's own defaults (buckets of 25
-MiB). For stages, the model is exported (torch.export) with one micro-batch, then run by torch.distributed.pipelining
+MiB). For stages, the model is exported (torch.export) with one micro-batch. torch.distributed.pipelining runs them
 (schedule 1F1B). Control flow that depends on values is refused, and so are weights that two stages hold. An export
 fixes sizes. So a stage that is also split over the tensor axis is exported with a rank's widths, and gets the split
 layers afterwards. Results differ for a model whose samples interact (batch norm sees a micro-batch).

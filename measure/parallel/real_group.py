@@ -5,8 +5,8 @@ announces each block of steps. `rank_mesh` and `fake_mesh` take the axes and ret
 over NCCL on GPUs and gloo on CPUs. Announcements go over a gloo group of their own, outside the timed part. If a rank
 fails, collectives of the others raise. The fake group (`torch.testing._internal.distributed.fake_pg`) is a world in one
 process whose collectives move nothing. `collective_rates` returns the rates of all_reduce, all_gather, reduce_scatter
-and all_to_all of float32. A block of these begins at a barrier and lasts as long as on the slowest rank. Not claimed:
-that collectives within a step reach these rates.
+and all_to_all of float32. A block of collectives begins at a barrier and lasts as long as on the slowest rank. Not
+claimed: that collectives within a step reach these rates.
 """
 
 from __future__ import annotations

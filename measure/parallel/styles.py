@@ -4,9 +4,9 @@
 styles, with the names of transformers' `tp_plan`; torch's parallelize_module applies it. A pattern has as many parts as
 a path, and `*` matches any one part. Parameters become DTensors without communication: each rank keeps its part of its
 own copy. With expert parallelism each rank has some of the experts. transformers sorts the tokens by expert and
-exchanges them by all-to-all (`AllToAllEP`). How many tokens each rank gets depends on values. On fake tensors they are
-taken to be spread evenly; otherwise only the ranks' shares differ, not their sum. Not claimed: packed or quantized
-weights; styles outside of STYLES, which are refused.
+exchanges them by all-to-all (`AllToAllEP`). How many tokens each rank gets depends on values. On fake tensors the
+tokens are taken to be spread evenly; otherwise only the ranks' shares differ, not their sum. Not claimed: packed or
+quantized weights; styles outside of STYLES, which are refused.
 """
 
 from __future__ import annotations

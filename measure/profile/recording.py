@@ -1,11 +1,12 @@
 """Records one training step with torch.profiler or under NVTX ranges; also times steps, and single operations.
 
-`profile_step` takes a step and returns a `Profile`. It has every operator call with sizes, arguments, autograd number
-and the profiler's own count, right or wrong (`cleaning/` cleans it). `record_step` runs a step under NVTX ranges for a
-profiler around this process (Nsight Systems). `record` returns `RecordedSteps`: times of steps without a profiler, and
-a recording of others. `time_operations` runs each distinct call of a step again a few times on copies of its tensors,
-and returns `AloneTime` rows. Random numbers are restored. Only one profiler can be active at a time. Not claimed: that
-a step takes as long under a profiler; that caches are as in the step; times of calls that only return views.
+`profile_step` takes a step and returns a `Profile`. A `Profile` has every operator call with sizes, arguments, autograd
+number and the profiler's own count, right or wrong (`cleaning/` cleans it). `record_step` runs a step under NVTX ranges
+for a profiler around this process (Nsight Systems). `record` returns `RecordedSteps`: times of steps without a
+profiler, and a recording of others. `time_operations` runs each distinct call of a step again a few times on copies of
+its tensors, and returns `AloneTime` rows. Random numbers are restored. Only one profiler can be active at a time. Not
+claimed: that a step takes as long under a profiler; that caches are as in the step; times of calls that only return
+views.
 """
 
 import contextlib

@@ -1,12 +1,12 @@
 """Times blocks of a step that several ranks run together, and pairs blocks of a ceiling's kernels with those of a step.
 
-Times differ per rank, so the first rank decides how long to warm up, how many steps a block has and when to stop. It
-uses the functions of `blocks.py`, with `announce`. The other ranks run `follow_orders`, which returns their `Sample`s,
-and `join_blocks` combines all ranks. Ranks leave one barrier within some tens of microseconds. A ceiling is the highest
-rate of single kernels on this device. `CeilingBlocks` alternates such kernels C with the step S (C S, S C, C S, …), so
-that drift meets both alike. A kernel's block lasts BLOCK_SHARE of a step's block. Not claimed: that a neighbour slows
-down a kernel as much as a step. On few shared processors it does not: threads of a step wait for each other at each of
-its operations.
+Times differ per rank, so the first rank decides how long to warm up, how many steps a block has and when to stop. The
+first rank uses the functions of `blocks.py`, with `announce`. The other ranks run `follow_orders`, which returns their
+`Sample`s, and `join_blocks` combines all ranks. Ranks leave one barrier within some tens of microseconds. A ceiling is
+the highest rate of single kernels on this device. `CeilingBlocks` alternates such kernels C with the step S (C S, S C,
+C S, …), so that drift meets both alike. A kernel's block lasts BLOCK_SHARE of a step's block. Not claimed: that a
+neighbour slows down a kernel as much as a step. On few shared processors it does not: threads of a step wait for each
+other at each of its operations.
 """
 
 import gc

@@ -3,10 +3,10 @@
 `is_narrow` takes blocks and a `Protocol` (`for_device` returns a device's rules). `timing_of` returns the `Timing`, and
 functions named `…_warning` return text. On a CPU, disturbed blocks are measured again and get the part "disturbed". The
 step time is the mean of the others, or of all if the others are too few; a warning gives both means. If the distance of
-two processors falls into two groups, blocks of the rarer one, and blocks in which it changed, get the part "moved".
+two processors falls into two groups, blocks of the rarer group, and those in which it changed, get the part "moved".
 Limits: the interval covers the mean of this process in this window, not differences between processes. Stopping when
-the interval is narrow costs coverage (`benchmarks/paired/stopping.py`). In simulation, with a scatter of 1 or 3 %, it
-is at least 0.957 for autocorrelation of blocks up to 0.4, and 0.905 for 0.6.
+the interval is narrow costs coverage (`benchmarks/paired/stopping.py`). In simulation, with a scatter of 1 or 3 %,
+coverage is at least 0.957 for autocorrelation of blocks up to 0.4, and 0.905 for 0.6.
 """
 
 from __future__ import annotations

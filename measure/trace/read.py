@@ -2,10 +2,11 @@
 
 `read` takes a path and returns a `Recording`. The content decides the format, not the file's name, and each reader
 checks that its file is whole. `read_ranks` takes paths and returns a `RankTimeline` per rank. Kineto writes the rank
-into the file. Nsight Systems has it in the target's environment (RANK, WORLD_SIZE, set by torchrun), else in the file's
-name (rank3.sqlite). The clock of such an export starts with its session. Without a device, operator calls that
-calculate count as computing, but not frames of autograd, in which a rank may wait. Not claimed: that a collective's
-time is transfer, since its kernel spins until the last member arrives; for Nsight Systems, its bytes and members.
+into the file. An export of Nsight Systems has the rank in the target's environment (RANK, WORLD_SIZE, set by torchrun),
+else in the file's name (rank3.sqlite). The export's clock starts with its session. Without a device, operator calls
+that calculate count as computing, but not frames of autograd, in which a rank may wait. Not claimed: that a
+collective's time is transfer, since its kernel spins until the last member arrives; for Nsight Systems, its bytes and
+members.
 """
 
 import re

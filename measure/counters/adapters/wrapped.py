@@ -3,10 +3,10 @@
 `deepspeed` and `calflops` take a model and its inputs and return `FlopCount` rows. Both libraries replace F.linear,
 torch.matmul, … by functions that call a rule first. The rule returns FLOP and multiply-adds, and the adapter assigns
 them to the module that made the call. The row "F.conv2d" has 2 FLOP per multiply-add, "F.conv2d elementwise" the rest.
-A rule without multiply-adds, such as einsum's, gives one row; those of a recurrent layer come from its weights. A
-product (convolution or matrix product) in no wrapped function is listed as `not_understood`. Other arithmetic is
+A rule without multiply-adds, such as einsum's, gives one row; a recurrent layer's multiply-adds come from its weights.
+A product (convolution or matrix product) in no wrapped function is listed as `not_understood`. Other arithmetic is
 `ignored`, and so are calls whose rule returns 0. torch's functions are restored afterwards: calflops leaves
-torch.baddbmm wrapped, and after an exception all of them.
+torch.baddbmm wrapped, and all of them after an exception.
 """
 
 import contextlib
