@@ -1,12 +1,12 @@
 """Registers the FLOP counters: how each is run and explained, its unit, the kinds of its operators, what to install.
 
-`COUNTERS` maps a counter's name to a `CounterEntry`. Its adapter (model, inputs, *, workload, batch_size) returns
-`FlopCount`s: the total and a row for each operator, of the forward pass and, where the counter can, of the backward
-pass (of the sum of all output tensors). Its attribution (recording, phase) returns `Counted`, the parts that the
-counter's rule counts. `kind_of_operator` takes an operator's name and returns its kind, which separates model FLOP from
-the normalisation, pooling and resizing in a native total. Model FLOP follows MLPerf's utilization appendix:
-convolutions and matrix products, also inside attention and recurrent layers. An operator in no table is reported as not
-understood.
+`COUNTERS` maps a counter's name to a `CounterEntry`. Its adapter runs the counter: it takes (model, inputs, *,
+workload, batch_size) and returns `FlopCount`s, the total and a row for each operator. The counts are of the forward
+pass and, where the counter can, of the backward pass (of the sum of all output tensors). Its attribution explains the
+number: it takes (recording, phase) and returns `Counted`, the parts that the counter's rule counts. `kind_of_operator`
+takes an operator's name and returns its kind. Kinds separate model FLOP from the normalisation, pooling and resizing in
+a counter's total. Model FLOP follows MLPerf's utilization appendix: convolutions and matrix products, also inside
+attention and recurrent layers. An operator in no table is reported as not understood.
 """
 
 import shlex
@@ -18,9 +18,12 @@ from analysis.operators.names import KINDS
 
 @dataclass(frozen=True)
 class CounterEntry:
-    """One counter. adapter, attribution: "module:function". unit: of the native total, "mac" or "flop". kinds: name of
-    an operator → kind. requires: packages to install, as in the requirements (a test compares them), separated by
-    spaces; "" for a counter of this project or torch. calflops imports transformers without declaring it."""
+    """One counter.
+
+    adapter, attribution: "module:function". unit: the unit of the counter's total, "mac" or "flop". kinds: operator
+    name → kind. requires: packages to install, separated by spaces, as in the requirements (a test compares them).
+    A counter of this project or torch requires "". calflops imports transformers without declaring it.
+    """
 
     adapter: str
     attribution: str = ""

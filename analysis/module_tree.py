@@ -1,9 +1,11 @@
-"""Sums a profiled step by module: takes a `StepProfile`, returns path → `ModuleNode` with all operations below it.
+"""Sums a profiled step by module, to show where a model's FLOP, bytes and time are.
 
-Sums are exact: parameters (each at the first module that has it), FLOP, bytes, mean times of operations and the waits
-before them. Forward includes the loss, backward the recomputation, whose FLOP are summed separately and are not model
-FLOP. The root holds every operation of the step. A module's utilization is Σ model FLOP ÷ peak of the unit, over the
-time of its operations and the waits before them, under the profiler. Not claimed: that a module ran alone from its
+    utilization = Σ (model FLOP ÷ peak of the operation's unit) ÷ (time of the operations + the waits before them)
+
+`tree` takes a `StepProfile`, and returns path → `ModuleNode` with all operations below it; the root holds every
+operation of the step. Sums are exact: parameters (each at the first module that has it), FLOP, bytes, mean times of
+operations and waits. Times are taken under the profiler. Forward includes the loss, and backward the time of
+recomputation, whose FLOP are summed separately and are not model FLOP. Not claimed: that a module ran alone from its
 first operation to its last.
 """
 
@@ -24,10 +26,10 @@ OPTIMIZER = "optimizer"
 class ModuleNode:
     """One module with everything below it. Times are None where none of its operations was timed.
 
-    counted_parameters: those that no earlier module had, so that they add up over disjoint modules. unknown_calls:
-    pass, or "recompute" → operations without a rule, which the FLOP leave out; unknown_time_s: their time, None where
-    it was not measured. untimed_calls: pass → operations without a time, which the pass's time leaves out;
-    untimed_flop: their model FLOP. With either there is no rate.
+    counted_parameters: those that no earlier module had, so that they add up over disjoint modules. unknown_calls: pass
+    (or "recompute") → number of operations without a rule, whose FLOP are left out. unknown_time_s: the time of these
+    operations; None where it was not measured. untimed_calls: pass → number of operations without a time. untimed_flop:
+    their model FLOP. If `unknown_calls` of a pass or `untimed_flop` is above 0, utilization and rate are None.
     """
 
     module: str

@@ -3,11 +3,10 @@
     system utilization = FLOP of all ranks in a step ÷ (time of the slowest rank's step × the sum of their peaks)
 
 `report_of` takes a `RankTimeline` and a `StepFlop` per rank and returns a `RanksReport`. `match_collectives` takes the
-n-th collective of a group in a step as the same one on all members, since ranks of a group call collectives in one
-order. Where ranks disagree on the number of a group's collectives in a step, none of them is matched; after a mismatch
-in kind or size, no later one is. Each case has a line with the reason. Sends and receives have no common order and only
-enter the totals. `waits_of` returns the waits for the last rank to enter. Not claimed: why it was late; it may have
-waited, too.
+n-th collective of a group in a step as the same one on all members: a group calls collectives in one order. None is
+matched where ranks disagree on their number, and no later one after a mismatch in kind or size; a line says why. Sends
+and receives have no common order and only enter the totals. `waits_of` returns the waits for the last rank to enter.
+Not claimed: why that rank was late; it may have waited, too.
 """
 
 from __future__ import annotations
@@ -32,8 +31,11 @@ KEY = ("group", "ranks", "step", "position")
 
 @dataclass(frozen=True)
 class CollectiveTotal:
-    """Collectives of one rank and kind: calls per step, bytes per step that it contributes (None: not recorded for
-    all), and seconds per step in which any of them ran. group_size: members; None: unknown or several."""
+    """Collectives of one rank and kind. calls, nbytes and time_s are per step.
+
+    nbytes: bytes that the rank contributes; None: not recorded for all calls. time_s: seconds in which any of the
+    collectives ran. group_size: number of members; None: unknown, or several groups.
+    """
 
     rank: int
     kind: str

@@ -1,13 +1,12 @@
-"""Holds one rank's recording as intervals of computing, copying, communicating and steps, and splits a window by them.
+"""Holds one rank's recording as intervals of time, and divides a window by what the rank did.
 
-Intervals are arrays of two columns, start and end, in integer nanoseconds of the recording's clock. Every total is the
-length of a union: time on two streams at once counts once. `breakdown_of` takes a `RankTimeline` and a window, and
-returns the seconds of computing, communicating while computing (overlapped) and otherwise (exposed), copying and
-idling:
+    window = compute + exposed + copying alone + idle;  communication = exposed + overlapped
 
-    window = compute + exposed + memory alone + idle;  communication = exposed + overlapped
-
-Not claimed: that overlapped communication is free; it takes bandwidth and multiprocessors from concurrent kernels.
+`breakdown_of` takes a `RankTimeline` and a window, and returns these terms in seconds. Overlapped communication runs
+while the rank computes, exposed communication while it does not. Intervals are arrays of two columns, start and end, in
+integer nanoseconds of the recording's clock. Every total is the length of a union: time on two streams at once counts
+once. Not claimed: that overlapped communication is free; it takes bandwidth and multiprocessors from concurrent
+kernels.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from numpy.typing import NDArray
 Spans = NDArray[np.int64]
 
 COLLECTIVE_COLUMNS = ("start_ns", "end_ns", "kind", "group", "group_size", "ranks", "nbytes", "step")
-"""kind: all_reduce, all_gather, …; group: the recorder's name of the process group; group_size: -1 if unknown; ranks:
-the members' numbers as text, empty if not recorded; nbytes: contributed by this rank, -1 if unknown; step: its number,
--1 outside steps."""
+"""kind: all_reduce, all_gather, …. group: the recorder's name of the process group. group_size: -1 if unknown. ranks:
+the members' numbers as text, empty if not recorded. nbytes: bytes that this rank contributes, -1 if unknown. step:
+number of the step, -1 outside steps."""
 
 STEP_COLUMNS = ("number", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
 class RankTimeline:
-    """One rank's recording. device: whether its intervals are a device's; without a device, they are the host's
-    operator calls. own_clock: whether its clock differs from that of other recordings of its host. process: this rank's
-    process in a file of several ranks; -1: the file has one rank. untimed: number of kernels and copies without a
-    usable duration, whose steps are left out."""
+    """One rank's recording. device: True if the intervals are a device's activity, False if they are the host's
+    operator calls. own_clock: the clock differs from that of other recordings of its host, so that their times are not
+    comparable. process: the number of this rank's process in a file of several ranks; -1: the file has one rank.
+    untimed: number of kernels and copies without a usable duration, whose steps are left out."""
 
     rank: int
     path: str

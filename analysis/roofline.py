@@ -1,12 +1,12 @@
-"""Roofline: finds what bounds each operation of a step on a `Machine`, and the step's attainable ratio.
+"""Finds what bounds each operation of a step on a `Machine` (roofline model), and the step's attainable utilization.
 
-Takes a profiled step (`StepProfile`) and ceiling rows. **Arithmetic time** is FLOP ÷ the unit's measured rate (model
-FLOP of products; other FLOP of the rest, on fp32 or fp64 cores); **memory time** is unfused bytes ÷ bandwidth; **launch
-time** is kernels × the time of an empty one; the **attained** ratio is the larger of the first two ÷ measured time. An
-operation is bound by `host` where the device waited for it longer than it ran, else by the largest time; empty where
-one is unknown. The **attainable** ratio is Σ model FLOP ÷ peak over the least time under ideal fusion, never below the
-measured ratio (`raised`); `unfused_estimate` sums over single operations, and is not a bound. Not claimed: that a
-kernel of this shape can reach the roof, or that the three times overlap perfectly.
+`roofline_points` and `step_roof` take a `StepProfile`; `machine_of` builds its `Machine` from ceiling rows.
+**Arithmetic time** is FLOP ÷ the unit's measured rate: model FLOP of products, other FLOP of the rest on fp32 or fp64
+cores. **Memory time** is unfused bytes ÷ bandwidth, **launch time** kernels × the time of an empty kernel. The
+**attained** ratio is the larger of the first two ÷ measured time. The bound is `host` where the device waited for an
+operation longer than it ran, else the largest time ("": one is unknown). The **attainable** ratio is Σ model FLOP ÷
+peak over the least time under ideal fusion, never below the measured ratio (`raised`). `unfused_estimate_ratio` sums
+over single operations, and is no bound. Not claimed: that kernels reach the roof, or that the times overlap.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,8 +34,8 @@ RECOMPUTE = "recompute"
 class RooflinePoint:
     """One operation under the roofline. Unknown is None; bound is one of BOUNDS, or empty.
 
-    intensity: all FLOP per byte; None for an operation that moves nothing or has no count. unit: whose rate is its
-    roof. roof_flop_per_s: what its unit and memory allow at this intensity, counting `flop`.
+    intensity: all FLOP per byte; None for an operation that moves nothing or has no count. unit: the arithmetic unit
+    whose rate is the roof. roof_flop_per_s: what this unit and the memory allow at this intensity, counting `flop`.
     """
 
     unit: str

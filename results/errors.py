@@ -1,9 +1,9 @@
 """Defines the faults of measuring besides `ValueError` (the caller's mistake), and rewords libraries' messages.
 
-A command turns `Unavailable` into a row with a reason and goes on, and stops the one analysis that met `Inconsistent`;
-nothing here decides that. Messages of torch name its internals (fake and meta tensors, schemas, C++ checks).
-`plain_message` takes a text and returns it in words for the model's author, for the messages that a model file can
-cause (MESSAGES); others stay as they are.
+A command turns `Unavailable` into a row with a reason and goes on; `Inconsistent` stops the one analysis that met it.
+Nothing here decides that. Messages of torch name its internals (fake and meta tensors, schemas, C++ checks).
+`plain_message` takes a message and returns it in words for the model's author. It knows the messages that a model file
+can cause (MESSAGES); others stay as they are.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Makes foreign text fit for a terminal: `printable` escapes control characters, `wrap` returns lines of a given width.
 
-A word longer than a line, such as a path or a list without spaces, is broken after a separator; a part without one is
-cut where it does not fit.
+`wrap` breaks a word longer than a line, such as a path or a list without spaces, after a separator. A part without a
+separator is cut where it does not fit.
 """
 
 import re
@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text, or of one longer than `most` characters its two ends and the number left out between them."""
+    """Return the text. Of one longer than `most` characters, return its two ends, with the number left out between."""
     left_out = len(text) - most
     if left_out <= 0:
         return text

@@ -1,12 +1,12 @@
-"""Counts FLOP, bytes, footprint and parameters of the nodes of a TensorFlow graph, by Catamount's counting rules.
+"""Counts the FLOP, bytes, footprint and parameters of TensorFlow graph nodes as Catamount counts them.
 
-`flop` takes `GraphNode`s and returns a `Cost`, `traffic` the bytes read and written, `footprint_of` bytes. Nodes are
-operations by Catamount's names ("Add" is TensorFlow's Add, BiasAdd and AssignAdd) with the sizes of their tensors. One
-without a rule here (Reshape, Concat, Cast, …) has no FLOP, and reads and writes each tensor once. Integers and booleans
-count as floats do. Source: github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`, with its
-faults: an L2 loss is 3 FLOP whatever its length, a mean has no division, convolutions have no padding. One deviation: a
-convolution's gradients are counted by the incoming gradient, which gives Catamount's number where the stride divides
-the input.
+Catamount (github.com/baidu-research/catamount at 4591f79, 2019-08-05, `catamount/ops`) computes a model's costs from
+its TensorFlow graph. `flop` takes `GraphNode`s and returns a `Cost`, `traffic` the bytes read and written,
+`footprint_of` the bytes held. A node is an operation with Catamount's name and the sizes of its tensors; "Add" is
+TensorFlow's Add, BiasAdd and AssignAdd. A node without a rule here (Reshape, Concat, Cast, …) has no FLOP, and moves
+each tensor once. Integers and booleans count as floats do. Catamount's faults are kept: an L2 loss is 3 FLOP whatever
+its length, a mean has no division, convolutions have no padding. One rule deviates: the gradients of a convolution are
+counted by the incoming gradient. This gives Catamount's number where the stride divides the input.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,12 +1,12 @@
-"""Computes the costs that Catamount's graphs have and a PyTorch step lacks, to be added to those of `rules.RULES`.
+"""Computes the costs that a model has in Catamount's TensorFlow graph and lacks in a traced PyTorch step.
 
-`terms` takes a model's name and returns `Term`s: FLOP, bytes, footprint and parameters of named groups of graph nodes,
-as expressions in the model's sizes and `batch`. The nodes are in `catamount_graphs.csv`, read off the graphs in
-Catamount's repository, or made by `resnet_nodes` for tensorpack's ResNets (TensorFlow 1.5). `graph_nodes.py` counts
-them; nothing is fitted. Negative times mark nodes that only PyTorch's step has. "Scalars" (bytes) and "ScalarFlop"
-(FLOP) stand for nodes on single numbers and on sizes. Terms hold for the graph's number of layers (`FIXED`), for ResNet
-images whose side is a multiple of 32 (Catamount's convolutions have no padding) and for speech of a multiple of 4
-frames.
+`terms` takes a model's name and returns `Term`s, which are added to the costs that `rules.RULES` counts. A term is the
+FLOP, bytes, footprint or parameters of a named group of graph nodes, as an expression in the model's sizes and `batch`.
+The nodes are in `catamount_graphs.csv`, read off the graphs in Catamount's repository. `resnet_nodes` makes those of
+tensorpack's ResNets (TensorFlow 1.5). `graph_nodes.py` counts them; nothing is fitted. A negative `times` marks nodes
+that only PyTorch's step has. "Scalars" (bytes) and "ScalarFlop" (FLOP) stand for nodes on single numbers and on sizes.
+Terms hold for the graph's number of layers (`FIXED`) and for speech of a multiple of 4 frames. The side of a ResNet's
+image must be a multiple of 32, because Catamount's convolutions have no padding.
 """
 
 import csv
@@ -24,7 +24,7 @@ GRAPHS = Path(__file__).with_name("catamount_graphs.csv")
 QUANTITIES = ("parameters", "flop", "bytes", "footprint")
 
 FIXED = {"wordlm": {"layers": 2}, "charlm": {"depth": 10}}
-"""Model → the only sizes for which its terms hold, as the graph has no others."""
+"""Model → the only sizes for which its terms hold, because the graph has only these."""
 
 WHY = {
     "scalar variables": "the step counter and the learning rate (in speech the average loss) are variables: two more"

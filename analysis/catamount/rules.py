@@ -1,12 +1,12 @@
-"""Counts ATen operations by Catamount's rules: `RULES` is a table for `analysis.operators.registry.cost`.
+"""Counts PyTorch's ATen operations as Catamount does: `RULES` is a rule table for `analysis.operators.registry.cost`.
 
-Each ATen operation is translated to the nodes of an equivalent TensorFlow 1 graph, whose costs are in `graph_nodes.py`.
-Model and other FLOP together are Catamount's "algorithmic FLOPs", bytes read and written its "algorithmic bytes",
-`footprint` and the storages of `VARIABLE_ROLES` its "total footprint". Integers are 4 bytes, as TensorFlow's labels and
-indices are. An operation without nodes (fused attention, layer norm, GELU) keeps this project's FLOP and moves each
-tensor once. Trace the step with the optimizer that `optimizer_of` names. Nodes of Catamount's graph without a
-counterpart in a trace (sums over no axis, shapes, clipping) are in `graph_terms.py`. Not claimed: that a device does
-any of this.
+Catamount computes costs from TensorFlow 1 graphs. Each ATen operation is translated to nodes of an equivalent graph,
+and `graph_nodes.py` counts the nodes. Model FLOP and other FLOP together are Catamount's "algorithmic FLOPs". Bytes
+read and written are its "algorithmic bytes". `footprint` and the storages of `VARIABLE_ROLES` together are its "total
+footprint". Integers are 4 bytes, as TensorFlow's labels and indices are. An operation without nodes (fused attention,
+layer norm, GELU) keeps this project's FLOP and moves each tensor once. Trace the step with the optimizer that
+`optimizer_of` names. `graph_terms.py` has the nodes of Catamount's graph that no trace has (sums over no axis, shapes,
+clipping). Not claimed: that a device does any of this.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
-"""Classifies PyTorch operations into Fathom's groups A to G; H is time in which none runs.
+"""Classifies PyTorch operations into the Fathom paper's groups A to G, to compare workloads by their time per group.
 
-`group_of` and `type_of` take an operation's name, optimizer scope and tags. The first of these that lists it decides:
-scope (an optimizer's `step` is F, its `zero_grad` G), table (`BY_NAME`, then `BY_KIND` by the kind that
-`analysis/operators/registry.py` gives), pattern (`PATTERNS`), torch's own tag (`BY_TAG`). Anything else is unclassified
-and in no group. Source: Adolf et al., IISWC 2016, Figure 3. Open choices: softmax is A, its logarithm C (the paper's
-columns); pooling and normalisation are C; an embedding is G, an embedding bag C; fused attention and recurrent layers,
-which mix B and A, are B; communication is G.
+`group_of` takes an operation's name, optimizer scope and tags, and returns its group; `type_of` returns its operation
+type. H is time in which no operation runs. The first source that lists an operation decides: its scope (an optimizer's
+`step` is F, its `zero_grad` G), `BY_NAME`, `BY_KIND`, `PATTERNS`, torch's own tag (`BY_TAG`). Kinds are those of
+`analysis/operators/registry.py`. Any other operation is unclassified and in no group. Source: Adolf et al., IISWC 2016,
+Figure 3. Open choices: softmax is A and its logarithm C (the paper's columns); pooling and normalisation are C. An
+embedding and communication are G, an embedding bag C. Fused attention and recurrent layers, which mix B and A, are B.
 """
 
 import csv
@@ -29,7 +29,7 @@ GROUPS: Mapping[str, str] = {
 }
 
 OPERATIONS = "ABCDEFG"
-"""The groups that operations are placed in."""
+"""The groups of operations."""
 
 UNCLASSIFIED = ""
 

@@ -1,15 +1,12 @@
-"""Describes what a workload's steps are made of, by operation type and by Fathom's groups, and how similar workloads
-are.
+"""Computes the share of each operation type and Fathom group in a workload's step, and the similarity of workloads.
 
-`mix` takes the recorded rows of one workload and returns its `Mix`. A step's time is that of its operations and the
-time between them (group H). The first and last profiled step are left out (Fathom's protocol); a type's share is its
-*median* over the others ÷ the sum of the medians, so that one disturbed step changes nothing. Workloads are vectors of
-shares, distances 1 - cos, clusters the means of their members' vectors *as they are*, joined by centroid linkage (Adolf
-et al., IISWC 2016, section V-C).
-
-Not claimed: that a height may not lie below an earlier one; centroids can invert, and the report says where. scipy's
-"centroid" linkage is for Euclidean distances and wrong for cosine ones, so that only its dendrogram is used, with our
-`matrix`.
+`mix` takes a characterization and one of its recordings, and returns a `Mix`. A step's time is that of its operations
+and the time between them (group H). The first and last profiled steps are left out, which is Fathom's protocol (Adolf
+et al., IISWC 2016, section V-C). A type's share is its *median* over the other steps ÷ the sum of the medians, so that
+one disturbed step changes nothing. `centroid_linkage` takes vectors of shares and clusters workloads by the cosine
+distance of centroids. A centroid is the mean of its members' vectors *as they are*. Centroids can invert: a merge may
+lie below an earlier one, and the report says where. scipy's "centroid" linkage is for Euclidean distances, so that only
+its dendrogram is used, with our `matrix`.
 """
 
 import itertools
@@ -33,12 +30,12 @@ from results.records.characterization import (
 )
 
 BETWEEN = "between operations"
-"""The type that group H consists of."""
+"""Name of the only type in group H."""
 
 
 @dataclass(frozen=True)
 class TypeShare:
-    """One operation type. share_ratio: of the step; time_s, calls, launches: of a step, medians."""
+    """One operation type. share_ratio: its share of the step; time_s, calls, launches: medians over the steps."""
 
     name: str
     group: str

@@ -1,11 +1,12 @@
 """Shows how each operation type's time depends on threads and batch (Fathom's Figure 6), and fits Amdahl's law to it.
 
-From a characterization's rows, `parallelism` returns times by number of threads, `over_batch` operation mixes by batch
-size; types are timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967), T(n) = serial + parallel ÷
-n, is fitted by weighted least squares to the median steps (`amdahl`), with Karp's and Flatt's serial share (Commun. ACM
-33, 1990) for each n. A share below 0 is a speed-up above n, one above 1 a slow-down. In simulations, 93 to 96 % of the
-intervals held the true share from eight steps at each n, 87 % with five steps at three values of n. Not claimed: that
-the law holds, which `lack_of_fit` tests, or anything for more threads than processors.
+`parallelism` takes a characterization and returns times by number of threads; `over_batch` returns operation mixes by
+batch size. Types are timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967) is T(n) = serial +
+parallel ÷ n for n threads. `amdahl` fits it by weighted least squares to the median steps. It adds Karp's and Flatt's
+serial share (Commun. ACM 33, 1990) for each n. A share below 0 is a speed-up above n, a share above 1 a slow-down. In
+simulations with eight steps or more at each n, 93 to 96 % of the intervals held the true share. With five steps at
+three values of n, 87 % did. Not claimed: that the law holds, which `lack_of_fit` tests, or anything for more threads
+than processors.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ LEAST_TYPES_RATIO = 0.01
 
 @dataclass(frozen=True)
 class Scaling:
-    """Time of an operation type in a step, by threads. times_s: threads → median. law: None where none could be fitted.
+    """The time of an operation type in a step, by number of threads.
 
-    name: the type; "step": the whole step without a profiler.
+    name: the type, or "step" for the whole step without a profiler. times_s: threads → median time. law: None where no
+    law could be fitted.
     """
 
     workload: str
@@ -42,8 +44,10 @@ class Scaling:
 
 
 def parallelism(data: Characterization) -> list[Scaling]:
-    """Return parallelism over threads: of the whole step, then of each type of at least `LEAST_TYPES_RATIO` of it, the
-    longest first."""
+    """Return times by threads: those of the whole step, then those of its operation types, the longest first.
+
+    A type needs at least `LEAST_TYPES_RATIO` of the time of all types.
+    """
     by_threads = _by_field(ok(data, "mix", "threads"), "threads")
     return [scaling for group in by_threads for scaling in _scalings(data, group)]
 

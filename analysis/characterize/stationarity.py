@@ -1,11 +1,12 @@
 """Tests whether the times of a workload's steps have a trend, and fits distributions to the times of its calls.
 
-`stationarity` takes a series of step times: median with an interval by order statistics, spread with that of a normal
-sample, s·√((n-1)/χ²), Theil's and Sen's slope, and Mann-Kendall's trend test, exact up to `EXACT_STEPS` without ties.
-Steps are assumed independent: with a large `autocorrelation`, small probabilities are too small. `tail` takes times of
-calls and fits three laws by maximum likelihood from the shortest time on (Pareto: Clauset, Shalizi and Newman 2009),
-compared by Akaike's criterion and Kolmogorov's distance. Not claimed: that a steady series is stationary in every
-sense, or that the best law fits.
+`stationarity` takes a series of step times and returns its statistics. The median has an interval by order statistics.
+The spread has the interval of a normal sample's standard deviation, s·√((n-1)/χ²). The trend is Theil's and Sen's
+slope; Mann-Kendall's test for it is exact up to `EXACT_STEPS` without ties. Steps are assumed independent: with a large
+`autocorrelation`, the p-values are too small. `tail` takes times of calls and fits three laws by maximum likelihood.
+Exponential and Pareto (Clauset, Shalizi and Newman 2009) begin at the shortest time, log-normal at 0. Akaike's
+criterion and Kolmogorov's distance compare the laws. Not claimed: that a steady series is stationary in every sense, or
+that the best law fits.
 """
 
 import math
@@ -29,10 +30,10 @@ FEWEST = 4
 def stationarity(times_s: Sequence[float]) -> dict[str, Any]:
     """Return the statistics of a series of times in s, in order, as a row of stationarity.csv.
 
-    low_s, high_s: of the median, None below six steps. The spread is a ratio to the mean; trends are ratios to the
-    median, over the whole series, not a step. p_value: how often a series without a trend would look at least as
-    ordered; None below `FEWEST` steps. verdict: "steady", "slower" or "faster", or "unknown" where the test cannot
-    tell. Raises ValueError for an empty series, or one that is not finite or not positive.
+    low_s, high_s: interval of the median, None below six steps. The spread is a ratio to the mean. Trends are ratios to
+    the median, over the whole series rather than a step. p_value: how often a series without a trend would look at
+    least as ordered; None below `FEWEST` steps. verdict: "steady", "slower", "faster", or "unknown" where the test
+    cannot tell. Raises ValueError for a series that is empty, not finite or not positive.
     """
     summary = stats_summary.summarise(times_s)
     if not summary.mean > 0:

@@ -1,10 +1,10 @@
 """Computes the tables of a characterization: mixes, similarity, training and inference, cost by group, reconstruction.
 
-Each function takes a `Characterization`, or its mixes, and returns the rows of one table; none knows a file or a
-device. The time of a step is the median of the plain steps, without the profiler. A group's FLOP and bytes are exact
-and unfused, its time is under the profiler. `reconstructed` is the "direct reconstruction" of Fathom's tools: Σ over
-distinct calls of count × time alone. Where it is below the recorded step, operations take longer in the step than
-alone.
+Each function takes a `Characterization`, or its mixes, and returns the rows of one table. No function reads a file or a
+device. The time of a step is the median of the plain steps, which run without the profiler. A group's FLOP and bytes
+are exact and unfused; its time is measured under the profiler. `reconstructed` computes the "direct reconstruction" of
+Fathom's tools: Σ over distinct calls of count × time, each call timed alone. Where this sum is below the recorded step,
+operations take longer in the step than alone.
 """
 
 from collections import defaultdict

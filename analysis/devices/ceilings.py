@@ -1,11 +1,11 @@
-"""Picks the measured ceiling of an arithmetic unit and checks it against the datasheet; has published and collective
-rates, too.
+"""Selects and checks measured ceilings (highest rates measured on a device), by which a utilization can be divided.
 
-`best` takes rows of ceilings.csv and returns the fastest product or convolution: on a CPU 3 × 3 convolutions reach 2.4
-times the rate of products. `impossible` rejects rates that a unit cannot have, since their time must be wrong.
-`published_rates` reads `achievable.csv`; nothing is divided by these rates. A collective of n ranks and S bytes has an
-algorithm rate, S ÷ time, and a link rate (nccl-tests: bus bandwidth), which is that × the share of S that each rank has
-to send (`sent_share`). Not claimed: that a ceiling is more than the best of what was tried.
+`best` takes rows of ceilings.csv and returns the fastest product (convolution or matrix product) of an arithmetic unit.
+Convolutions are included because on a CPU 3 × 3 convolutions reach 2.4 times the rate of matrix products. `impossible`
+takes the rows and a datasheet's `Device`, and returns why a rate, and hence its time, must be wrong. `published_rates`
+reads `achievable.csv`, the rates that others published; nothing is divided by them. `CollectiveRate` is the rate of a
+collective of n ranks and S bytes. Its algorithm rate is S ÷ time; its link rate (nccl-tests: bus bandwidth) is that ×
+`sent_share`, the share of S that each rank sends. Not claimed: that a ceiling is more than the best of what was tried.
 """
 
 import csv
@@ -22,25 +22,24 @@ from results.records.cell import Ceiling
 from results.records.rows import FromOne, Record
 
 ABOVE_SHEET = "ceiling_above_sheet"
-"""Prefix of the reason why nothing is divided by a ceiling that is above what the device can reach."""
+"""Prefix of the reason for not using a ceiling: it is above what the device can reach."""
 
 FAST_ALGORITHM = 4.0
 """Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
-arXiv:1509.09308): vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
+arXiv:1509.09308). Vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
 
 FAST_ALGORITHMS = ("winograd", "fft")
 """Algorithms that need fewer multiplications than are counted, as `Ceiling.family` of a convolution names them."""
 
 SUSTAINED = "sustained"
-"""Prefix of the family of a kernel that ran back to back for seconds, at the clock that the power cap allows."""
+"""Prefix of `Ceiling.family` for a kernel that ran back to back for seconds, at the clock that the power cap allows."""
 
 
 def best(ceilings: Iterable[Ceiling], unit: str, sustained: bool = False) -> Ceiling | None:
-    """Return the row of this unit's product or convolution with the highest FLOP/s, the first on a tie; None if none
-    has a rate that is finite and above 0. sustained: among those that ran back to back for seconds, else among the
-    others.
+    """Return the row of this unit's product or convolution with the highest FLOP/s, the first on a tie.
 
-    The caller chooses whose rows these are: ceilings of another device or session are not distinguished here.
+    None means that no row has a rate that is finite and above 0. sustained: choose among kernels that ran back to back
+    for seconds, else among the others. The caller selects the rows of one device and session.
     """
     rows = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.operation in ("matmul", "convolution")]
     rows = [c for c in rows if c.family.startswith(SUSTAINED) == sustained]

@@ -1,7 +1,8 @@
-"""Looks up the datasheet peak of a device in a number format, or why it has none, and that of mixed formats.
+"""Looks up a device's datasheet peak in a number format, the reason for a missing peak, and the peak of mixed formats.
 
-`peak`, `peak_refusal` and `mixed_peak` take a device as its driver prints it or as a user types it, and a format by its
-own name or as torch's dtype. The peaks are those of `peaks.py`; a missing one has a reason, and nothing is guessed.
+`peak` returns a `Peak`, `peak_refusal` the reason why there is none, and `mixed_peak` a `MixedPeak`. All take a device
+as its driver prints it or as a user types it. A format is given by its own name ("bf16") or as torch's dtype. The peaks
+are those of `peaks.py`; nothing is guessed.
 """
 
 from collections.abc import Mapping
@@ -21,9 +22,10 @@ _UNIT_OF = {
 
 @dataclass(frozen=True)
 class Peak:
-    """A datasheet peak. flop_per_s: FLOP/s (int8: operations/s); tensor units with fp32 accumulation.
+    """A datasheet peak. flop_per_s: FLOP/s (int8: operations/s), on tensor units with fp32 accumulation.
 
-    verification: "retrieved" (read in the source), "derived" (units × rate × clock) or "memory" (nobody looked it up).
+    verification: "retrieved" (read in the source), "derived" (units × rate × clock) or "memory" (recalled, not looked
+    up).
     """
 
     device_name: str
@@ -38,8 +40,8 @@ class Peak:
 class MixedPeak:
     """The peak of a step whose products run in several formats: flop_per_s = Σ FLOP ÷ Σ (FLOP ÷ peak of the format).
 
-    single: the peak of the format with most FLOP, which a table with one format divides by. by_unit: every format's
-    own. Utilization 1 means that each part ran at its own peak.
+    single: the peak of the format with most FLOP, by which a table with one format divides. by_unit: unit → peak of
+    each format. Utilization 1 means that each part ran at its own peak.
     """
 
     device_name: str

@@ -1,12 +1,12 @@
-"""Looks up devices' memory sizes, by the exact name that the driver prints, and the links between devices.
+"""Looks up the memory sizes of devices, and the rates and latencies of the links between devices.
 
-`lookup` takes a name and returns a `Memory` of `memories.csv`: the datasheet's round gigabytes as 10⁹ bytes (drivers
-offer up to 2 % less, or slightly more). Its `verification` is `name` (the driver's name has the size), `retrieved` (a
-public text has it) or `memory` (nobody looked it up, or the text differs). `within` and `between` take a device and
-return the `Link` of `interconnects.csv` inside a node and between nodes: its rate in one direction, half of NVLink
-datasheets' figures, and the latency of one ring step by NCCL's constants (NVIDIA/nccl, src/graph/tuning.cc at 01afd20).
-Not claimed: contention between switches, or that a collective reaches the rate: `ACHIEVED` is assumed (on NVLink 4
-reduce-scatter was seen at 360 of 450 GB/s, NVIDIA/nccl issue 1281).
+`lookup` takes a name exactly as the driver prints it, and returns a `Memory` of `memories.csv`. Datasheets' round
+gigabytes are 10⁹ bytes; drivers offer up to 2 % less, or slightly more. `verification` is `name` (the driver's name has
+the size), `retrieved` (a public text has it) or `memory` (recalled, not looked up, or the text differs). `within` and
+`between` take a `Device`, and return its `Link` of `interconnects.csv` inside a node and between nodes. Rates are in
+one direction, half of NVLink datasheets' figures. Latencies are of one ring step (NVIDIA/nccl, src/graph/tuning.cc at
+01afd20). Not claimed: contention between switches, or that a collective reaches the rate. `ACHIEVED` is assumed (on
+NVLink 4 reduce-scatter was seen at 360 of 450 GB/s, NVIDIA/nccl issue 1281).
 """
 
 import csv
@@ -22,7 +22,7 @@ MEMORIES = Path(__file__).with_name("memories.csv")
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory size of a device. name: as drivers print it."""
+    """The memory size of a device. name: the device's name as drivers print it."""
 
     name: str
     memory_bytes: int

@@ -1,12 +1,12 @@
 """Looks up a device's datasheet peaks by exactly the name that its driver prints.
 
-`lookup` takes that name and returns a `Device`, or None. `peaks.csv` has one device per row: dense figures, tensor
-units with fp32 accumulation, one source, and its verification: `retrieved` (read in the source, or in a named copy),
-`memory` (nobody looked it up) or `derived` (multiprocessors × rate × clock, where the sheet prints none);
-`memory_units` and `derived_units` mark single figures. `sparse` has figures with 2:4 sparsity, `refused` why a figure
-is missing. A name that the table lacks has no peak; nothing is guessed. Not claimed: that a device reaches its peak, or
-runs at `clock_hz`, the clock that a figure implies. `device_called` takes a name that a person types. `format_peaks.py`
-returns the peak of one number format.
+`lookup` takes that name and returns a `Device`, or None: a name that the table lacks has no peak, and nothing is
+guessed. `device_called` takes a name that a person types. `peaks.csv` has one device per row: dense figures, tensor
+units with fp32 accumulation, one source, and its verification. This is `retrieved` (read in the source, or in a named
+copy), `memory` (recalled, not looked up) or `derived`. Derived figures are multiprocessors × rate × clock, where the
+sheet prints none. `memory_units` and `derived_units` mark single figures. `sparse` has figures with 2:4 sparsity,
+`refused` the reasons for missing figures. Not claimed: that a device reaches its peak, or runs at `clock_hz`, the clock
+that a figure implies. `format_peaks.py` returns the peak of one number format.
 """
 
 import csv
@@ -29,17 +29,17 @@ SMALL_UNITS = ("mxfp8", "fp6", "fp4")
 """Formats with block scales (MXFP8, MXFP6; fp4: NVFP4 and MXFP4, whose rates are one figure on every sheet so far)."""
 
 EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core", *SMALL_UNITS)
-"""Figures kept for people, never a default denominator: fp64 on tensor units, fp16 with fp16 accumulation (torch
-accumulates in fp32 by default), fp16 outside the tensor units, and formats that no precision of ours runs."""
+"""Figures that are shown and never a default denominator. They are fp64 on tensor units, fp16 with fp16 accumulation
+(torch's default is fp32), fp16 outside the tensor units, and formats that no precision of ours runs."""
 
 VERIFICATIONS = ("retrieved", "derived", "memory")
 
 LATER_COLUMNS = tuple(f"{unit}_flop_per_s" for unit in SMALL_UNITS)
-"""Columns that came after rows had ids: an empty one is not part of a row's id."""
+"""Columns that were added after rows had ids. An empty one is not part of a row's id."""
 
 STAND_IN = "stand-in of "
-"""Prefix of a stand-in device's name (docs/evidence.md): it has the peaks of the device whose name follows, and nothing
-measured on it is evidence of anything but this program."""
+"""Prefix of the name of a stand-in, a simulated device for tests (docs/evidence.md). A stand-in has the peaks of the
+device whose name follows. What is measured on it is evidence of this program only."""
 
 STAND_IN_MARK = "stand_in"
 """Key of a stand-in in a session's environment, and code of the warning that each row of such a device has."""

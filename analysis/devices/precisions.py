@@ -1,8 +1,9 @@
 """Defines what each `--precision` means: dtypes, units whose peaks apply, and the values that torch's flags must have.
 
-A precision is a policy, not a dtype: under `fp32` every product is IEEE single precision, under `tf32` convolutions and
-matrix products may round their inputs to TF32, under `amp-*` autocast chooses per operation. `unit_of` maps a dtype to
-its unit, `disagreements` compares recorded flags (named as in `Run.flags_before`) with the policy. Nothing is set here:
+A precision is a policy, not a dtype. Under `fp32`, every product (convolution or matrix product) is IEEE single
+precision. Under `tf32`, products may round their inputs to TF32. Under `amp-*`, autocast chooses per operation.
+`unit_of` takes a dtype, a precision and a device, and returns the arithmetic unit. `disagreements` takes recorded flags
+(named as in `Run.flags_before`) and returns those that differ from the policy. Nothing is set here:
 `measure/device/apply_precision.py` sets the flags on a device.
 """
 
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
-"""Arithmetic units a peak is quoted for. fp32 and fp64 are the CUDA cores; the others are tensor units with
-fp32 accumulation (dense)."""
+"""Arithmetic units that have a peak. fp32 and fp64 are the CUDA cores; the others are tensor units with fp32
+accumulation (dense)."""
 
 TENSOR_UNITS = ("tf32", "fp16", "bf16", "fp8", "int8")
 

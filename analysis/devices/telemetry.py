@@ -1,10 +1,11 @@
-"""Computes energy, mean clock and clock-limiting events in a window of time, from rows of telemetry.csv, oldest first.
+"""Computes energy, mean clock and the reasons for reduced clocks in a window of time, from polls of the device.
 
-Energy comes from the device's own counter where it has one (millijoules since its driver was loaded, Volta and later),
-else from the integral of polled power. Power limits are never used in place of missing power. Not claimed: accuracy
-better than about 5 %. The counter moves every 0.1 s or so, power is an average of up to 1 s, and A100 and H100 sample
-it during a quarter of the time only (Yang et al., "Part-time Power Measurements", SC 2024, arXiv:2312.02741). On a MIG
-slice both are the whole GPU's.
+The functions take rows of telemetry.csv, oldest first, and the window's start and end in seconds. Energy comes from the
+device's own counter where it has one (millijoules since its driver was loaded, Volta and later). Otherwise it is the
+integral of polled power; a power limit never replaces missing power. Not claimed: accuracy better than about 5 %. The
+counter moves every 0.1 s or so, and power is an average of up to 1 s. A100 and H100 sample power during a quarter of
+the time only (Yang et al., "Part-time Power Measurements", SC 2024, arXiv:2312.02741). On a MIG slice, counter and
+power are those of the whole GPU.
 """
 
 import itertools
@@ -18,8 +19,8 @@ SHORT_WINDOW_S = 5.0
 LARGEST_GAP_S = 1.0
 """Polled power may be missing for this long (or a tenth of the window, if that is more)."""
 EDGE_S = 0.5
-"""A window may reach this far beyond the first or last reading: power is held, the counter continues at its mean
-rate."""
+"""A window may reach this far beyond the first or last reading. There, power is taken as constant, and the counter
+continues at its mean rate."""
 STALL_S = 1.0
 """An energy counter that shows the same value for this long while the device is on has stood still."""
 DISAGREEMENT_RATIO = 0.2
@@ -41,8 +42,8 @@ EVENT_REASONS = {
     "memory_thermal_slowdown": "heat of the memory",
     "unspecified_slowdown": "the device says that clocks are held, not why",
 }
-"""Reason why clocks are held → its meaning: one vocabulary for all vendors, NVML's names where NVML has one. Adapters
-map their reasons to these; an unknown one keeps the vendor's name."""
+"""Reason for a reduced clock → its meaning. The names are for all vendors, and NVML's where NVML has one. Adapters map
+their reasons to these; an unknown reason keeps the vendor's name."""
 
 
 class Energy(NamedTuple):

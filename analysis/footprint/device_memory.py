@@ -1,10 +1,11 @@
 """Computes the device memory of a training step beyond its tensors: what the allocator reserves, and workspaces.
 
-`replay` runs a step's storages through the published rules of PyTorch's caching allocator for CUDA (torch 2.11 to 2.15,
-`CUDACachingAllocator.cpp`, default settings, one stream): live ≤ allocated ≤ reserved. `allowance` is cuBLAS's
-workspace (`CublasHandlePool.cpp`: 2 × 4096 + 16 × 8 KiB per thread, 32 MiB from compute capability 9.0 on).
-`tensors_peak` separates tensors from workspaces in a recorded history. Not claimed: memory that earlier steps left
-cached, the device's context, workspaces of cuDNN and oneDNN.
+`replay` takes a step's storages and returns `Reserved`: live ≤ allocated ≤ reserved. It follows the published rules of
+PyTorch's caching allocator for CUDA (torch 2.11 to 2.15, `CUDACachingAllocator.cpp`, default settings, one stream).
+`allowance` takes operations and returns cuBLAS's workspace (`CublasHandlePool.cpp`). This is 2 × 4096 + 16 × 8 KiB per
+thread, and 32 MiB from compute capability 9.0 on. `tensors_peak` takes a recorded history of allocations, and returns
+the peak bytes of tensors without workspaces. Not claimed: memory that earlier steps left cached, the device's context,
+and workspaces of cuDNN and oneDNN.
 """
 
 import re
@@ -27,8 +28,8 @@ OWN_ROUNDING = 2 * 2**20
 
 @dataclass(frozen=True)
 class Reserved:
-    """Peak bytes of the allocator. allocated: of blocks (`memory_allocated`); reserved: of segments; segments: how
-    many."""
+    """Peak bytes of the allocator, allocated in blocks (`memory_allocated`) and reserved in segments. segments: their
+    number."""
 
     allocated_bytes: int
     reserved_bytes: int
@@ -36,7 +37,7 @@ class Reserved:
 
 
 def rounded(nbytes: int) -> int:
-    """Return the bytes of the smallest block that a request can have; 0 for nothing, which asks for no block."""
+    """Return the bytes of the smallest block that a request can have; 0 for an empty request, which needs no block."""
     return -(-nbytes // BLOCK) * BLOCK
 
 

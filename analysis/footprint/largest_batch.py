@@ -1,8 +1,9 @@
 """Finds the largest batch whose training step fits into a device's memory.
 
-`largest_batch` takes a function from a batch to the live bytes at each moment of its step: it predicts from small
-batches, then verifies on the step, and returns a `BatchFit`. `reserved_fits` adds the batch whose reserved segments
-fit. Not claimed: that memory outside of the step, such as workspaces, leaves room for it.
+`largest_batch` takes the available bytes, and a function from a batch to the live bytes at each moment of its step. It
+predicts the batch from small batches, verifies the prediction on the step, and returns a `BatchFit`. `reserved_fits`
+adds the batch for which the allocator's reserved memory fits. Not claimed: that memory outside of the step, such as
+workspaces, leaves room for the batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +21,13 @@ MOST = 2**24
 
 @dataclass(frozen=True)
 class BatchFit:
-    """largest_batch: by live bytes, 0 where not even the smallest fits. needed: batch → live bytes, of all that were
-    tried. fits: the batch whose reserved segments fit, a multiple of BATCH_MULTIPLE where it is that large;
-    reserved_bytes: its.
+    """The largest batch that fits, and how it was found.
 
-    predicted: from the small batches alone; None where they predict nothing. capped: the next batch was not tried, as
-    it is beyond MOST, or the step refuses it; refused: its message.
+    largest_batch: by live bytes; 0 where not even the smallest fits. needed: each batch that was tried → its live
+    bytes. predicted: the batch predicted from the small batches; None where they predict nothing. capped: the next
+    batch was not tried, since it is beyond MOST, or the step refused it with the message `refused`. fits: the batch
+    whose reserved segments fit, a multiple of BATCH_MULTIPLE where it is that large. reserved_bytes: bytes of these
+    segments.
     """
 
     largest_batch: int
@@ -39,7 +41,8 @@ class BatchFit:
 
 
 def round_batch(batch: int) -> int:
-    """Return the largest multiple of BATCH_MULTIPLE that is not larger; a batch below BATCH_MULTIPLE as it is."""
+    """Return the batch rounded down to a multiple of BATCH_MULTIPLE; a batch below BATCH_MULTIPLE is returned as it
+    is."""
     return batch - batch % BATCH_MULTIPLE if batch > BATCH_MULTIPLE else batch
 
 

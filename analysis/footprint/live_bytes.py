@@ -1,12 +1,12 @@
 """Computes the live bytes at each operation of a training step: the eager peak, its categories and its storages.
 
 `footprint` takes a traced table of operations and storages, and returns a `Footprint`. Views and in-place writes share
-a storage, which counts once, from the operation that made it to the last one before it was freed. A moment is an
-operation while it runs, inputs and outputs both alive, or `BEFORE`, before the first one. Where two gradients of one
-tensor meet, autograd adds in place (`input_buffer.cpp`) unless a dispatch mode is active; `reuse_gradients` restores
-that. On a CPU the result was compared with the allocator at each operation. Not claimed: memory inside kernels, the
-generator's state of a checkpoint, or storages of unknown size (sparse, opaque, oneDNN's LSTM workspace), with which the
-peak is a lower bound.
+a storage. A storage counts once, from the operation that made it to the last operation before it was freed. A moment is
+an operation while it runs, with inputs and outputs both alive, or `BEFORE`, the moment before the first operation.
+Where two gradients of one tensor meet, autograd adds in place (`input_buffer.cpp`), except under a dispatch mode such
+as the tracer's. `reuse_gradients` restores the in-place addition. On a CPU the result was compared with the allocator
+at each operation. Not claimed: memory inside kernels, or the generator's state of a checkpoint. With storages of
+unknown size (sparse, opaque, oneDNN's LSTM workspace), the peak is a lower bound.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ from results.records.counts import Operation, Storage
 
 CAST = "cast"
 CATEGORIES = ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", CAST, "temporary")
-"""Roles of storages; CAST: activations and temporaries that are copies in another dtype, mostly autocast's. In the
-order in which a picture stacks them."""
+"""Roles of storages, in the order in which a figure stacks them. CAST holds activations and temporaries that are copies
+in another dtype, mostly autocast's."""
 
 _ROLES = tuple(name for name in CATEGORIES if name != CAST)
 _COPIES = ("aten._to_copy",)
@@ -31,8 +31,8 @@ BEFORE = -1
 
 @dataclass(frozen=True)
 class StepMoment:
-    """A moment of the step, named by the operation that runs. index -1: before the first operation; the other fields
-    are then empty."""
+    """A moment of the step, named by the operation that runs. index -1 is before the first operation, where the other
+    fields are empty."""
 
     index: int
     operation: str
@@ -44,7 +44,7 @@ class StepMoment:
 class LiveStorage:
     """A storage that is alive at the peak, and the operation that made it.
 
-    module: its maker's, or its first reader's where it existed before the step.
+    module: that of the operation; of the first reader, where the storage existed before the step.
     """
 
     storage: int

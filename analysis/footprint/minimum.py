@@ -1,11 +1,11 @@
 """Computes the minimal footprint of a step: the least peak of live bytes over all valid orders of its operations.
 
 `minimal` takes a step's operations and storages. It tries a few greedy orders, each of which stays below a limit where
-it can, and returns the one with the lowest peak, with a lower bound of all orders' peaks: if both are equal the minimum
-is proven. `graph` has the dependencies: a write keeps its place among the uses of its storage, random draws keep their
-order, and an operation that returns a number to the host comes before all later ones. A block of memory lives as long
-as the step needs it, a gradient until the optimizer has used it. Not considered: recomputation, offloading, splitting,
-kernels' own memory and the allocator's rounding. An unknown size counts as 0.
+it can. It returns the order with the lowest peak, and a lower bound for all orders; if the two are equal, the minimum
+is proven. `graph` has the dependencies. A write keeps its position among the uses of its storage, and random draws keep
+their order. An operation that returns a number to the host comes before all later operations. A block of memory lives
+as long as the step needs it, a gradient until the optimizer has used it. Not considered: recomputation, offloading,
+splitting, kernels' own memory and the allocator's rounding. An unknown size counts as 0.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ MOST_REACHED = 20_000
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Storages that share one block of memory. maker: the node that makes it; -1: it existed before the step.
+    """Storages that share one block of memory. maker: the node (see `Graph`) that makes the block; -1: none, since it
+    existed before the step.
 
-    users: the nodes that read or write it, ascending, the maker among them. stays: it exists at the end.
+    users: the nodes that read or write the block, ascending, with the maker. stays: the block exists at the end.
     """
 
     nbytes: int

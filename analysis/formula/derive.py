@@ -1,11 +1,12 @@
 """Derives the costs of a step as exact sympy expressions, from operation tables traced at a few points.
 
-`formulas` takes a `Sampler`, which traces a table, and returns `Derived`: every count by phase, kind, module and
-operation as a polynomial in the symbols and their rounded quotients. For symbols that only change sizes, the rules of
-`analysis/operators/registry.py` (or another table) count on symbolic sizes; for those that change the operations
-(layers, an unrolled loop), such counts are interpolated exactly. At points that were not fitted to, the results must
-equal the counts, or `Unfitted` is raised. `totals` and `parts` return expressions, None where there is no formula:
-`unknown` says why, `at_least` what is known.
+A point has a value for each symbol (batch, width, layers, …). `formulas` takes a `Sampler`, which traces the table at a
+point, and the symbols' axes. It returns `Derived`: each count by phase, kind, module and operation, as a polynomial in
+the symbols and their rounded quotients. Some symbols only change sizes: the rules of `analysis/operators/registry.py`
+(or another table) then count on symbolic sizes. For symbols that change the operations (layers, an unrolled loop), such
+counts are interpolated exactly. At points that were not fitted to, the results must equal the counts, or `Unfitted` is
+raised. `totals` and `parts` return expressions, or None where there is no formula: `unknown` says why, `at_least` what
+is known.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from analysis.operators.attention_conventions import BY_RULE
 Expr = Any
 
 STRUCTURE_POINTS = 2
-"""Initial points along a symbol that changes the operations, besides its base."""
+"""Number of initial points along a symbol that changes the operations, besides its base."""
 
 STRUCTURE_LONGEST = 12
 """Maximum number of points for those symbols together."""

@@ -1,10 +1,10 @@
 """Writes, reads and evaluates formulas exactly.
 
-A symbol is a positive integer (a batch, a width, a length), a formula an exact sympy expression: rational coefficients,
-sums, products, integer powers, floor, ceiling, Max, Min and Mod. `plain` writes a formula as text, leading terms first;
-`parse` reads it back without evaluating it as Python. `shortest` and `pretty` write it for people:
-`24·batch·hidden²·layers + 8·hidden + 2`. `value` and `compiled` calculate in ints and Fractions of any size. Not
-supported: logarithms, roots, floating point (0.5 is one half).
+A formula is an exact sympy expression in symbols, which are positive integers (a batch, a width, a length). It may have
+rational coefficients, sums, products, integer powers, floor, ceiling, Max, Min and Mod. `plain` writes a formula as
+text, leading terms first. `parse` reads such text without evaluating it as Python. `shortest` and `pretty` write a
+formula for people: `24·batch·hidden²·layers + 8·hidden + 2`. `value` and `compiled` calculate in ints and Fractions of
+any size. Not supported: logarithms, roots, floating point (0.5 is one half).
 """
 
 import ast

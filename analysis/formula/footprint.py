@@ -1,12 +1,11 @@
-"""Derives the footprint of a step as a formula: the maximum of a few polynomials, each the live bytes while one
-operation runs.
+"""Derives the memory footprint of a step as a formula: the maximum of a few polynomials in the symbols.
 
-`footprints` takes `Derived` formulas and a point, and returns `Footprints`. In one order of operations the live bytes
-at each moment are a sum of storages, hence a polynomial (`Form`). *eager* is the peak in the eager order, exact for all
-sizes for which the other formulas hold; *minimal* is the peak in the order that `analysis/footprint/minimum.py` finds
-at the given point, which elsewhere may not be the best. Numbers of layers are interpolated as in
-`analysis/formula/derive.py`. The eager formula equals the footprint of every sample. Where it does not, or lifetimes or
-dependencies differ between samples, there is no formula, and `why` has the reason.
+Each polynomial (`Form`) is the live bytes while one operation runs: a sum of storages, if the order of operations is
+fixed. `footprints` takes `Derived` formulas and a point (a value of each symbol), and returns `Footprints`. *eager* is
+the peak in the eager order, exact for all sizes for which the other formulas hold. *minimal* is the peak in the order
+that `analysis/footprint/minimum.py` finds at the given point; elsewhere another order may be better. Numbers of layers
+are interpolated as in `analysis/formula/derive.py`. The eager formula equals the footprint of every sample. Where it
+does not, or lifetimes or dependencies differ between samples, there is no formula, and `why` has the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,7 @@ MOST = 200
 """Maximum number of forms of one formula."""
 
 PAIRED = 120
-"""Maximum number of rows for which each is compared with the means of any two others, at cubic cost."""
+"""Maximum number of polynomials for which each is compared with the means of any two others, at cubic cost."""
 
 LARGEST = 2**62
 """Bound of products that are calculated in int64; beyond it Python's ints are used."""

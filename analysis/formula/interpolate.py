@@ -1,11 +1,12 @@
 """Fits exact formulas of symbols (batch, width, …) to sizes whose values are known at a few points.
 
-`Fitter` takes the points; its `fit` takes a size's value at each of them and returns a polynomial (`Form`), or None. A
-size in an operation table is nearly always an integer, a symbol, a symbol divided by a stride and rounded, or a product
-or sum of a few of those. Along each axis (points that differ from the first in one symbol only) a polynomial in
-floor((symbol + c) / m), an `Atom`, is fitted, and over all points the product of these, their sum, or any multilinear
-form. A form passes through every point exactly, in rational arithmetic. Not claimed: that it holds elsewhere. Callers
-verify that, and add points where it does not.
+`Fitter` takes the points, each with a value of every symbol. Its `fit` takes a size's value at each point, and returns
+a polynomial (`Form`) or None. A size in an operation table is nearly always an integer, a symbol, or a symbol divided
+by a stride and rounded. Otherwise it is a product or sum of a few of those. An axis has the points that differ from the
+first in one symbol only. Along each axis, `fit` fits a polynomial in an `Atom`, floor((symbol + c) / m). Over all
+points, it fits the product of these polynomials, their sum, or any multilinear form. A form passes through every point
+exactly, in rational arithmetic. Not claimed: that a form holds elsewhere. Callers verify that, and add points where it
+does not.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

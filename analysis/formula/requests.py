@@ -1,11 +1,11 @@
 """Parses what a user asks of formulas: `footprint <= 32 GiB for batch`, `hidden=512:8192:512,batch=1,2,4`.
 
-`request` returns a `Constraint`: a formula of quantities, symbols and numbers (with or without a unit) on each side;
-`for` names the unknown and may restrict its integers. Units become B, FLOP and s, exactly; a bound in a unit that does
-not measure its quantity is refused. `parse_point` and `axes` read values of symbols, integers of at least 1:
-`first:last:step` includes its last value if a step meets it, `first:last:*factor` multiplies. `rates` and `time_bound`
-give the least time of a formula on a device, max(FLOP ÷ peak, bytes ÷ bandwidth), as if both overlapped perfectly.
-Nothing is solved here (`solve.py`).
+`request` takes a text and returns a `Constraint`. Each side is a formula of quantities, symbols and numbers, with or
+without a unit; `for` names the unknown and may restrict its integers. Units become B, FLOP and s, exactly. A bound in a
+unit that does not measure its quantity is refused. `parse_point` and `axes` read values of symbols, which are integers
+of at least 1. `first:last:step` includes its last value if a step meets it; `first:last:*factor` multiplies. `rates`
+returns a device's peak and bandwidth. `time_bound` returns the least time, max(FLOP ÷ peak, bytes ÷ bandwidth), as if
+both overlapped perfectly. `solve.py` solves constraints.
 """
 
 import itertools
@@ -36,7 +36,7 @@ UNITS: Mapping[str, tuple[str, Fraction]] = {
     "ns": ("s", Fraction(1, 10**9)),
     **{prefix: ("", Fraction(factor)) for prefix, factor in _DECIMAL.items()},
 }
-"""Unit → (what it measures, its factor). A bare prefix is a plain number: 7 G parameters."""
+"""Unit → (what it measures, its factor). A prefix by itself is a factor without a unit: 7 G parameters."""
 
 
 RELATIONS: Mapping[str, str] = {"<=": "<=", "≤": "<=", ">=": ">=", "≥": ">=", "==": "==", "=": "==", "<": "<", ">": ">"}

@@ -1,9 +1,9 @@
-"""Chooses the points (a value of each symbol) at which a step is traced, until every size has a verified formula.
+"""Chooses the points at which a step is traced, until every size has a verified polynomial (`Form`).
 
-`sample_sizes` takes a `Sampler`, which builds and traces the model, and asks it for tables at a base, along each
-symbol's axis and between the axes. It returns the samples (`Sizes`) once every size has a `Form` that also holds at
-points that it was not fitted to. Where the operations themselves change (layers, an unrolled loop), or a size has no
-form, `Unfitted` is raised.
+A point has a value for each symbol (batch, width, …). `sample_sizes` takes a `Sampler`, which builds the model and
+traces a table at a point, and the symbols' axes. It asks for tables at a base, along each axis and between the axes. It
+returns the samples (`Sizes`) once every size has a `Form` that also holds at points that it was not fitted to. Where
+the operations themselves change (layers, an unrolled loop), or a size has no form, `Unfitted` is raised.
 """
 
 import re
@@ -17,19 +17,19 @@ from analysis.formula.interpolate import Fitter, Form, Point, Values, point_text
 from results.records.counts import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
-"""Distances of an axis's points from the base, in steps of that axis; the first ones are always used."""
+"""Distances of an axis's points from the base, in steps of that axis; the first `AXIS_POINTS` are always used."""
 
 AXIS_POINTS = 2
-"""Initial points along an axis, besides the base."""
+"""Number of initial points along an axis, besides the base."""
 
 CHECKS = 2
-"""Consecutive points, all symbols changed, at which every form must hold; the last is far from the base."""
+"""Number of consecutive points, all symbols changed, at which every form must hold. The last is far from the base."""
 
 FAR = 101
 """Least distance of the last check from the base, in steps: a size rounded to a multiple of 64 differs there."""
 
 REACH = 512
-"""Steps from the base within which two roundings are distinguished."""
+"""Distance from the base, in steps, within which a sample is taken to tell two rounding rules apart."""
 
 LONGEST = 60
 """Maximum number of samples."""

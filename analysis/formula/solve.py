@@ -1,11 +1,11 @@
-"""Solves for the integer at which a model just fits: the largest batch within a memory, the smallest beyond a ridge.
+"""Solves for the integer at which a constraint just holds, such as the largest batch that fits into a memory.
 
 `solve` takes a `Constraint` (`analysis/formula/requests.py`) and fixed values of the other symbols, and returns a
-`Solution`. If the relation holds up to a number, that is the answer; if it holds from a number on, the first. If it
-holds on several intervals, `<=` takes the end of the last, `>=` the start of the first, `==` the smallest number.
-`proof` is **roots** of quotients of polynomials, isolated exactly; **monotone**, sign changes found by bisection; or
-**searched**, every candidate up to a stated one tried. Each test of a candidate is exact. Not claimed: that each
-monotone formula is recognised.
+`Solution`. If the relation holds up to a number, that number is the answer. If it holds from a number on, the first
+such number is the answer. If it holds on several intervals, `<=` takes the end of the last, `>=` the start of the
+first, `==` the smallest number. `proof` is the method. **roots**: the roots of quotients of polynomials were isolated
+exactly. **monotone**: sign changes were found by bisection. **searched**: every candidate up to a stated one was tried.
+Each test of a candidate is exact. Not claimed: that each monotone formula is recognised.
 """
 
 import operator

@@ -1,10 +1,9 @@
-"""Counts the FLOP, bytes and parameters of a step whose sizes are symbols, and verifies them on samples with integer
-sizes.
+"""Counts the FLOP, bytes and parameters of a step whose sizes are symbols, and verifies the counts on traced samples.
 
-`counts_of` takes `Sizes` and a `Convention`, and returns each count as a polynomial (`Form`), by `Key`. A size is an
-element of a polynomial ring, whose variables are the symbols and rounded quotients (`Atom` of
-`analysis/formula/interpolate.py`), so that the rules of `analysis/operators/registry.py` calculate on it as on a
-number. At samples that no form was fitted to, each count must equal the traced one.
+`counts_of` takes `Sizes` (samples of the step) and a `Convention` (the counting rules), and returns each count as a
+polynomial (`Form`), by `Key`. A size is an element of a polynomial ring. Its variables are the symbols and rounded
+quotients (`Atom` of `analysis/formula/interpolate.py`). The rules of `analysis/operators/registry.py` therefore
+calculate on a size as on a number. At samples that no form was fitted to, each count must equal the traced count.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ Key = tuple[Any, str]
 Counts = dict[Key, Form]
 
 LESS, UNKNOWN = "_less", "_unknown"
-"""Suffixes of attention's quantities: FLOP that a convention leaves out, and calls for which they are unknown."""
+"""Suffixes of attention's quantities: FLOP that a convention leaves out, and calls for which that number is unknown."""
 
 OPEN = "other_flop"
-"""The quantity that may lack a formula where all others have one: unequal windows are summed one by one (an adaptive
-pool whose side is not a multiple)."""
+"""The quantity that may lack a formula where all others have one. Unequal windows are summed one by one, as in an
+adaptive pool whose side is not a multiple of its output's."""
 
 
 @dataclass(frozen=True)
 class Convention:
-    """Rules of counting. added_bytes: what an operation adds to the total footprint besides the storages of `roles`;
-    None: the footprint is that of all storages, whatever their role."""
+    """Rules of counting. added_bytes: function that returns what an operation adds to the total footprint besides the
+    storages of `roles`. None: the footprint is that of all storages, whatever their role."""
 
     rules: registry.Rules = field(default_factory=lambda: registry.TABLE)
     added_bytes: Callable[[Operation], Any] | None = None

@@ -1,12 +1,12 @@
-"""Computes attention's model FLOP by convention: `attention_flop` takes a table of operations, returns `AttentionFlop`.
+"""Computes attention's model FLOP by conventions, which differ in the query-key pairs that they count.
 
-Conventions differ in which query-key pairs they count. `dense`: all (PaLM's 12·L·H·Q·T, the default). `causal`: those
-up to the diagonal. `mask_exact`: those that the mask keeps. `hardware`: the tiles that torch's CPU kernel computes
-(pytorch at 008ec6b1, native/cpu/FlashAttentionKernel.cpp). A mask is identified by its rule, never by its values: the
-call's `is_causal`, or its module's rule (`MASK_RULE`, from `measure/model/attention_masks.py`) unless the batch has its
-own mask (`MASK_PAIRS`). Query i and key j count from 0; a causal mask keeps j ≤ i + shift, a window the last `window`
-of these keys. Not claimed: attention written as plain products outside such modules (always dense), and `hardware` of
-other kernels, of given masks and of half precision.
+`attention_flop` takes a table of operations and returns `AttentionFlop`. `dense` counts all pairs (PaLM's 12·L·H·Q·T,
+the default), `causal` those up to the diagonal, and `mask_exact` those that the mask keeps. `hardware` counts the tiles
+that torch's CPU kernel computes (pytorch at 008ec6b1, native/cpu/FlashAttentionKernel.cpp). A mask is identified by its
+rule, never by its values. The rule is the call's `is_causal`, or its module's (`MASK_RULE`, from
+`measure/model/attention_masks.py`) unless the batch has its own mask (`MASK_PAIRS`). Query i and key j count from 0. A
+causal mask keeps j ≤ i + shift, a window the last `window` of these keys. Not claimed: attention written as separate
+products outside such modules (always dense), and `hardware` of other kernels, of given masks and of half precision.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Groups a step's operations into kernels that ideal fusion could run, and counts the bytes each kernel would move.
 
-`fused` takes a trace with numeric sizes and returns (group, bytes) of each operation. A product starts a group. Any
-other operation joins the group of the same phase that made its largest input, or starts one; groups without a product
-that meet in one operation merge; none joins a group that would then run both before and after another. Views belong to
-no group. A group reads each outside storage once, and writes once what is read later or outlives the step.
-`fuse_pointwise` takes a table, also with symbolic sizes, and returns it with chains of pointwise operations merged;
-FLOP stay. Not claimed: that a compiler fuses so, or that the bytes are a lower bound: caches keep tensors, and
-attention may join two products.
+`fused` takes a trace with numeric sizes and returns (group, bytes) of each operation. A product (convolution or matrix
+product) starts a group. Any other operation joins the group of the same phase that made its largest input, or starts a
+group. Groups without a product merge where one operation needs both. No merge may create a cycle between groups. Views
+belong to no group. A group reads each outside storage once, and writes once what is read later or outlives the step.
+`fuse_pointwise` takes a table, also with symbolic sizes, and returns it with chains of pointwise operations merged.
+FLOP are unchanged. Not claimed: that a compiler fuses this way. The bytes are no lower bound either: caches keep
+tensors, and attention may join two products.
 """
 
 from collections import defaultdict

@@ -1,10 +1,9 @@
-"""Lists operation names by what they do, for `analysis/operators/registry.py` to give each a rule.
+"""Lists operation names by what they do; `analysis/operators/registry.py` gives each name its counting rule.
 
 Names are ATen's without "aten."; in-place forms ("add_") need no entry. Names of one device or one PyTorch version are
-listed with the others. PER_OUTPUT, PER_INPUT and FOREACH hold scalar operations per element by the convention of
-`analysis/operators/products.py`: an addition, multiplication, comparison, negation, exp, log, tanh, … is 1, selecting
-(where) is 0. Operations whose count depends on an argument (alpha, kernel size, …) have a function of their own
-instead.
+listed with the others. PER_OUTPUT, PER_INPUT and FOREACH hold scalar operations per element, by the convention of
+`analysis/operators/products.py`. An addition, multiplication, comparison, negation, exp, log or tanh is 1; selecting
+(where) is 0. An operation whose count depends on an argument (alpha, kernel size, …) has a function of its own instead.
 """
 
 KINDS = (

@@ -1,10 +1,10 @@
-"""Counts the FLOP of operations other than products: elementwise, normalisation, softmax, losses, optimizers, FFTs,
-algebra.
+"""Counts the FLOP of operations other than products (convolutions and matrix products).
 
-Each function takes an `Operation` and returns its `Cost`, all of it other FLOP by the convention of
-`analysis/operators/products.py`. Constants are derived in each docstring for PyTorch's decomposition into elementary
-operations; a fused kernel may need fewer. Integers and bools cost nothing. `analysis/operators/registry.py` says which
-name has which function.
+These are elementwise operations, normalisation, softmax, losses, optimizers, FFTs and linear algebra. Each function
+takes an `Operation` and returns its `Cost`, which has only `other_flop`, by the convention of
+`analysis/operators/products.py`. Each docstring derives its constants from PyTorch's decomposition into elementary
+operations; a fused kernel may need fewer. Integers and bools cost nothing. `analysis/operators/registry.py` maps each
+operation name to its function.
 """
 
 import math
@@ -34,7 +34,10 @@ from results.records.counts import Operation
 
 
 def added_outer_product(operation: Operation) -> Cost:
-    """Count addr: elementwise like `outer`, since nothing is summed: a multiplication, and the scaling of `addmm`."""
+    """Count addr per output element: a multiplication, as in `outer`, and the addition and scaling of `addmm`.
+
+    Nothing is summed, so that no multiplication is model FLOP.
+    """
     beta, alpha = attribute(operation, "beta", 1), attribute(operation, "alpha", 1)
     return scalars(numel(output(operation)) * (1 + (beta != 0) + (beta not in (0, 1)) + (alpha != 1)))
 

@@ -1,11 +1,12 @@
-"""Counts products by their shapes: each function takes sizes, returns a `Cost`. Only here is 2·m·n·k written.
+"""Counts convolutions and matrix products by their shapes; only this module contains 2·m·n·k.
 
-Convention of `analysis/`: *model_flop* counts convolutions and matrix products, a multiply-add as 2, zero padding
-included, causal attention dense, sparsity ignored. *other_flop* counts scalar arithmetic: an addition, multiplication,
-division, comparison, negation, exp, log, erf, tanh, sqrt or rsqrt is 1; a sum, mean or maximum over n elements is n;
-selecting, copying, casting and integers are 0. Sizes are ints or sympy expressions. A recurrent network's products are
-tokens × (elements of its weight matrices), in any order. What a kernel executes beyond that (recomputation, Winograd,
-padding to tiles) is not claimed, except in `attention_backward_executed`.
+Each function takes sizes, which are ints or sympy expressions, and returns a `Cost`. Convention of `analysis/`:
+*model_flop* counts convolutions and matrix products, a multiply-add as 2. Zero padding is included, causal attention is
+dense, and sparsity is ignored. *other_flop* counts scalar arithmetic: an addition, multiplication, division,
+comparison, negation, exp, log, erf, tanh, sqrt or rsqrt is 1. A sum, mean or maximum over n elements is n; selecting,
+copying, casting and integers are 0. A recurrent network's products are tokens × (elements of its weight matrices), in
+any order. What a kernel executes beyond that (recomputation, Winograd, padding to tiles) is not claimed, except in
+`attention_backward_executed`.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""Counts convolutions, matrix products, attention and recurrent layers: each function takes an `Operation` and returns
-its `Cost`.
+"""Counts convolutions, matrix products, attention and recurrent layers from `Operation` records.
 
-Such a reader knows the argument names and layouts of one family of ATen operations, and passes the sizes to a formula
-of `analysis/operators/products.py`. Bytes are counted in `analysis/operators/traffic.py`; which name has which reader
-is in `analysis/operators/registry.py`.
+Each function takes an `Operation` and returns its `Cost`. The function knows the argument names and layouts of one
+family of ATen operations, and passes the sizes to a formula of `analysis/operators/products.py`. Bytes are counted in
+`analysis/operators/traffic.py`. `analysis/operators/registry.py` maps each operation name to its function.
 """
 
 from analysis.operators import products

@@ -1,10 +1,11 @@
 """Maps each operation name to its rule (kind, bucket, reader), and computes costs and totals of a trace from the rules.
 
-Names are those of `Operation`: ATen's ("aten.convolution"), torchvision's, collectives' and the backends' own (cuDNN,
-oneDNN, MIOpen), so that a trace of any device is understood; an in-place form has the rule of its bare name. A reader
-takes an `Operation` and returns its `Cost`. Buckets: *counted*; *ignored* on purpose (views, copies, random numbers);
-*not understood* for a name without a rule, which is listed with every total and never silently zero. Another counting
-convention is another table, passed as `rules`.
+`cost` takes an `Operation` and returns its `Cost`; `total` sums over operations. Names are those of `Operation`: ATen's
+("aten.convolution"), torchvision's, collectives' and the backends' own (cuDNN, oneDNN, MIOpen), for traces of any
+device. An in-place form has the rule of its bare name. A reader is the function that takes an `Operation` and returns
+its `Cost`. The bucket is *counted*, *ignored* on purpose (views, copies, random numbers) or *not understood*. The last
+is for a name without a rule, which is listed with every total and never silently zero. Another counting convention is
+another table, passed as `rules`.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ Traffic = Callable[[Operation], tuple[Size, Size]]
 
 @dataclass(frozen=True)
 class Rule:
-    """How to cost one operation. reader: its FLOP; traffic: (bytes read, bytes written)."""
+    """The rule for one operation name. reader returns an operation's FLOP, traffic its (bytes read, bytes written)."""
 
     kind: str
     bucket: str

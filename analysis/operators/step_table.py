@@ -5,8 +5,8 @@
     y = table.relu(table.mm(x, w))
     total(table.done().operations).model_flop          # 2·b·h·4h
 
-Sizes are ints or sympy expressions; nothing runs. `insert`, `replaced` and `remove` return a new table, with
-operations, links and lifetimes of storages renumbered. They refuse an operation that reads what no operation made.
+Sizes are ints or sympy expressions; nothing runs. `insert`, `replaced` and `remove` take a `StepTable` and return a new
+one, with indices and lifetimes renumbered. They refuse an operation that reads what no operation made.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ class StepTable:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What an operation reads or returns. maker: index of the operation that made it; None for one present before the
-    step."""
+    """What an operation reads or returns. maker: index of the operation that made the tensor; None: it existed before
+    the step."""
 
     storage: int
     shape: tuple[Size, ...]

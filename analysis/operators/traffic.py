@@ -1,10 +1,10 @@
 """Counts the bytes that an operation reads and writes: each input once, each output once, nothing fused or cached.
 
-`bytes_moved` takes an `Operation` and returns bytes read and written; `reads` and `writes` return them by tensor. This
-estimates unfused traffic, not the traffic of a device's memory. Views and allocations move nothing. A tensor passed
-twice (same storage, shape, dtype) is read once. A tensor that is only overwritten, or passed for its shape, is not
-read. A gather reads only the rows that it returns; a convolution or pool reads only the inputs that its windows touch
-(one of four pixels for a 1 × 1 convolution of stride 2).
+`bytes_moved` takes an `Operation` and returns bytes read and written; `reads` and `writes` return the bytes of each
+tensor. This estimates unfused traffic, not the traffic of a device's memory. Views and allocations move nothing. A
+tensor that is passed twice (same storage, shape, dtype) is read once. A tensor that is only overwritten, or passed for
+its shape, is not read. A gather reads only the rows that it returns. A convolution or pool reads only the inputs that
+its windows touch (one of four pixels for a 1 × 1 convolution of stride 2).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Counts pooling, interpolation and sampling: each function takes an `Operation` and returns its `Cost`.
 
-The cost has other FLOP only, by the convention of `analysis/operators/products.py`. Where the number of samples depends
-on data (RoIs of unknown size), the function's docstring names the bound that it uses.
+The cost has only `other_flop` (FLOP outside convolutions and matrix products), by the convention of
+`analysis/operators/products.py`. Where the number of samples depends on data (RoIs of unknown size), the function's
+docstring names the bound that is used.
 """
 
 import re
@@ -28,13 +29,15 @@ def _taps(operation: Operation) -> Size:
 
 
 def max_pool(operation: Operation) -> Cost:
-    """Count the forward pass, plain and fractional: taps - 1 comparisons per output element."""
+    """Count the forward pass of max pooling, also fractional: taps - 1 comparisons per output element."""
     return scalars(numel(output(operation)) * (_taps(operation) - 1))
 
 
 def avg_pool(operation: Operation) -> Cost:
-    """Count a sum over the taps and a division per output element in the forward pass; in the backward pass, the
-    division and an addition for each tap of the output's gradient."""
+    """Count a sum over the taps and a division per output element in the forward pass.
+
+    The backward pass has the division and an addition for each tap, per element of the output's gradient.
+    """
     pooled = shape(operation, "grad_output") if has(operation, "grad_output") else output(operation)
     return scalars(numel(pooled) * (_taps(operation) + 1))
 

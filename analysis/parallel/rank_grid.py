@@ -1,9 +1,9 @@
 """Parses a parallel plan ("ddp=2,tp=2") into a `RankGrid`: the coordinates of each rank, and a pipeline's idle share.
 
-`parse_plan` takes the text of a trained plan, `grid_of` the sizes of the axes and a global batch; both return a
-`RankGrid`, or raise ValueError for an impossible one. The tensor axis is innermost, then data and pipeline: rank =
-(pipeline · dp + data) · tp + tensor. Experts divide the data axis: ep consecutive ranks of it hold all experts
-together, and there are dp ÷ ep such groups.
+`parse_plan` takes the text of a trained plan, `grid_of` the sizes of the axes and a global batch. Both return a
+`RankGrid`, or raise ValueError for an impossible plan. The tensor axis is innermost, then data and pipeline: rank =
+(pipeline · dp + data) · tp + tensor. Experts divide the data axis: `ep` consecutive ranks of the data axis together
+hold all experts, and there are dp ÷ ep such groups.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,8 @@ SCHEDULES = ("1f1b", "gpipe")
 """Orders of micro-batches in a pipeline: both have the same bubble, 1f1b keeps fewer activations."""
 
 REPLICAS = ("ddp", "fsdp")
-"""Kinds of replicas: each holds all weights and reduces gradients once a step, or each holds its part."""
+"""Kinds of replicas. With ddp, each holds all weights and reduces gradients once a step; with fsdp, each holds its part
+of the weights."""
 
 
 @dataclass(frozen=True)

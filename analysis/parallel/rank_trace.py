@@ -1,10 +1,10 @@
 """Holds what one rank runs in a micro-batch (`RankTrace`), and splits it into the stages of a pipeline (`split`).
 
-`measure.parallel` records the trace. Sizes are local: what the rank computes with, keeps and sends; there are no values
-and no times. Layers are the numbered children of the module with most of the FLOP; stages differ by one layer at most,
-the first ones having more. What runs before the first layer belongs to the first stage, after the last layer to the
-last, and in between to the stage whose layer ran last; a backward pass belongs to its forward's stage. What a stage
-reads of another is sent once per micro-batch.
+`measure.parallel` records the trace. Sizes are local: what the rank computes with, keeps and sends. There are no values
+and no times. Layers are the numbered children of the module with most of the FLOP. Stages differ by one layer at most,
+and the first stages have more. What runs before the first layer belongs to the first stage, and what runs after the
+last layer to the last stage. What runs in between belongs to the stage whose layer ran last, a backward pass to its
+forward's stage. What a stage reads of another stage is sent once per micro-batch.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from results.records.counts import Operation, Storage
 
 @dataclass(frozen=True)
 class LocalParameter:
-    """One rank's part of a parameter. names: all its names in the model; shape, dtype, nbytes: of this part; trained:
-    whether it needs a gradient. rows: where replicas shard it, the rows of all their parts, of which this is the
-    largest; 0 where each replica has all. element: path of the element of an outermost module list that contains it, or
-    ""."""
+    """One rank's part of a parameter.
+
+    names: all names of the parameter in the model. shape, dtype and nbytes are those of this part. trained: whether it
+    needs a gradient. rows: where replicas shard the parameter, the rows of all their parts, of which this is the
+    largest; 0 where each replica has all. element: path of the element of an outermost module list that contains the
+    parameter, or "".
+    """
 
     names: tuple[str, ...]
     shape: tuple[int, ...]

@@ -1,11 +1,12 @@
 """Predicts the time of a training step on one accelerator and on several, from FLOP, bytes and the accelerator's rates.
 
-One accelerator (`Accelerator.step`; PPoPP 2019, section 5.2.2): time = max(FLOP ÷ (share · peak), bytes ÷ (share ·
-bandwidth)); the shares are assumptions, the bytes unfused and uncached. Several (section 6.2): dense gradients are
-summed in a ring, those of an embedding gathered (`communication_s`); layers, one on each accelerator, form a pipeline
-(`pipelined_s`). `all_reduce_s` is a lower bound: the fastest of a ring (Patarasuk and Yuan, J. Parallel Distrib.
-Comput. 69, 2009), two trees (Sanders, Speck, Träff, Parallel Computing 35, 2009), and reducing within nodes first. Not
-claimed: overlap of communication and arithmetic, contention, or that a larger batch learns as well.
+One accelerator (`Accelerator.step`; PPoPP 2019, section 5.2.2) takes max(FLOP ÷ (share · peak), bytes ÷ (share ·
+bandwidth)). The shares are assumptions, the bytes unfused and uncached. On several (section 6.2), dense gradients are
+summed in a ring, and those of an embedding are gathered (`communication_s`). Layers, one on each accelerator, form a
+pipeline (`pipelined_s`). `all_reduce_s` is a lower bound, the fastest of three algorithms. These are a ring (Patarasuk
+and Yuan, J. Parallel Distrib. Comput. 69, 2009), two trees (Sanders, Speck, Träff, Parallel Computing 35, 2009), and
+reducing within nodes first. Not claimed: overlap of communication and arithmetic, contention, or that a larger batch
+learns as well.
 """
 
 from __future__ import annotations

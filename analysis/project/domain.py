@@ -1,11 +1,12 @@
 """Reads a domain from a TOML file: what is trained, how its error falls with data, and the target error.
 
-docs/projections.md explains each key; examples are in `analysis/project/domains/`. `from_tables` returns a `Domain`.
-Any number may be `[value, low, high]`. A learning curve has three regions (Hestness et al. 2017, arXiv:1712.00409;
-PPoPP 2019, "the paper"): error(m) = min(guess, alpha · m ** beta_g + floor), equation 1 where floor is 0; parameters(m)
-= sigma · m ** beta_p, equation 2. Errors are in the task's unit, m in its samples. `shipped_formulas` reads the models'
-formulas from frontier_formulas.csv (made by `python -m benchmarks.pages.frontier`), so that projecting them needs no
-torch. Not claimed: that a curve holds beyond the data it was fitted to.
+docs/projections.md explains each key; examples are in `analysis/project/domains/`. `from_tables` takes the file's
+tables and returns a `Domain`. Any number may be `[value, low, high]`. A learning curve has three regions (Hestness et
+al. 2017, arXiv:1712.00409; PPoPP 2019, "the paper"). Its error(m) = min(guess, alpha · m ** beta_g + floor) is equation
+1 where floor is 0. Equation 2 is parameters(m) = sigma · m ** beta_p. Errors are in the task's unit, m in its samples.
+`shipped_formulas` reads the models' formulas from frontier_formulas.csv (made by `python -m
+benchmarks.pages.frontier`), so that no torch is needed. Not claimed: that a curve holds beyond the data it was fitted
+to.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ UNIT_NAMES = {"error": "error_unit", "data": "data_unit"}
 """Table → name of its `unit` in `Domain`."""
 
 RANGES = {"beta_g": (-0.5, 0.0), "beta_p": (0.5, 1.0)}
-"""Half-open ranges of exponents: of a learning curve, where 0 learns nothing, and of model size, where 1 stores the
-data."""
+"""Half-open ranges of exponents. A learning curve with beta_g = 0 learns nothing; a model whose size grows with
+beta_p = 1 stores the data."""
 
 NEEDED = ("beta_g", "sigma", "beta_p", "error_target")
 

@@ -1,12 +1,12 @@
-"""Projects the cost of training to a target error, from a `Domain`, a model's `Formulas` and an `Accelerator`.
+"""Predicts the cost of training to a target error, from a `Domain`, a model's `Formulas` and an `Accelerator`.
 
-`project` returns each link of the chain target → data (inverse learning curve) → parameters → width (inverse formula) →
-FLOP, bytes, footprint → step (roofline) → epoch. `spread` adds the least and most of each over the corners of the
-inputs' intervals. `drawn` returns the projection as a function of independent draws: costs are exact at sizes whose
-parameters are √2 apart, and interpolated in logarithms between. `fit` fits the paper's first-order laws (section 4) by
-least squares of relative residuals: FLOP = gamma · p · b, bytes = lambda · p + mu · b · √p, footprint = delta · p, for
-parameters p and sub-batch b. Not claimed: the number of epochs, that a curve holds so far out, or that the laws hold
-for small models.
+`project` returns target → data (inverse learning curve) → parameters → width (inverse formula) → FLOP, bytes, footprint
+→ step (roofline) → epoch. `spread` adds the least and most of each value over the corners of the inputs' intervals.
+`drawn` returns the projection as a function of independent draws. Its costs are exact at sizes whose parameters are √2
+apart, and interpolated in logarithms between. `fit` fits the paper's first-order laws (PPoPP 2019, section 4) by least
+squares of relative residuals. They are FLOP = gamma · p · b, bytes = lambda · p + mu · b · √p, footprint = delta · p,
+for parameters p and sub-batch b. Not claimed: the number of epochs, that a curve holds so far out, or that the laws
+hold for small models.
 """
 
 import functools
@@ -40,8 +40,8 @@ Array = NDArray[np.float64]
 
 
 def data_needed(numbers: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the data that the target needs: (multiple of today's data, amount), as floats or arrays. They follow from
-    today's error and data where both are known, else from alpha."""
+    """Return the data that the target needs: (multiple of today's data, amount), as floats or arrays. Both follow from
+    today's error and data where these are known, else from alpha."""
     target, beta_g, floor, now = numbers["error_target"], numbers["beta_g"], numbers["floor"], numbers.get("data_now")
     if "error_now" in numbers and now is not None:
         scale = data_scale(numbers["error_now"], target, beta_g, floor)

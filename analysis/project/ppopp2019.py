@@ -1,10 +1,10 @@
 """Compares what "Beyond human-level accuracy" (PPoPP 2019) prints with what follows from its inputs, cell by cell.
 
-Covers tables 1 to 4 and section 5: data and model scales, limits of this project's formulas under Catamount's rules,
-and a step at the width that has table 3's parameters (`analysis/project/ppopp2019_case_study.py` has section 6). The
-paper's folder holds inputs.csv, results.csv (what it prints), assumptions.csv (what else is needed, explained) and
-reasons.csv (why a result does not follow). Printed results are never an input. `cells` returns a `PaperCell` with a
-verdict per result.
+Tables 1 to 4 and section 5 are covered: data and model scales, limits of this project's formulas under Catamount's
+rules, and one step. The step is at the width that has table 3's parameters. `analysis/project/ppopp2019_case_study.py`
+has section 6. The paper's folder holds inputs.csv, results.csv (what it prints), assumptions.csv (what else is needed,
+explained) and reasons.csv (why a result does not follow). Printed results are never an input. `cells` takes the derived
+values and returns a `PaperCell` with a verdict for each result.
 """
 
 import csv

@@ -1,12 +1,12 @@
 """Reproduces the case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
 
-`case_study` takes the paper's inputs, assumptions and formulas and returns the derived values; `reproduced` returns a
-`PaperCell` for every printed result of the paper. The model (`ProjectedLM`) has two LSTM layers; the last one's state
+`case_study` takes the paper's inputs, assumptions and formulas and returns the derived values. `reproduced` returns a
+`PaperCell` for every printed result of the paper. The model (`ProjectedLM`) has two LSTM layers; the last layer's state
 is projected before the output layer. Its cost is `wordlm`'s with another output layer, and each time step adds a
-layer's weight gradient to a sum. It is evaluated at the whole step's roofline, then per operation with tiled products,
-then on many accelerators. A product that exceeds the cache runs in square tiles and reads its inputs again for each
-output tile (Coleman and McKinley, SIGPLAN Notices 30, 1995). The side of a tile and the share of a link are not printed
-but calibrated.
+layer's weight gradient to a sum. The step is evaluated at its whole roofline, then per operation with tiled products,
+then on many accelerators. A product that exceeds the cache runs in square tiles. Each output tile reads the inputs
+again (Coleman and McKinley, SIGPLAN Notices 30, 1995). The paper does not print the side of a tile and the share of a
+link; both are calibrated.
 """
 
 from __future__ import annotations

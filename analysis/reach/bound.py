@@ -1,8 +1,9 @@
-"""Computes the least time of a training step on a device, and the utilization that it would have then.
+"""Computes the least time of a training step on a device, and the utilization at that time.
 
-`step_cost` takes operations in fusion groups, `step_bound` their costs and a device's rates. The least time is a sum
-over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak, bytes ÷ bandwidth); products
-by a faster algorithm (Winograd) and cached tensors may beat it. Not claimed: that a device reaches the bound.
+`step_cost` takes operations in fusion groups and returns their costs; `step_bound` takes the costs and a device's
+rates. The least time is a sum over the groups of ideal fusion (`analysis.operators.fusion`) of max(Σ model FLOP ÷ peak,
+bytes ÷ bandwidth). Products by a faster algorithm (Winograd) and cached tensors may beat it. Not claimed: that a device
+reaches the bound.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from results.records.answers import StepOperation
 ARITHMETIC, MEMORY = "arithmetic", "memory"
 
 IN_PARTS = "aten._safe_softmax"
-"""Operation of a CPU trace in which attention runs in parts. CUDA may fuse them into a kernel that keeps the scores of
-every pair of tokens to itself, so that the sum over the parts is not a least time."""
+"""Operation of a CPU trace in which attention runs in parts. CUDA may fuse the parts into a kernel that does not write
+the scores of the pairs of tokens to memory. The sum over the parts is then not a least time."""
 
 Counts = NDArray[np.int64]
 
@@ -31,8 +32,8 @@ class StepCost:
     """Costs of a step's fusion groups and of its single operations.
 
     units: arithmetic units that the step uses. group_flop, operation_flop: model FLOP by group (or operation) and unit,
-    int64 of shape (n, units). group_bytes, operation_bytes: bytes moved, int64 of shape (n,). recomputed_flop: the part
-    recomputed in the backward pass, by unit, shape (units,).
+    int64 of shape (n, units). group_bytes, operation_bytes: bytes moved, int64 of shape (n,). recomputed_flop: model
+    FLOP that the backward pass recomputes, by unit, shape (units,).
     """
 
     units: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Predicts the probable time of a training step on a device, with an interval, from factors fitted on published steps.
 
-`predict` takes the amounts of a step and returns a `Prediction`. It is refused where nothing similar was measured; for
-a device that was not measured, the interval is that of devices left out of the fit. Not claimed: that published rows
-are a fair sample.
+`predict` takes a step's amounts (FLOP, bytes, launches), a setting and a device's rates, and returns a `Prediction`. It
+raises Unavailable where nothing similar was measured. For a device that was not measured, the interval is that of
+devices left out of the fit. Not claimed: that published rows are a fair sample.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ THIN_KINDS = (GROUPED, TRANSPOSED, "recurrent", "attention backward")
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step's predicted time, s: low_s and high_s hold the measured time in NOMINAL of the cases.
+    """A step's predicted time, s. The measured time should lie from low_s to high_s in NOMINAL of the cases.
 
-    device: MEASURED or OTHER_DEVICE; fitted_on: the setting or pool whose factors were used; ground: of the model.
-    scores: number of rows that calibrated the interval. coverage: counted on rows left out, with its 95 % interval;
-    None where it was not counted. is_raised: the sum of the parts was below the bound, which is taken instead.
+    device: MEASURED or OTHER_DEVICE. fitted_on: the setting or pool whose factors were used. ground: WIDELY or THINLY.
+    scores: number of rows that calibrated the interval. coverage: share of rows left out that lay in it, with a 95 %
+    interval; None where it was not counted. is_raised: the sum of the parts was below the bound, which replaces it.
     is_widened: for inference at a small batch on an unmeasured device, the upper end reaches as far as others needed.
     """
 

@@ -1,7 +1,8 @@
-"""Reads the published steps, and selects those nearest to a model on a device.
+"""Reads step times that others published, and selects those nearest to a model on a device.
 
-`published_rows` returns the table of all rows, `nearest_steps` the best rows of the same model, else of its family, of
-other devices or of other models. Not claimed: that published rows are a fair sample.
+`published_rows` returns the table of all rows. `nearest_steps` takes a model, a device and a mode, and returns the best
+rows of the same model. Without such rows, it returns those of the model's family, of other devices or of other models.
+Not claimed: that published rows are a fair sample.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
 `amounts` takes a step's operations at two batch sizes and returns FLOP, bytes (constant + slope × batch) and launches
-by class; `parts_of` returns the sum's terms. Peaks and bandwidths are the datasheet's. A class holds operations with
-common factors: products of one type, one pass and one range of the narrowest side that the batch does not change, or
-other operations of one kind. In eager mode each operation is a launch; compiled, each group of an ideal fusion. The
-factors of a measured setting were fitted towards its *pool*'s (mode, layout, eager or compiled); an unmeasured device
-has its pool's.
+by class. `parts_of` returns the sum's terms. Peaks and bandwidths are the datasheet's. Products are classed by type,
+pass and range of the narrowest side that the batch does not change, others by kind. In eager mode each operation is a
+launch; compiled, each group of an ideal fusion is. The factors of a measured setting were fitted towards those of its
+*pool* (mode, layout, eager or compiled), which an unmeasured device gets.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from results.errors import Inconsistent, Unavailable
 from results.records.answers import StepOperation
 
 COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "reduction", "pooling", "copy"})
-"""Classes after which a fused pass is named if it contains one of them."""
+"""Classes that name a fused pass over memory, if it contains one of them."""
 
 EAGER, COMPILED = "eager", "compiled"
 

@@ -1,12 +1,12 @@
 """Decides whether two cells' step times differ: a ratio of means with its interval, two p-values, and a verdict.
 
-`relative_difference` takes sessions with a paired ceiling (time relative to the ceiling's kernel). Without those,
-`difference` takes fresh processes or, with one process on a side, blocks. Both return a `Difference`. *Different* means
-a ratio other than 1, or with blocks beyond the margin (Murphy and Myors, J. Appl. Psychology 84, 1999), since the error
-of blocks lacks differences between processes. *Same* is two one-sided tests that the ratio is within the margin
-(Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal block
-means, and a device that stays as it was. Not claimed: why two cells differ. `conditions` identifies the same cell in
-two runs.
+A cell is one combination of workload, batch size, precision and options. `relative_difference` takes sessions with a
+paired ceiling: kernels timed between the blocks of steps. Otherwise `difference` takes fresh processes or, with one
+process on a side, its blocks. Both return a `Difference`. *Different* means a ratio other than 1. With blocks, it means
+a ratio beyond the margin (Murphy and Myors, J. Appl. Psychology 84, 1999), since their error lacks differences between
+processes. *Same* is two one-sided tests that the ratio is within the margin (Schuirmann, J. Pharmacokinetics and
+Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal block means, and a device that stays as it
+was. Not claimed: why two cells differ. `conditions` identifies the same cell in two runs.
 """
 
 import math
@@ -34,8 +34,8 @@ LEAST_DEGREES = 4
 """Degrees of freedom below which the variance of sessions is unknown."""
 
 PRIOR_DEGREES = 20
-"""Maximum number of degrees of freedom of the pooled variance of sessions against a cell's own: cells scatter
-unequally."""
+"""Maximum number of degrees of freedom of the pooled variance of sessions, relative to a cell's own. It is limited
+because cells scatter unequally."""
 
 HOURS = 1.0
 """Variance between runs hours apart ÷ variance between sessions of one run: about twice the 0.45 of the three runs of

@@ -1,10 +1,11 @@
 """Represents quantities with intervals, and computes the intervals of results that depend on several of them.
 
-A quantity is a median and a spread on a scale where it may be added to: "log" (positive), "logit" (fractions between 0
-and 1) or "exact" (no interval). On that scale it has a Student's t distribution with the given degrees of freedom
-(infinite: normal). `answers` evaluates a function of them by Monte Carlo over a Latin hypercube with a fixed seed: each
-input's distribution is cut into as many equally likely slices as there are draws, and each slice is drawn from once.
-Inputs are taken to be independent. Not claimed: errors that no input's interval includes.
+A quantity is a median and a spread on a scale where it may be added to. Scales are "log" (positive), "logit" (fractions
+between 0 and 1) and "exact" (no interval). On its scale, a quantity has a Student's t distribution with the given
+degrees of freedom (infinite: normal). `answers` takes quantities and a function of them, and evaluates the function by
+Monte Carlo over a Latin hypercube with a fixed seed. Each input's distribution is cut into as many equally likely
+slices as there are draws, and each slice is drawn from once. Inputs are taken to be independent. Not claimed: errors
+that no input's interval includes.
 """
 
 import math

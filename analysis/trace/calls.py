@@ -1,9 +1,11 @@
-"""Holds the calls of an attributed recording as a checked forest; takes a table of calls, answers by position.
+"""Holds a profile's operator calls as a tree, and answers by row number: a call's children, its owner, its record.
 
-Calls are columns, one row each; a requested call becomes a `ProfiledOperation`. A call's *owner* is the outermost
-product around it, or without one the outermost operator. Nothing is counted here. Sums over a truncated recording (a
-profiler stopped within a step, calls removed from the file) are not totals: `Missing` gives the phase that lacks calls,
-and how that is known.
+`Calls` takes a table with a row per call (index, parent, name, phase, module, arguments). It raises Inconsistent for a
+repeated index or a parent that was not recorded. A call's *owner* is the outermost product (convolution, matrix
+product, attention, recurrent layer) around it, or without a product the outermost operator. `call` returns one call as
+a `ProfiledOperation`. Nothing is counted here. In a truncated recording, a profiler was stopped within a step, or calls
+were removed from the file; sums over it are no totals. `Missing` gives the phase that lacks calls, and how that is
+known.
 """
 
 import re
@@ -30,7 +32,7 @@ UNNUMBERED = "not numbered: counts are of the calls recorded, and a missing call
 
 @dataclass(frozen=True, order=True)
 class Missing:
-    """Calls that a recording lacks: their phase (a recorded one), their least number, and how that is known."""
+    """Calls that a recording lacks: their phase (one that was recorded), at least how many, and how that is known."""
 
     phase: str
     calls: int
@@ -41,7 +43,7 @@ Ints = NDArray[np.int64]
 NONE = -1
 
 OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::|prim::)\w+::\w+")
-"""Matches names of operators, not of the engine's frames and ranges."""
+"""Matches names of operators, not of the autograd engine's frames or of ranges."""
 
 
 def named(names: pd.Series, wanted: Callable[[str], object]) -> NDArray[np.bool_]:

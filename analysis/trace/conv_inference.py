@@ -1,9 +1,9 @@
 """Counts a convolution whose settings were not recorded, from recorded tensor sizes only.
 
-`forward_flop` and `gradient_flop` take a `ProfiledOperation` and the names of calls inside it, and return model FLOP.
-torch.profiler before 2.0 recorded no stride, padding, groups or requested gradients. The multiply-adds need none of
-them once the output's size is known; the gradient that the backward call receives has that size. Groups follow from the
-channels of input and weight, computed gradients from the calls inside. Sizes that contradict each other raise
+torch.profiler before 2.0 recorded no stride, padding, groups or requested gradients. `forward_flop` and `gradient_flop`
+take a `ProfiledOperation` and the names of calls inside it, and return model FLOP. The multiply-adds need no such
+setting once the output's size is known. In the backward pass, the gradient that comes in has that size. Groups follow
+from the channels of input and weight, computed gradients from the calls inside. Sizes that contradict each other raise
 `Unavailable` with the reason.
 """
 
@@ -33,17 +33,17 @@ _AMBIGUOUS = frozenset(
         "convolution_backward_overrideable",
     )
 )
-"""Operators whose names do not show whether they are plain or transposed: an argument decides."""
+"""Operators whose names do not show whether the convolution is transposed: an argument decides."""
 
 
 def forward_flop(
     call: ProfiledOperation, inside: Sequence[str], output: Sizes | None, inside_flop: int | None = None
 ) -> int:
-    """Return the model FLOP of a convolution's forward pass, known by its tensors' sizes only.
+    """Return the model FLOP of a convolution's forward pass from its tensors' sizes only.
 
-    inside: names of the calls in it. output: sizes of its output. inside_flop: of the products in it, by their own
-    sizes. Raises Unavailable, with the reason, for other operators, where these contradict each other, and where they
-    leave no count or several.
+    inside: names of the calls in the convolution. output: sizes of its output. inside_flop: FLOP of the products in it,
+    by their own sizes. Raises Unavailable, with the reason, for other operators, where these values contradict each
+    other, and where they leave no count or several.
     """
     inputs, weight = _operands(call)
     transposed = is_transposed([call.name, *inside])

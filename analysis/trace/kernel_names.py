@@ -1,10 +1,10 @@
 """Classifies kernels by name: the algorithm a kernel belongs to (`family`), and whether PyProf counted it.
 
-`pyprof_convolution` and `pyprof_linear` take a name and return whether PyProf gives that kernel the whole operation's
-FLOP. Its lists (NVIDIA/PyProf pyprof/prof/conv.py and linear.py, commit 218dcc1, 2021-05-14) were made for cuDNN 7 and
-lack names of cuDNN 8 and later, cuBLASLt and AMD; they are here to reproduce its numbers, not because they are right.
-The table of families is this project's, with a source for each pattern; an unknown name has the family "". Not claimed:
-that a name shows the kernel's work.
+`family` takes a kernel's name and returns its family from this project's table, which has a source for each pattern; ""
+is an unknown name. `pyprof_convolution` and `pyprof_linear` take a name and return whether PyProf gives that kernel the
+whole operation's FLOP. Their lists are PyProf's (NVIDIA/PyProf pyprof/prof/conv.py and linear.py, commit 218dcc1,
+2021-05-14). The lists were made for cuDNN 7, and lack names of cuDNN 8 and later, cuBLASLt and AMD. They serve to
+reproduce PyProf's numbers, and are not right in general. Not claimed: that a name shows what a kernel computes.
 """
 
 import functools

@@ -1,8 +1,9 @@
 """Turns recorded convolutions, products, attention and recurrent layers into Operations that the registry can count.
 
-Takes a `ProfiledOperation`, which has the sizes of a call's arguments and, if requested, values of those that are not
-tensors; `signatures.py` supplies argument names and output sizes. Where a value that decides a count was not recorded,
-`Unavailable` is raised: nothing is guessed. Not claimed: strides, layouts, and anything about other calls.
+`to_operation` takes a `ProfiledOperation` and returns an `Operation`; `product_flop` returns its model FLOP. The record
+has the sizes of a call's arguments and, if requested, the values of arguments that are not tensors. `signatures.py`
+supplies argument names and output sizes. Where a value that decides a count was not recorded, `Unavailable` is raised:
+nothing is guessed. Not claimed: strides, layouts, and anything about other calls.
 """
 
 import functools

@@ -1,9 +1,10 @@
-"""Holds what is needed to read recorded products: operator → its arguments in order, and a function for its outputs'
+"""Holds what is needed to read recorded products: each operator's arguments in order, and a function for its output
 sizes.
 
-Arguments are those of PyTorch's schemas (native_functions.yaml), and for removed operators those of PyTorch 1.5 to
-1.11. A profiler records inputs and no outputs: pure functions derive output sizes from recorded sizes and values, and
-raise Unavailable where these are missing or do not fit. `operations.py` reads calls by this table and counts them.
+Products are convolutions, matrix products, attention and recurrent layers; `operations.py` reads calls by this table
+and counts them. Arguments are those of PyTorch's schemas (native_functions.yaml), and for removed operators those of
+PyTorch 1.5 to 1.11. A profiler records inputs and no outputs. The functions take a call's `CallArguments`, the recorded
+sizes and values, and return its output sizes. They raise Unavailable where sizes or values are missing or do not fit.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,10 +1,11 @@
 """Provides the peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceilings, user.
 
-`denominators` returns a cell's peaks as `Denominator`s: dense FLOP/s by the unit that runs an operation, for the exact
-device name. An unknown peak is absent with a reason; there is no default and no partial sum. A ceiling measured while
-other processes ran is too low, and makes utilizations too high: `marked` takes utilization rows and yields them with a
-warning where the ceiling's calls, its session or the cells show such load. Not claimed: that an unmarked ceiling is the
-device's limit; constant load shows only in the system's load average.
+`denominators` returns a cell's peaks as `Denominator`s: dense FLOP/s by the unit that runs an operation. `datasheet`
+takes the exact device name. An unknown peak is absent with a reason; there is no default and no partial sum. A ceiling
+(highest rate measured on this device) is too low if other processes ran meanwhile, and makes utilizations too high.
+`marked` takes utilization rows, and yields them with a warning where the ceiling's calls, its session or the cells show
+such load. Not claimed: that an unmarked ceiling is the device's limit; constant load shows only in the system's load
+average.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,9 +24,9 @@ from results.records.rows import replace_fields
 
 @dataclass(frozen=True)
 class Denominator:
-    """FLOP/s by unit. sources: of each unit's peak. reason: why there is no peak at all, if so.
+    """FLOP/s by unit. sources: unit → source of its peak. reason: why there is no peak at all, if so.
 
-    clock_hz: the clock that a datasheet's figure implies, by unit. device: the row of a datasheet. refused: unit → why
+    clock_hz: unit → the clock that a datasheet's figure implies. device: the row of a datasheet. refused: unit → why
     its measurement is not a peak.
     """
 

@@ -1,8 +1,9 @@
 """Provides the FLOP of one training step by each counting method, split by the unit that runs them.
 
-`exact` is our own count of this very step; `theory` is three times a counter's forward pass; `one`, `batch` and `epoch`
-are the cleaned operations of a profile, forward and backward. Recomputation is not model FLOP and is left out. Nothing
-is measured or divided here: `utilization.py` divides.
+The functions take a cell's `Run` and its counts, and return a `Numerator`. `exact` is our own count of this very step.
+`theory` is three times a counter's forward pass. `one`, `batch` and `epoch` are the cleaned operations of a profile of
+that pass, forward and backward. Recomputation is not model FLOP and is left out. Nothing is measured or divided here:
+`utilization.py` divides.
 """
 
 import functools
@@ -27,13 +28,13 @@ OWN = "flopledger"
 METER = "flopledger.UtilizationMeter"
 
 DENSE = "dense"
-"""How all of our counts treat attention (`analysis/operators/attention_conventions.py`)."""
+"""Attention convention of all of our counts (`analysis/operators/attention_conventions.py`)."""
 
 PROFILER = "torch_profiler"
 """Source of a missing profile; an existing one names its own."""
 
 PROFILED_METHODS = ("one", "batch", "epoch")
-"""Methods whose numerator is a profile of the pass of the same name."""
+"""Methods whose FLOP come from a profile of the pass of the same name."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Numerator:
     """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
 
     all_flop adds every operation that is not a convolution or matrix product, where the method knows them. Where calls
-    have no count: at_least_flop of the others, how many have none and, in a profile, their time share. attention: how
-    it is counted, "dense"; "" for the counter's way. less: convention of attention → unit → FLOP that it counts less;
-    an unknown one is absent.
+    have no count, at_least_flop is that of the others, unknown_calls their number and unknown_time_ratio their share of
+    a profile's time. attention: "dense", or "" for the counter's own way. less: convention of attention → unit → FLOP
+    that it counts less; an unknown one is absent.
     """
 
     method: str

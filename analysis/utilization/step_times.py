@@ -1,11 +1,12 @@
-"""Computes step and phase times from a cell's blocks, decides which blocks count, and computes the ceiling timed
-between them.
+"""Computes step and phase times from a cell's blocks of steps, decides which blocks count, and computes paired
+ceilings.
 
-All blocks use one clock: device time where every block has it, else wall time. Phases were timed in a separate pass. A
-virtual machine's processors move between near and far cores; blocks of the rarer placement are set aside. Over a paired
-ceiling, the utilization is the ratio of two means; its interval is that of the mean of z = ideal time ÷ its mean - step
-time ÷ its mean, the linearised logarithm of the ratio (Cochran, "Sampling Techniques", 3rd edition, section 6.3). Not
-claimed: more than two placements, or that another process slows a kernel as it does a step.
+`step_times` takes a `Run` and its `Sample`s and returns `StepTime` rows. `paired_ceiling` returns the rates of kernels
+timed between the blocks. All blocks use one clock: device time where every block has it, else wall time. Phases were
+timed in a separate pass. A virtual machine's processors move between near and far cores; blocks of the rarer placement
+are set aside. Over a paired ceiling, the interval is that of the mean of z = ideal time ÷ its mean - step time ÷ its
+mean. This z is the linearised logarithm of the ratio of means (Cochran, "Sampling Techniques", 3rd edition, section
+6.3). Not claimed: more than two placements, or that another process slows a kernel as it does a step.
 """
 
 import itertools
@@ -28,8 +29,8 @@ DISTURBED_RATIO = 0.05
 
 
 ASIDE = ("disturbed", "moved")
-"""Parts of measured blocks that waited for a processor, or ran in another placement of processors than the others: in
-no number but `all_mean_s`."""
+"""Values of `Sample.part` for blocks that waited for a processor, or ran in another placement of processors than the
+others. Only `all_mean_s` includes these blocks."""
 
 
 def waited(block: Sample) -> bool:
@@ -39,7 +40,7 @@ def waited(block: Sample) -> bool:
 
 
 def is_disturbed(block: Sample) -> bool:
-    """Return whether such a wait is in the block's time; it never is in a device's time."""
+    """Return whether a block's time includes such a wait; a device's time never does."""
     return block.device_s is None and waited(block)
 
 

@@ -1,9 +1,11 @@
 """Computes the fraction of a peak that training reaches: every numerator over every denominator, one row each.
 
-utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time, since counts are exact
-and peaks have none; over a paired ceiling it is that of the ratio. The methods one, batch and epoch divide the FLOP of
-their pass by its own time, taken without a profiler. A ratio above 1 is kept and explained, never clamped; a missing
-half of the fraction is a row with its reason.
+    utilization = model FLOP of a step ÷ (step time × peak)
+
+`rows` takes a cell's `Measurement`, numerators and denominators, and returns `Utilization` rows. Their interval is that
+of the step time, since counts are exact and peaks have none. Over a paired ceiling, the interval is that of the ratio.
+The methods one, batch and epoch divide the FLOP of their pass by that pass's own time, taken without a profiler. A
+ratio above 1 is kept and explained, never clamped. A missing half of the fraction is a row with its reason.
 """
 
 import math
@@ -29,7 +31,7 @@ EXACT = "exact"
 """The method that counts this very step."""
 
 PAIRED = "paired_ceiling"
-"""The denominator timed between the cell's blocks."""
+"""The denominator whose kernels were timed between the cell's blocks of steps."""
 
 DRIFT_RATIO = 0.01
 """Least relative change of the step time within a cell that is noted."""

@@ -1,11 +1,11 @@
 """Times one sample, one batch, the last batch and an epoch, without and with a profiler: a `WorkTime` row per pass.
 
-An epoch has three times. `time_s`: the full batch's mean × their number n + the last batch's mean; half width = √((n ·
-h)² + l²), with the means' half widths h and l (the full batch's error is the same in each of the n batches).
-`profiled_time_s`: the same sum of steps timed under torch.profiler. `real_time_s`: the sum over the segments of an
-epoch run from end to end, half width h · √(M · S) for M of its S steps in segments of full batches. Intervals are on a
-logarithmic scale (`analysis.stats.summary`). `agrees` means only that two 95 % intervals overlap. Not claimed: that an
-epoch from disk takes as long (see `--data`).
+`work_times` takes a `Run` and its `Sample`s. An epoch has three times. `time_s` is the full batch's mean × their number
+n + the last batch's mean. Its half width is √((n · h)² + l²) with the means' half widths h and l. (The full batch's
+error is the same in each of the n batches.) `profiled_time_s` is the same sum of steps timed under torch.profiler.
+`real_time_s` is the sum over the segments of an epoch run from end to end. Its half width is h · √(M · S) for M of its
+S steps in segments of full batches. Intervals are on a logarithmic scale (`analysis.stats.summary`). `agrees` means
+only that two 95 % intervals overlap. Not claimed: that an epoch from disk takes as long (see `--data`).
 """
 
 import math

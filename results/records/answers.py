@@ -1,9 +1,9 @@
 """Defines the records that commands derive and answer with; their files are separate from a run's raw rows.
 
-For a run: times and utilization. For `runners.count`: each counter's result for a model, and the causes of its
-difference from the exact count. For `runners.profile`: costs and times of operations and modules, with means over the
-recorded steps, because means add up. For `runners.report A B`: whether a cell's step takes as long in both runs. For
-`DIR --check`: whether a run passes its gates.
+A sweep derives times and utilization from a run. `runners.count` answers with each counter's result for a model, and
+the causes of its difference from the exact count. `runners.profile` answers with costs and times of operations and
+modules: means over the recorded steps, because means add up. `runners.report A B` answers whether a cell's step takes
+as long in both runs, and `DIR --check` whether a run passes its gates.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Defines the records of a model's calls: modules and watched functions of a forward pass, with their operations.
 
-The rules of every counter (`cleaning/accounts/`) take a `CallRecording`. It is kept in memory only, crosses from one
-process to another, knows no torch, and has no times.
+The rules of every counter (`cleaning/accounts/`) take a `CallRecording`, to recompute what the counter would report.
+The recording is kept in memory only, crosses from one process to another, needs no torch, and has no times.
 """
 
 import dataclasses
@@ -40,8 +40,8 @@ class ModuleInfo:
     """One module object, listed once, whatever the number of its names and calls.
 
     serial: its number in the order of `modules()`, 0 for the root. path: its first name. type: module and name of its
-    class. bases: the same of all base classes. settings: its plain attributes (numbers, strings, tuples of them).
-    parameters: name → sizes of its own parameters, in order. children: (name, serial) of its direct children.
+    class. bases: modules and names of all base classes. settings: its attributes that are numbers, strings or tuples of
+    these. parameters: name → sizes of its own parameters, in order. children: (name, serial) of its direct children.
     """
 
     serial: int

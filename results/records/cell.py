@@ -1,7 +1,8 @@
 """Defines the records of a sweep: requested cells, attempts at them, timed blocks, telemetry, ceilings, rows of ranks.
 
-`Parameters` and `Cell` hold a request; a `Run` is one attempt at a cell in a session. The docstring of each kind of row
-names its file in a run directory; `results/store` writes and reads them.
+A cell is one combination of workload, batch size, precision and the other `Parameters`. A `Run` is one attempt at a
+cell in a session. A `Ceiling` is the measured rate of one kernel, and a rank one process of a parallel step. The
+docstring of each kind of row names its file in a run directory; `results/store` writes and reads these files.
 """
 
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ STATUSES = (
 MEASURED = ("ok", "not_converged")
 
 LOOP = "loop"
-"""Value of `Parameters.data` for a cell that a meter measured in a user's own training loop."""
+"""Value of `Parameters.data` for a cell that `UtilizationMeter` measured in a user's own training loop."""
 
 RECORDERS = ("kineto", "nsys")
 """Recorders that a sweep can keep recordings of: the values of `Parameters.profile` besides none."""

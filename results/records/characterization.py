@@ -1,8 +1,8 @@
 """Defines the records of a characterization: the recordings, their steps, and the time of each operation type.
 
-They have files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` lists each recording
-with its outcome; the other files refer to it by the recording's number. Everything that `runners.characterize` shows is
-derived from them.
+A characterization shows where workloads spend their time, as the Fathom paper does. Its files (`FILES`) are in one
+directory, never in a sweep's run. `recordings.csv` lists each recording with its outcome, and the other files refer to
+a recording by its number. Everything that `runners.characterize` shows is derived from these records.
 """
 
 from __future__ import annotations

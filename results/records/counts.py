@@ -1,7 +1,8 @@
 """Defines the records of operations, kernels, storages and FLOP counts, as traced, recorded and cleaned.
 
-Counters and traces give `FlopCount`, `Operation` and `Storage`, recorders `ProfiledOperation` and `Kernel`; cleaning
-derives the others. Each record's docstring names its file.
+Counters give `FlopCount`. A trace of a step's calls, which has no times, gives `Operation` and `Storage`. A profiler
+that recorded a running step gives `ProfiledOperation` and `Kernel`. Cleaning derives the other records from these. Each
+record's docstring names its file.
 """
 
 from dataclasses import dataclass, field
@@ -26,14 +27,14 @@ from results.records.rows import (
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
 
 WHOLE = "total"
-"""Scope of counts of the whole model; every other scope is a module's path."""
+"""Scope of counts of the whole model. Older runs also have counts whose scope is a module's path."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlopCount(Record):
     """flop_counts.csv: one counter's number, in its own unit and convention, and in FLOP.
 
-    A counter that cannot count is a row with a status and a reason, its values None.
+    A counter that cannot count gets a row with a status and a reason; its values are None.
     """
 
     cell_id: str = ""
@@ -83,7 +84,7 @@ class CleanedOperation(OfAttempt):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileCount(OfCell):
-    """cleaned/profile_counts.csv: model FLOP of one pass and phase of a profile, as found and as cleaned."""
+    """cleaned/profile_counts.csv: model FLOP of one pass and phase of a profile, as recorded and as cleaned."""
 
     source: str  # torch_profiler, kineto, nsys
     work: str

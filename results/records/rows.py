@@ -1,11 +1,11 @@
 """Converts records to rows of text and back, and checks the ranges of their numbers.
 
-`to_text` and `cell_text` format a value: None is an empty field, booleans are true and false, integers are exact,
-floats are the shortest text that reads back equal, nested values are compact JSON with text as keys; a text that a
+`to_text` and `cell_text` format a value. None is an empty field, booleans are true and false, integers are exact, and
+floats are the shortest text that reads back equal. Nested values are compact JSON with text as keys. A text that a
 spreadsheet would calculate gets an apostrophe. `read_rows` returns the values that `to_values`
-(results/store/layout.py) accepts, but lists become tuples, and line ends and NULs in text become spaces; a text that
-could not be read back is refused. A number is finite and not negative, within the range of its name's unit (`UNITS`),
-unless its field says otherwise: `slope: Annotated[int | None, SIGNED]`. CSV's quoting and files are not handled here.
+(results/store/layout.py) accepts, except that lists become tuples, and line ends and NULs in text spaces. A text that
+could not be read back is refused. A number is finite and not negative, within the range of its name's unit (`UNITS`).
+Its field may say otherwise: `slope: Annotated[int | None, SIGNED]`. CSV's quoting and files are not handled here.
 """
 
 import contextlib

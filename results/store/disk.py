@@ -1,8 +1,8 @@
 """Writes files so that each holds whole lines, or does not exist: `append`, atomic `replace`, one `lock`.
 
-`Disk` is every system call that changes a run directory; a test passes one that fails or dies at a chosen call. A
-partial line remains only after a kill or a failed write, and the next append cuts it off. Whether a line counts is not
-decided here.
+`append` and `replace` take a `Disk`, a path and bytes. `Disk` is every system call that changes a run directory; a test
+passes one that fails or dies at a chosen call. A partial line remains only after a kill or a failed write, and the next
+append cuts it off. Whether a line counts is not decided here.
 """
 
 import contextlib

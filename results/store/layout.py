@@ -1,12 +1,12 @@
 """Defines a run's files and the bytes of their rows, on which writer and reader agree; makes pandas tables of records.
 
 `encode` returns the bytes of records, `read_block` the records of bytes. A cell's rows begin with `cell_id` and
-`attempt`, which find an attempt's bytes without parsing CSV; the checksum in runs.csv covers the header and exactly
-those bytes. Other rows (`CHECKSUMMED`) end with a checksum over the header, the row and the checksum before it, which
-shows a changed, moved or lost row; each row of runs.csv has the number of rows of ceilings.csv and sessions.csv so far
-(`COUNTED`). In `table`s integers are `Int64` or Python objects, never floats; unknown is NaN for floats and "" for
-text; nested values are JSON text. Reading changes no file. Resuming an older run adds the columns that it lacks, under
-its old names.
+`attempt`, so that an attempt's bytes are found without parsing CSV. The checksum in runs.csv covers the header and
+exactly those bytes. Other rows (`CHECKSUMMED`) end with a checksum over the header, the row and the checksum before it,
+which shows a changed, moved or lost row. Each row of runs.csv has the number of rows of ceilings.csv and sessions.csv
+so far (`COUNTED`). In a `table`, integers are `Int64` or Python objects, never floats. Unknown is NaN for floats and ""
+for text; nested values are JSON text. Reading changes no file. Resuming an older run adds the columns that runs.csv
+lacks; files keep their old names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Reads and writes manifest.json, and decides whether two sessions may be collected into one run.
 
-`read_manifest` and `write_manifest` convert a `Manifest`: the request (name, commands, options), the version of this
-program, and the peak row of the utilization; the machine is in sessions.csv, one row per session. A directory with this
-file is a run: it is written first, and always replaced whole. `differing` takes two `SessionRow`s and returns the
-fields that forbid it. The commit comes from git, or without git from FLOPLEDGER_COMMIT, which is not checked.
+`read_manifest` and `write_manifest` convert a `Manifest`. It holds the request (name, commands, options), the version
+of this program, and the peak row of the utilization. The machine is in sessions.csv, one row per session. A directory
+with a manifest is a run: the file is written first, and always replaced whole. `differing` takes two `SessionRow`s and
+returns the differences that forbid one run. The commit comes from git, or without git from FLOPLEDGER_COMMIT, which is
+not checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads a run directory: `read_run` takes its path and returns a `RunData`, with a line for each problem.
 
-It returns the committed and intact rows. A torn last line is dropped, rows that no row of runs.csv commits are left out
-and counted, and an attempt whose rows do not have the committed number and checksum is left out whole and named.
+`RunData` has the committed and intact rows. A torn last line is dropped. Rows that no row of runs.csv commits are left
+out and counted. An attempt whose rows do not have the committed number and checksum is left out whole and named.
 Nothing is repaired and nothing is averaged. A run can be read without a lock while it is written, because runs.csv is
 read first and its rows are written last. pandas is imported only for tables.
 """

@@ -1,9 +1,10 @@
 """Writes one run directory, append-only: `Store.create` and `Store.resume` open it, `commit` stores an attempt.
 
-A cell's rows go to their files first, each file in one write and one fsync; its row in runs.csv goes last and commits
-them. A kill at any moment therefore leaves a cell either whole or uncommitted; an attempt number is used once, so that
-uncommitted rows are never taken for a later attempt's. Only manifest.json is rewritten, and runs.csv of an older schema
-when its run is resumed. When to write, and what to do about a failed cell, is the caller's decision.
+`commit` takes a `Run` and its rows by file. A cell's rows go to their files first, each file in one write and one
+fsync. The cell's row in runs.csv goes last and commits them. A kill at any moment therefore leaves a cell either whole
+or uncommitted. An attempt number is used once, so that uncommitted rows are never taken for a later attempt's. Only
+manifest.json is rewritten, and runs.csv of an older schema when its run is resumed. The caller decides when to write,
+and what to do about a failed cell.
 """
 
 from __future__ import annotations
