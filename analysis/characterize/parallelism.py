@@ -2,11 +2,11 @@
 
 `parallelism` takes a characterization and returns times by number of threads; `over_batch` returns operation mixes by
 batch size. Types are timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967) is T(n) = serial +
-parallel ÷ n for n threads. `amdahl` fits it by weighted least squares to the median steps. It adds Karp's and Flatt's
-serial share (Commun. ACM 33, 1990) for each n. A share below 0 is a speed-up above n, a share above 1 a slow-down. In
-simulations with eight steps or more at each n, 93 to 96 % of the intervals held the true share. With five steps at
-three values of n, 87 % did. Not claimed: that the law holds, which `lack_of_fit` tests, or anything for more threads
-than processors.
+parallel ÷ n for n threads. `amdahl` fits this law by weighted least squares to the median steps. The result also has
+Karp's and Flatt's serial share (Commun. ACM 33, 1990) for each n. A share below 0 is a speed-up above n; a share above
+1 is a slow-down. In simulations with eight steps or more at each n, 93 to 96 % of the intervals held the true share.
+With five steps at three values of n, 87 % did. Not claimed: that the law holds, which `lack_of_fit` tests, or anything
+for more threads than processors.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 `lookup` takes that name and returns a `Device`, or None: a name that the table lacks has no peak, and nothing is
 guessed. `device_called` takes a name that a person types. `peaks.csv` has one device per row: dense figures, tensor
-units with fp32 accumulation, one source, and its verification. This is `retrieved` (read in the source, or in a named
-copy), `memory` (recalled, not looked up) or `derived`. Derived figures are multiprocessors × rate × clock, where the
-sheet prints none. `memory_units` and `derived_units` mark single figures. `sparse` has figures with 2:4 sparsity,
-`refused` the reasons for missing figures. Not claimed: that a device reaches its peak, or runs at `clock_hz`, the clock
-that a figure implies. `format_peaks.py` returns the peak of one number format.
+units with fp32 accumulation, one source, and its verification. The verification is `retrieved` (read in the source, or
+in a named copy), `memory` (recalled, not looked up) or `derived`. Derived figures are multiprocessors × rate × clock,
+where the sheet prints none. `memory_units` and `derived_units` mark single figures. `sparse` has figures with 2:4
+sparsity, `refused` the reasons for missing figures. Not claimed: that a device reaches its peak, or runs at `clock_hz`,
+the clock that a figure implies. `format_peaks.py` returns the peak of one number format.
 """
 
 import csv

@@ -1,9 +1,9 @@
 """Chooses the points at which a step is traced, until every size has a verified polynomial (`Form`).
 
-A point has a value for each symbol (batch, width, …). `sample_sizes` takes a `Sampler`, which builds the model and
-traces a table at a point, and the symbols' axes. It asks for tables at a base, along each axis and between the axes. It
-returns the samples (`Sizes`) once every size has a `Form` that also holds at points that it was not fitted to. Where
-the operations themselves change (layers, an unrolled loop), or a size has no form, `Unfitted` is raised.
+A point has a value for each symbol (batch, width, …). `sample_sizes` takes a `Sampler` and the symbols' axes; the
+sampler builds the model and traces a table at a point. Tables are traced at a base, along each axis and between the
+axes. The samples (`Sizes`) are returned once every size has a `Form` that also holds at points that it was not fitted
+to. Where the operations themselves change (layers, an unrolled loop), or a size has no form, `Unfitted` is raised.
 """
 
 import re

@@ -27,7 +27,7 @@ from results.records.counts import Operation
 FOOTPRINT = "footprint_bytes"
 
 Key = tuple[Any, str]
-"""(`CountKey`, quantity); for storages and parameters a role, or "model", instead of the first."""
+"""(`CountKey`, quantity). For storages and parameters, the first is a role, or "model"."""
 
 Counts = dict[Key, Form]
 

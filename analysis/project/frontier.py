@@ -1,12 +1,12 @@
 """Predicts the cost of training to a target error, from a `Domain`, a model's `Formulas` and an `Accelerator`.
 
-`project` returns target → data (inverse learning curve) → parameters → width (inverse formula) → FLOP, bytes, footprint
-→ step (roofline) → epoch. `spread` adds the least and most of each value over the corners of the inputs' intervals.
-`drawn` returns the projection as a function of independent draws. Its costs are exact at sizes whose parameters are √2
-apart, and interpolated in logarithms between. `fit` fits the paper's first-order laws (PPoPP 2019, section 4) by least
-squares of relative residuals. They are FLOP = gamma · p · b, bytes = lambda · p + mu · b · √p, footprint = delta · p,
-for parameters p and sub-batch b. Not claimed: the number of epochs, that a curve holds so far out, or that the laws
-hold for small models.
+`project` returns each quantity of the chain target → data (inverse learning curve) → parameters → width (inverse
+formula) → FLOP, bytes, footprint → step (roofline) → epoch. `spread` adds the least and most of each quantity over the
+corners of the inputs' intervals. `drawn` returns the projection as a function of independent draws. Its costs are exact
+at sizes whose parameters are √2 apart, and interpolated in logarithms between. `fit` fits the paper's first-order laws
+(PPoPP 2019, section 4) by least squares of relative residuals. The laws are FLOP = gamma · p · b, bytes = lambda · p +
+mu · b · √p, footprint = delta · p, for parameters p and sub-batch b. Not claimed: the number of epochs, that a curve
+holds so far out, or that the laws hold for small models.
 """
 
 import functools

@@ -1,10 +1,10 @@
-"""Holds what is needed to read recorded products: each operator's arguments in order, and a function for its output
-sizes.
+"""Lists, for each operator that a recording may have, its arguments in order and a function for its output sizes.
 
-Products are convolutions, matrix products, attention and recurrent layers; `operations.py` reads calls by this table
-and counts them. Arguments are those of PyTorch's schemas (native_functions.yaml), and for removed operators those of
-PyTorch 1.5 to 1.11. A profiler records inputs and no outputs. The functions take a call's `CallArguments`, the recorded
-sizes and values, and return its output sizes. They raise Unavailable where sizes or values are missing or do not fit.
+Operators are convolutions, matrix products, attention and recurrent layers; `operations.py` reads their calls by this
+table and counts them. Arguments are those of PyTorch's schemas (native_functions.yaml), and for removed operators those
+of PyTorch 1.5 to 1.11. A profiler records inputs and no outputs. The functions take a call's `CallArguments`, the
+recorded sizes and values, and return its output sizes. They raise Unavailable where sizes or values are missing or do
+not fit.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,12 +1,12 @@
-"""Computes step and phase times from a cell's blocks of steps, decides which blocks count, and computes paired
-ceilings.
+"""Computes step times, phase times and paired ceilings from a cell's timed blocks, and decides which blocks count.
 
-`step_times` takes a `Run` and its `Sample`s and returns `StepTime` rows. `paired_ceiling` returns the rates of kernels
-timed between the blocks. All blocks use one clock: device time where every block has it, else wall time. Phases were
-timed in a separate pass. A virtual machine's processors move between near and far cores; blocks of the rarer placement
-are set aside. Over a paired ceiling, the interval is that of the mean of z = ideal time ÷ its mean - step time ÷ its
-mean. This z is the linearised logarithm of the ratio of means (Cochran, "Sampling Techniques", 3rd edition, section
-6.3). Not claimed: more than two placements, or that another process slows a kernel as it does a step.
+`step_times` takes a `Run` and its `Sample`s and returns `StepTime` rows. `paired_ceiling` takes the samples and returns
+the rates of kernels that were timed between the blocks. All blocks use one clock: device time where every block has it,
+else wall time. Phases were timed in a separate pass. A virtual machine's processors move between near and far cores;
+blocks of the rarer placement are set aside. Over a paired ceiling, the interval is that of the mean of z = ideal time ÷
+its mean - step time ÷ its mean. This z is the linearised logarithm of the ratio of means (Cochran, "Sampling
+Techniques", 3rd edition, section 6.3). Not claimed: more than two placements, or that another process slows a kernel as
+it does a step.
 """
 
 import itertools
