@@ -42,8 +42,8 @@ CACHE_IF_UNKNOWN_BYTES = 64 << 20
 LEAST_BYTES = 1 << 20  # of an operand
 MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 MEMORY_SHARE = 12
-"""An operand is at most 1/12 of the memory, so the three of a triad are at most a quarter. Without this limit operands
-could be too large: a virtual machine may show the last cache of its whole host (480 MiB beside 24 GiB were seen)."""
+"""An operand is at most 1/12 of the memory, so the three of a triad are at most a quarter. This limit is needed
+because a virtual machine may show the last cache of its whole host (480 MiB beside 24 GiB of memory were seen)."""
 ELEMENT_BYTES = 4
 OPERANDS = {"copy": 2, "triad": 3}
 """Operation → how many operands a call moves: b = a; a = b + s · c."""

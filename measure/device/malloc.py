@@ -38,8 +38,8 @@ def retain_freed_memory() -> None:
     """Keep in this process the memory that this thread frees.
 
     Call it once, in the main thread, and train there: glibc has other heaps for other threads, which still give large
-    blocks back. It sets M_TRIM_THRESHOLD and M_MMAP_MAX of glibc (mallopt(3)) for the life of the process, and then
-    frees a block of 64 MiB to see that it is kept.
+    blocks back. It sets M_TRIM_THRESHOLD and M_MMAP_MAX of glibc (mallopt(3)) for the life of the process. Then it
+    frees a block of 64 MiB to see that the block is kept.
 
     Raises Unavailable, in one line, where the library is not glibc, refuses, or still gives the block back.
     """

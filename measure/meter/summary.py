@@ -46,9 +46,9 @@ class MeterSummary:
     items_per_s: items ÷ time inside of steps; None where a step's items are not known.
     energy_per_item_j: mean power × time from the first begin of a step to the last end, ÷ items.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
-    causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: with attention counted up to
-    the diagonal where it is causal, or by the pairs that its masks keep; all others count it dense. None: not known,
-    and attention_reasons says why.
+    causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: attention is counted up to the
+    diagonal where it is causal, or by the pairs that its masks keep. All other fields count attention dense. None: not
+    known, and attention_reasons says why.
     unverified_steps: steps after the last observed step, whose number is unverified_since_step (0: none was observed).
     unverified_reason: why they cannot be observed, "" if they can. lost_steps: steps without FLOP, because an observed
     step ran something else.

@@ -35,8 +35,8 @@ _OWN = ("torch.", __name__.removesuffix("model.work_outside"))
 
 @contextlib.contextmanager
 def watch_work_outside(notice: Notice) -> Iterator[None]:
-    """Call `notice` with a name when this thread begins work that no dispatch mode sees: THREAD, ARRAY (of
-    floating-point or complex numbers), POINTER, MODES_OFF, TRITON or a class among torch._C's."""
+    """Call `notice` with a name when this thread begins work that no dispatch mode sees. The name is THREAD, ARRAY (of
+    floating-point or complex numbers), POINTER, MODES_OFF, TRITON or that of a class of torch._C."""
     home = get_ident()
 
     def watched(name: str, matters: Callable[..., bool]) -> _Watch:

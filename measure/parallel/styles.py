@@ -236,10 +236,10 @@ def apply_experts(
     """Apply the plan of the expert axis to the model, in place; returns the names of the parameters that are divided
     now.
 
-    experts, tensor: meshes of only these axes; strict: as in `apply_plan`. Experts must be three-dimensional parameters
-    of a module with `num_experts`, and not divided over the tensor axis, too. Raises ValueError for styles outside of
-    EXPERT_STYLES, a pattern without a match, or experts that the ranks do not divide; Unavailable without a
-    transformers that has it.
+    experts, tensor: meshes of only these axes; strict: as in `apply_plan`. Not claimed: experts that are not
+    three-dimensional parameters of a module with `num_experts`, or are divided over the tensor axis, too. Raises
+    ValueError for styles outside of EXPERT_STYLES, a pattern without a match, or experts that the ranks do not divide;
+    Unavailable without a transformers that has it.
     """
     try:
         from transformers.distributed.expert_parallel import apply_expert_parallelism

@@ -4,9 +4,9 @@ PyProf writes for each kernel the function that launched it, its sizes, directio
 path and returns kernels with their call, and calls with phase and forward call. A kernel's `link` is "sequence": the
 number gives its call. A call is a run of rows that agree in number, direction, module, function and sizes. PyProf
 records a kernel's duration but no start: `index` keeps the order of rows, and every start is -1. Dicts and markers are
-read as literals, never evaluated. PyProf marks some backward calls as forward, such as ReluBackward1. Calls are
-backward here if their name or thread shows it. No column says whether the gradient of a layer's input was computed. It
-is assumed for all products but the network's first; there a kernel whose name contains dgrad shows it.
+read as literals, never evaluated. PyProf marks some backward calls as forward (ReluBackward1, kernels outside of known
+functions). Those whose name or thread shows it are backward here. No column says whether a layer's input gradient was
+computed. It is assumed for all products but the network's first, which needs a kernel with dgrad in its name.
 """
 
 import csv

@@ -38,11 +38,10 @@ class TensorsOnly(torch.nn.Module):
 def fvcore(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each operator.
 
-    Multiply-adds of convolutions and matrix products count 1. Other rules count elementary operations. Normalisation
-    counts 2 per element for batch norm in eval mode and 5 for layer norm, adaptive pooling 1 per input, bilinear
-    resizing 4 per output. fvcore does not see scaled_dot_product_attention, recurrent layers, baddbmm or
-    padding="same". Those calls are listed as not understood, and so are residual additions and activations without a
-    rule.
+    Multiply-adds of convolutions and matrix products count 1. Other rules count elementary operations. Batch norm in
+    eval mode counts 2 per element, layer norm 5, adaptive pooling 1 per input, bilinear resizing 4 per output. fvcore
+    does not see scaled_dot_product_attention, recurrent layers, baddbmm or padding="same". Those calls are listed as
+    not understood, and so are residual additions and activations without a rule.
     """
     with warnings.catch_warnings():
         # it scripts its focal loss when imported; torch announces the end of scripting
