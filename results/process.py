@@ -1,7 +1,7 @@
 """Controls this process: a signal when its parent ends, the free memory, and a pause of Python's cyclic collector.
 
-`die_with_parent` takes a signal, and `free_bytes` returns bytes. Where the operating system does not offer it, the
-former returns False and the latter None. `collector_off` is a context.
+`die_with_parent` takes a signal and returns whether the operating system will send it. `free_bytes` returns bytes, or
+None where the operating system does not report them. `collector_off` is a context.
 """
 
 import contextlib

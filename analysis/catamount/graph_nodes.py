@@ -5,8 +5,8 @@ its TensorFlow graph. `flop` takes `GraphNode`s and returns a `Cost`, `traffic` 
 `footprint_of` the bytes held. A node is an operation with Catamount's name and the sizes of its tensors; "Add" is
 TensorFlow's Add, BiasAdd and AssignAdd. A node without a rule here (Reshape, Concat, Cast, …) has no FLOP, and moves
 each tensor once. Integers and booleans count as floats do. Catamount's faults are kept: an L2 loss is 3 FLOP whatever
-its length, a mean has no division, convolutions have no padding. One rule deviates: the gradients of a convolution are
-counted by the incoming gradient. This gives Catamount's number where the stride divides the input.
+its length, a mean has no division, convolutions have no padding. One rule differs: a convolution's gradients are
+counted from the incoming gradient's size. This gives Catamount's number where the stride divides the input.
 """
 
 from collections.abc import Callable, Iterable

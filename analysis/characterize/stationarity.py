@@ -21,7 +21,7 @@ LEVEL = 0.05
 """Significance level: how often the test finds a trend in a series without one."""
 
 EXACT_STEPS = 50
-"""Number of steps up to which the distribution of S is exact, not approximated."""
+"""Number of steps up to which the distribution of Mann-Kendall's statistic is exact, not approximated."""
 
 FEWEST = 4
 """Number of steps below which no order is rare enough for a significant test."""

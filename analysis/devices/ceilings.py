@@ -1,11 +1,11 @@
 """Selects and checks measured ceilings (highest rates measured on a device), by which a utilization can be divided.
 
 `best` takes rows of ceilings.csv and returns the fastest product (convolution or matrix product) of an arithmetic unit.
-Convolutions are included because on a CPU 3 × 3 convolutions reach 2.4 times the rate of matrix products. `impossible`
-takes the rows and a datasheet's `Device`, and returns why a rate, and hence its time, must be wrong. `published_rates`
-reads `achievable.csv`, the rates that others published; nothing is divided by them. `CollectiveRate` is the rate of a
-collective of n ranks and S bytes. Its algorithm rate is S ÷ time; its link rate (nccl-tests: bus bandwidth) is that ×
-`sent_share`, the share of S that each rank sends. Not claimed: that a ceiling is more than the best of what was tried.
+On a CPU, 3 × 3 convolutions reach 2.4 times the rate of matrix products. `impossible` takes the rows and a datasheet's
+`Device`, and returns why a rate, and hence its time, must be wrong. `published_rates` reads `achievable.csv`, the rates
+that others published; nothing is divided by them. `CollectiveRate` is the rate of a collective of n ranks and S bytes.
+Its algorithm rate is S ÷ time. Its link rate (nccl-tests: bus bandwidth) is the algorithm rate × `sent_share`, the
+share of S that each rank sends. Not claimed: that a ceiling is more than the best of what was tried.
 """
 
 import csv

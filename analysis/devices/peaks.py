@@ -26,7 +26,7 @@ TABLE = Path(__file__).with_name("peaks.csv")
 REFUSALS = Path(__file__).with_name("peak_refusals.csv")
 
 SMALL_UNITS = ("mxfp8", "fp6", "fp4")
-"""Formats with block scales (MXFP8, MXFP6; fp4: NVFP4 and MXFP4, whose rates are one figure on every sheet so far)."""
+"""Formats with block scales. fp6 is MXFP6; fp4 is NVFP4 and MXFP4, whose rates are equal on every sheet so far."""
 
 EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core", *SMALL_UNITS)
 """Figures that are shown and never a default denominator. They are fp64 on tensor units, fp16 with fp16 accumulation

@@ -24,7 +24,7 @@ continues at its mean rate."""
 STALL_S = 1.0
 """An energy counter that shows the same value for this long while the device is on has stood still."""
 DISAGREEMENT_RATIO = 0.2
-"""Counter and integrated power that differ by more are both doubtful (5 % is what either claims)."""
+"""If counter and integrated power differ by more, both are doubtful (each claims 5 %)."""
 
 EVENT_REASONS = {
     "gpu_idle": "nothing to do",

@@ -32,7 +32,8 @@ MOST = 200
 """Maximum number of forms of one formula."""
 
 PAIRED = 120
-"""Maximum number of polynomials for which each is compared with the means of any two others, at cubic cost."""
+"""Maximum number of polynomials for which each is compared with the means of any two others, at cubic cost. One that is
+at most such a mean is never the only peak, and is left out."""
 
 LARGEST = 2**62
 """Bound of products that are calculated in int64; beyond it Python's ints are used."""

@@ -1,9 +1,10 @@
 """Lists operation names by what they do; `analysis/operators/registry.py` gives each name its counting rule.
 
 Names are ATen's without "aten."; in-place forms ("add_") need no entry. Names of one device or one PyTorch version are
-listed with the others. PER_OUTPUT, PER_INPUT and FOREACH hold scalar operations per element, by the convention of
-`analysis/operators/products.py`. An addition, multiplication, comparison, negation, exp, log or tanh is 1; selecting
-(where) is 0. An operation whose count depends on an argument (alpha, kernel size, …) has a function of its own instead.
+listed with the others. PER_OUTPUT, PER_INPUT and FOREACH have the number of scalar operations per element, by the
+convention of `analysis/operators/products.py`. An addition, multiplication, comparison, negation, exp, log or tanh is
+1; selecting (where) is 0. An operation whose count depends on an argument (alpha, kernel size, …) has a function of its
+own instead.
 """
 
 KINDS = (

@@ -6,7 +6,7 @@
     total(table.done().operations).model_flop          # 2·b·h·4h
 
 Sizes are ints or sympy expressions; nothing runs. `insert`, `replaced` and `remove` take a `StepTable` and return a new
-one, with indices and lifetimes renumbered. They refuse an operation that reads what no operation made.
+one, with indices and lifetimes renumbered. They raise ValueError for an operation that reads what no operation made.
 """
 
 import contextlib

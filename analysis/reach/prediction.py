@@ -1,8 +1,8 @@
 """Predicts the probable time of a training step on a device, with an interval, from factors fitted on published steps.
 
 `predict` takes a step's amounts (FLOP, bytes, launches), a setting and a device's rates, and returns a `Prediction`. It
-raises Unavailable where nothing similar was measured. For a device that was not measured, the interval is that of
-devices left out of the fit. Not claimed: that published rows are a fair sample.
+raises Unavailable where nothing similar was measured. For a device that was not measured, the interval comes from
+devices that were left out of the fit. Not claimed: that published rows are a fair sample.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A cell is one combination of workload, batch size, precision and options. `relative_difference` takes sessions with a
 paired ceiling: kernels timed between the blocks of steps. Otherwise `difference` takes fresh processes or, with one
 process on a side, its blocks. Both return a `Difference`. *Different* means a ratio other than 1. With blocks, it means
-a ratio beyond the margin (Murphy and Myors, J. Appl. Psychology 84, 1999), since their error lacks differences between
+a ratio beyond the margin (Murphy and Myors, J. Appl. Psychology 84, 1999): blocks do not show differences between
 processes. *Same* is two one-sided tests that the ratio is within the margin (Schuirmann, J. Pharmacokinetics and
 Biopharmaceutics 15, 1987). Anything else is undecided. Assumed: near-normal block means, and a device that stays as it
 was. Not claimed: why two cells differ. `conditions` identifies the same cell in two runs.

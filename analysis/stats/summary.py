@@ -3,9 +3,9 @@
 `summarise` takes the means of consecutive blocks of steps and returns a `Summary`. The mean's interval is Student's t
 on an *effective* number of blocks by a rule of INTERVAL_RULES, on a logarithmic scale for positive values. Its
 simulated coverage (`tests/analysis/stats/test_statistics.py`) is 0.96 for independent blocks. For an autocorrelation of
-0.4, coverage is 0.94 to 0.95 from 50 blocks on, and 0.92 with 10. Assumed: normal block means, and levels that last no
-longer than a third of the window. Not corrected: differences between processes, and drift, which is reported. Outliers
-are counted, never dropped.
+0.4, coverage is 0.94 to 0.95 from 50 blocks on, and 0.92 with 10. Assumed: normal block means, and levels of the step
+time that last no longer than a third of the window. Not corrected: differences between processes, and drift, which is
+reported. Outliers are counted, never dropped.
 """
 
 import math

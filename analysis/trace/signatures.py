@@ -14,7 +14,7 @@ from typing import Any
 from analysis.operators.cost import Sizes
 from results.errors import Unavailable
 
-# --- sizes of what comes out -----------------------------------------------------------------------------------------
+# --- output sizes ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
     utilization = model FLOP of a step ÷ (step time × peak)
 
 `rows` takes a cell's `Measurement`, numerators and denominators, and returns `Utilization` rows. Their interval is that
-of the step time, since counts are exact and peaks have none. Over a paired ceiling, the interval is that of the ratio.
-The methods one, batch and epoch divide the FLOP of their pass by that pass's own time, taken without a profiler. A
-ratio above 1 is kept and explained, never clamped. A missing half of the fraction is a row with its reason.
+of the step time, since counts are exact and peaks have no interval. Over a paired ceiling, the interval is that of the
+ratio. The methods one, batch and epoch divide the FLOP of their pass by that pass's own time, taken without a profiler.
+A ratio above 1 is kept and explained, never clamped. A missing half of the fraction gives a row with its reason.
 """
 
 import math

@@ -3,10 +3,10 @@
 A window is the time in which one cell was measured. Repeats in fresh processes minutes apart differ more than one
 window shows: clocks, memory, other processes, placement. `widened` takes `Utilization` rows and returns them with wider
 intervals. All variances are of logarithms. s² is the variance of repeats around their cell's mean, pooled over the
-run's repeated cells. The variance between windows is s² less the mean variance that the windows themselves show. One
-window's half width is Student's t × √(its own variance + that between windows). The half width of a mean of n repeats
-is t × s ÷ √n, unless they scatter more than others (F test). Not claimed: that all cells scatter equally, or that
-windows of other days differ no more. docs/benchmarks.md has the observed coverage.
+run's repeated cells. The variance between windows is s² less the mean variance within the windows. One window's half
+width is Student's t × √(the window's own variance + the variance between windows). The half width of a mean of n
+repeats is t × s ÷ √n, unless these repeats scatter more than other cells' (F test). Not claimed: that all cells scatter
+equally, or that windows of other days differ no more. docs/benchmarks.md has the observed coverage.
 """
 
 import math
