@@ -4,9 +4,10 @@
 **Arithmetic time** is FLOP ÷ the unit's measured rate: model FLOP of products, other FLOP of the rest on fp32 or fp64
 cores. **Memory time** is unfused bytes ÷ bandwidth, **launch time** kernels × the time of an empty kernel. The
 **attained** ratio is the larger of the first two ÷ measured time. The bound is `host` where the device waited for an
-operation longer than it ran, else the largest time ("": one is unknown). The **attainable** ratio is Σ model FLOP ÷
-peak over the least time under ideal fusion, never below the measured ratio (`raised`). `unfused_estimate_ratio` sums
-over single operations, and is no bound. Not claimed: that kernels reach the roof, or that the times overlap.
+operation longer than it ran, else the largest of the three times. It is "" if a time is unknown. The **attainable**
+ratio is (Σ model FLOP ÷ peak) ÷ the least step time under ideal fusion. A higher measured ratio takes its place
+(`raised`). `unfused_estimate_ratio` sums over single operations; fused steps may exceed it. Not claimed: that kernels
+reach the roof, or that the times overlap.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

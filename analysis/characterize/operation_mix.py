@@ -1,12 +1,12 @@
 """Computes the share of each operation type and Fathom group in a workload's step, and the similarity of workloads.
 
 `mix` takes a characterization and one of its recordings, and returns a `Mix`. A step's time is that of its operations
-and the time between them (group H). The first and last profiled steps are left out, which is Fathom's protocol (Adolf
-et al., IISWC 2016, section V-C). A type's share is its *median* over the other steps ÷ the sum of the medians, so that
-one disturbed step changes nothing. `centroid_linkage` takes vectors of shares and clusters workloads by the cosine
-distance of centroids. A centroid is the mean of its members' vectors *as they are*. Centroids can invert: a merge may
-lie below an earlier one, and the report says where. scipy's "centroid" linkage is for Euclidean distances, so that only
-its dendrogram is used, with our `matrix`.
+and the time between them (group H, added to Fathom's A to G). The first and last profiled steps are left out, which is
+Fathom's protocol (Adolf et al., IISWC 2016, section V-C). A type's share is its *median* over the other steps ÷ the sum
+of the medians, so that one disturbed step changes nothing. `centroid_linkage` takes vectors of shares and clusters
+workloads by the cosine distance of centroids. A centroid is the mean of its members' vectors *as they are*. Centroids
+can invert: a merge may be at a smaller distance than an earlier one, and the report says where. scipy's "centroid"
+linkage is for Euclidean distances. So the linkage is computed here, and scipy only draws the dendrogram from `matrix`.
 """
 
 import itertools

@@ -2,11 +2,11 @@
 
 `parallelism` takes a characterization and returns times by number of threads; `over_batch` returns operation mixes by
 batch size. Types are timed under the profiler, whole steps without it. Amdahl's law (AFIPS 1967) is T(n) = serial +
-parallel ÷ n for n threads. `amdahl` fits this law by weighted least squares to the median steps. The result also has
-Karp's and Flatt's serial share (Commun. ACM 33, 1990) for each n. A share below 0 is a speed-up above n; a share above
-1 is a slow-down. In simulations with eight steps or more at each n, 93 to 96 % of the intervals held the true share.
-With five steps at three values of n, 87 % did. Not claimed: that the law holds, which `lack_of_fit` tests, or anything
-for more threads than processors.
+parallel ÷ n for n threads. `amdahl` fits this law by weighted least squares to the median steps. The result has the
+serial share with a 95 % interval, and Karp's and Flatt's serial share (Commun. ACM 33, 1990) for each n. A share below
+0 is a speed-up above n; a share above 1 is a slow-down. In simulations with eight steps or more at each n, 93 to 96 %
+of the intervals held the true share. With five steps at three values of n, 87 % did. Not claimed: that the law holds,
+which `lack_of_fit` tests, or anything for more threads than processors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from analysis.stats.summary import MAD_TO_SIGMA, t_quantile
 from results.records.characterization import PLAIN, PROFILED, Characterization, WorkloadRecording
 
 LEAST_TYPES_RATIO = 0.01
-"""Share of the step below which an operation type has no parallelism of its own."""
+"""Smallest share of the time of all operation types for which a type is fitted by itself."""
 
 
 @dataclass(frozen=True)

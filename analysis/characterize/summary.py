@@ -1,10 +1,10 @@
 """Computes the tables of a characterization: mixes, similarity, training and inference, cost by group, reconstruction.
 
-Each function takes a `Characterization`, or its mixes, and returns the rows of one table. No function reads a file or a
-device. The time of a step is the median of the plain steps, which run without the profiler. A group's FLOP and bytes
-are exact and unfused; its time is measured under the profiler. `reconstructed` computes the "direct reconstruction" of
-Fathom's tools: Σ over distinct calls of count × time, each call timed alone. Where this sum is below the recorded step,
-operations take longer in the step than alone.
+Each function takes a `Characterization`, or its mixes (the share of each operation type in a step). It returns the rows
+of one table. No function reads a file or a device. The time of a step is the median of the plain steps, which run
+without the profiler. The FLOP and bytes of a Fathom group are exact and unfused; its time is measured under the
+profiler. `reconstructed` computes the "direct reconstruction" of Fathom's tools: Σ over distinct calls of count × time,
+each call timed alone. Where this sum is below the recorded step, operations take longer in the step than alone.
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ T = TypeVar("T", AloneTime, OperationTypeCost)
 
 
 def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
-    """Return the successful recordings that were made for these reasons."""
+    """Return the successful recordings whose `why` is one of `whys`, such as "mix" or "threads"."""
     return [recording for recording in data.recordings if recording.status == "ok" and recording.why in whys]
 
 

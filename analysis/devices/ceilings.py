@@ -1,11 +1,12 @@
 """Selects and checks measured ceilings (highest rates measured on a device), by which a utilization can be divided.
 
 `best` takes rows of ceilings.csv and returns the fastest product (convolution or matrix product) of an arithmetic unit.
-On a CPU, 3 × 3 convolutions reach 2.4 times the rate of matrix products. `impossible` takes the rows and a datasheet's
-`Device`, and returns why a rate, and hence its time, must be wrong. `published_rates` reads `achievable.csv`, the rates
-that others published; nothing is divided by them. `CollectiveRate` is the rate of a collective of n ranks and S bytes.
-Its algorithm rate is S ÷ time. Its link rate (nccl-tests: bus bandwidth) is the algorithm rate × `sent_share`, the
-share of S that each rank sends. Not claimed: that a ceiling is more than the best of what was tried.
+It compares both kinds, since 3 × 3 convolutions on a CPU reach 2.4 times the rate of matrix products. `impossible`
+takes the rows and a datasheet's `Device`, and returns why a rate exceeds what the device can reach. `published_rates`
+reads `achievable.csv`, the rates that others published; nothing is divided by them. `CollectiveRate` is the rate of a
+collective of n ranks and S bytes. Its algorithm rate is S ÷ time. Its link rate (nccl-tests: bus bandwidth) is the
+algorithm rate × `sent_share`, the share of S that each rank sends. Not claimed: that a ceiling is more than the best of
+what was tried.
 """
 
 import csv
@@ -26,7 +27,8 @@ ABOVE_SHEET = "ceiling_above_sheet"
 
 FAST_ALGORITHM = 4.0
 """Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
-arXiv:1509.09308). Vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
+arXiv:1509.09308). So a convolution may seem up to this much faster than its unit is. No such algorithm is assumed
+on tensor units."""
 
 FAST_ALGORITHMS = ("winograd", "fft")
 """Algorithms that need fewer multiplications than are counted, as `Ceiling.family` of a convolution names them."""

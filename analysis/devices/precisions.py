@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
-"""Arithmetic units that have a peak. fp32 and fp64 are the CUDA cores; the others are tensor units with fp32
-accumulation (dense)."""
+"""Arithmetic units that have a peak. fp32 and fp64 are the CUDA cores. The others are tensor units with dense
+operands, which accumulate in fp32 (int8: in int32)."""
 
 TENSOR_UNITS = ("tf32", "fp16", "bf16", "fp8", "int8")
 

@@ -1,9 +1,9 @@
 """Defines the cost of an operation (FLOP and bytes), and reads what a cost formula needs from an `Operation` record.
 
-`Cost` is a value that adds up. Its sizes are ints, or sympy expressions where a model is derived as a formula. Its
-bytes are those of unfused operations. The functions take an `Operation`, and return shapes by argument name, attributes
-and element counts. Where the record lacks one, they raise ValueError with the operation's name and index. The formulas
-themselves are in other modules.
+A `Cost` supports + and multiplication by a number. Its four numbers are ints, or sympy expressions where a model is
+derived as a formula. Its bytes are those of unfused operations. The functions take an `Operation`, and return shapes by
+argument name, attributes and element counts. Where the record lacks one, they raise ValueError with the operation's
+name and index. The formulas themselves are in other modules.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Adds up the FLOP of a parallel step over ranks, and explains the sum by the FLOP of a single device.
 
 `ledger_of` takes a `RankRecording` and a grid, and returns a `Ledger`. The sum over ranks is the single device's FLOP,
-plus what is replicated, plus what is recomputed. A product (convolution or matrix product) is replicated if no axis
-divides it, because its size does not follow the batch. Each of the `tp` ranks, or each replica and micro-batch, then
-runs all of it. Both cases are detected module by module. The sum over the tensor axis is either the undivided
-micro-batch's FLOP or exactly `tp` times that. The sum over micro-batches is a whole multiple of the global batch's
-FLOP. The rest is `unexplained_flop`: a bug here, or a plan that does not compute the model.
+plus what is replicated, plus what is recomputed. A product (convolution or matrix product) is replicated over the
+tensor axis if that axis does not split it. A product whose size is independent of the batch is replicated over replicas
+and micro-batches. Both kinds of replication are detected module by module. In the first, the sum over the `tp` ranks is
+`tp` times the micro-batch's FLOP on one device. In the second, a micro-batch has the FLOP of the global batch. The rest
+is `unexplained_flop`: a bug here, or a plan that does not compute the model.
 """
 
 import math

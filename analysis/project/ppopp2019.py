@@ -1,10 +1,11 @@
 """Compares what "Beyond human-level accuracy" (PPoPP 2019) prints with what follows from its inputs, cell by cell.
 
-Tables 1 to 4 and section 5 are covered: data and model scales, limits of this project's formulas under Catamount's
-rules, and one step. The step is at the width that has table 3's parameters. `analysis/project/ppopp2019_case_study.py`
-has section 6. The paper's folder holds inputs.csv, results.csv (what it prints), assumptions.csv (what else is needed,
-explained) and reasons.csv (why a result does not follow). Printed results are never an input. `cells` takes the derived
-values and returns a `PaperCell` with a verdict for each result.
+Tables 1 to 4 and section 5 are covered: data and model scales, the limits of cost as a model grows, and one training
+step. Costs come from this project's formulas by the counting rules of Catamount, the paper's own tool. The step is at
+the width that gives table 3's parameter count. `analysis/project/ppopp2019_case_study.py` has section 6. The paper's
+folder holds inputs.csv, results.csv (what it prints), assumptions.csv (what else is needed, explained) and reasons.csv
+(why a result does not follow). Printed results are never an input. `cells` takes the derived values and returns a
+`PaperCell` with a verdict for each result.
 """
 
 import csv

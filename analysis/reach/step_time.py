@@ -3,10 +3,11 @@
     step time = Σ class  factor × FLOP ÷ peak  +  Σ kind  factor × bytes ÷ bandwidth  +  cost of a launch × launches
 
 `amounts` takes a step's operations at two batch sizes and returns FLOP, bytes (constant + slope × batch) and launches
-by class. `parts_of` returns the sum's terms. Peaks and bandwidths are the datasheet's. Products are classed by type,
-pass and range of the narrowest side that the batch does not change, others by kind. In eager mode each operation is a
-launch; compiled, each group of an ideal fusion is. The factors of a measured setting were fitted towards those of its
-*pool* (mode, layout, eager or compiled), which an unmeasured device gets.
+by class. `parts_of` takes terms, their factors and their times at datasheet rates, and returns the parts of the sum.
+Products are classed by type, pass and the smallest matrix dimension that is independent of batch size, others by kind
+and pass. In eager mode each operation is a launch. Compiled, each product is a launch, and so is the rest of each group
+of an ideal fusion. The factors of a measured setting are shrunk towards those of its *pool* (mode, layout, eager or
+compiled). An unmeasured device gets the pool's factors.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from results.errors import Inconsistent, Unavailable
 from results.records.answers import StepOperation
 
 COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "reduction", "pooling", "copy"})
-"""Classes that name a fused pass over memory, if it contains one of them."""
+"""Classes that cost more than moving their bytes. A fused pass that contains one of these classes is named after it."""
 
 EAGER, COMPILED = "eager", "compiled"
 

@@ -3,9 +3,10 @@
     utilization = model FLOP of a step ÷ (step time × peak)
 
 `rows` takes a cell's `Measurement`, numerators and denominators, and returns `Utilization` rows. Their interval is that
-of the step time, since counts are exact and peaks have no interval. Over a paired ceiling, the interval is that of the
-ratio. The methods one, batch and epoch divide the FLOP of their pass by that pass's own time, taken without a profiler.
-A ratio above 1 is kept and explained, never clamped. A missing half of the fraction gives a row with its reason.
+of the step time, since counts are exact and peaks have no interval. A paired ceiling is a peak that was measured
+between the cell's blocks of steps; the interval is then that of the ratio. The methods one, batch and epoch have the
+FLOP that a profiler recorded of a sample, a batch or an epoch. They divide by that pass's time without a profiler. A
+ratio above 1 is kept and explained, never clamped. If FLOP, time or peak is missing, the row has the reason.
 """
 
 import math
@@ -42,7 +43,7 @@ HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_se
 
 @dataclass(frozen=True)
 class MeanStepTime:
-    """Mean time of one step with its 95 % interval, seconds; None where a single block gives none.
+    """Mean time of one step with its 95 % interval, seconds; a single block gives no interval (None).
 
     steps: number timed. drift: a note if the step became slower or faster while it was timed, else empty.
     """

@@ -1,9 +1,9 @@
 """Checks times and ceilings: blocks that waited for the device, steps and kernels within the device's limits, losses.
 
-These gates (checks before a run is published) find wrong times; a ceiling is the highest rate measured on the device.
-Each gate takes the run's `Evidence` and yields `Finding`s by cell; `GATES` lists the gates. No gate needs a second
-measurement. A block that did not wait for the device contradicts its own times, or is shorter than the device's peak
-allows.
+These gates (checks before a run is published) find wrong times; a ceiling is the highest rate measured on the device. A
+block is a number of consecutive steps that are timed together. Each gate takes the run's `Evidence` and yields
+`Finding`s by cell; `GATES` lists the gates. No gate needs a second measurement. If the timing of a block ended before
+the device had finished, its host and device times disagree, or its rate exceeds the device's peak.
 """
 
 import itertools

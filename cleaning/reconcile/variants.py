@@ -1,9 +1,10 @@
 """Compares variants of a step (such as two precisions), and separates repeats of a cell on several devices.
 
-`variants` takes a run's rows and returns `Variant`s. It compares each precision, layout, compile setting and optimizer
-of a step with the first one listed, by the statistics of `analysis/stats/comparison.py`. `split_by_device` takes
-utilization rows and returns them with repeats on several devices as separate cells. A mean over devices would hide
-whether the devices differ. A difference between devices may also come from the time of day.
+A cell is one combination of workload, batch size and precision. `variants` takes a run's rows and returns `Variant`s.
+It compares each precision, layout, compile setting and optimizer of a step with the first one listed, by the statistics
+of `analysis/stats/comparison.py`. `split_by_device` takes utilization rows and returns them with repeats on several
+devices as separate cells. A mean over devices would hide whether the devices differ. A difference between devices may
+also come from the time of day.
 """
 
 import math

@@ -1,11 +1,12 @@
-"""Computes how many FLOP each product of a recording must count: units (the call or its gradients), and FLOP per unit.
+"""Computes how many FLOP each product (convolution or matrix product) of a recording must count.
 
-`Sizing` takes the recording's calls; `size(position)` returns a `Size`. The first source is the call's own sizes and
-settings. A convolution without settings uses the output gradient in its backward call. Then come the products inside
-the call, and for a gradient the forward call. Recorded sizes of products inside win over inference. A backward call has
-a unit for each gradient (of input and weight) that its output_mask or the calls inside show, else two. A model's first
-product has no gradient of its input, which is data. A product has no count, but a reason, where sources contradict each
-other. A convolution has none, either, where its input may be data or a layer may be frozen.
+`Sizing` takes the recording's calls. `size(position)` returns a `Size`: a number of units, and the FLOP of one unit. A
+forward call is one unit. A backward call has a unit for each gradient (of input and weight) that its output_mask or the
+calls inside show, else two. A model's first product has no gradient of its input, which is data. FLOP come first from
+the call's own sizes and settings, then from a convolution's sizes with those of its output gradient. The products
+inside come third, and for a gradient the forward call last. For a matrix product, the products inside win over the
+call's own sizes. A product has no count if its sources contradict each other. A convolution whose gradients are not
+shown has none where its input may be data or a layer may be frozen. `Size.why` is then the reason.
 """
 
 from collections.abc import Mapping
