@@ -1,12 +1,12 @@
 """Measures ceilings: the highest rates that this device reaches in single matrix products and 3 × 3 convolutions.
 
 `ceilings_by_precision` takes a device, precisions and a budget in s. It returns a `Ceiling` row for every shape of
-`measure/ceiling/trials.py`, with median, mean and fastest of its calls. The ceiling of a unit is the best median
-(`analysis.devices.ceilings`). docs/ceilings.md says how calls are repeated, and which calls are left out. Operands are
-random normal, never zeros: an H200 multiplies zeros 13 % faster. A convolution's FLOP are its direct multiply-adds, and
-a fast algorithm (Winograd, FFT) needs fewer. So kernel names are recorded where a convolution beats the datasheet of a
-vector unit. Not claimed: the device's limit, since other load lowers a ceiling; that kernels of unknown names use no
-fast algorithm.
+`measure/ceiling/trials.py`, with median, mean and fastest of its calls. The ceiling of an arithmetic unit (fp32, bf16,
+…) is the best median (`analysis.devices.ceilings`). docs/ceilings.md says how calls are repeated, and which calls are
+left out. Operands are random normal, never zeros: an H200 multiplies zeros 13 % faster. A convolution's FLOP are its
+direct multiply-adds, and a fast algorithm (Winograd, FFT) needs fewer. So kernel names are recorded where a convolution
+exceeds the datasheet's peak of the CUDA cores. Limits: other load lowers a ceiling. A fast algorithm is recognised only
+by known kernel names.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 `record` takes a model and its inputs and returns a `CallRecording`, by which `cleaning/accounts` explains why counters
 differ. Nothing is counted here. Listeners replace functions where counters replace them (`torch.nn.functional`,
-`torch`, `torch.Tensor`). So both miss a call through a name that was imported earlier. Calls by a kernel written in
-Python are left out. torch is patched in the whole process meanwhile: use a process of its own. `plain_calls` records a
-step as the counter torch_profiler does, on real tensors without a dispatch mode. Without that mode, sums of gradients
-and of a linear layer's bias are in place. A checkpoint then recomputes inside an operator that does not reach the
-dispatcher.
+`torch`, `torch.Tensor`). So the recording and the counters both miss a call through a name that was imported earlier.
+Calls by a kernel written in Python are left out. torch is patched in the whole process meanwhile: use a process of its
+own. `plain_calls` records a step as the counter torch_profiler does, on real tensors without a dispatch mode. Without
+that mode, gradient accumulation and a linear layer's bias addition run as in-place operations. What a checkpoint
+recomputes lies inside a composite operator (as `aten::linear`), which does not reach the dispatcher.
 """
 
 import contextlib

@@ -1,11 +1,12 @@
 """Times the steps of a loop and reads the device's energy without waiting: events are read once they have completed.
 
-`MeteredStep` marks where a step begins and ends, and `CompletedSteps` yields the steps that have completed, in order.
-`Stretch` adds up any number of consecutive steps in bounded memory. A `Stretch` has blocks of equal numbers of steps,
-and merges them in pairs when there are too many. So the interval of the mean still comes from block means
-(`analysis.stats.summary`). `LoopEnergy` reads the energy counter at the ends of windows and returns mean power. On a
-GPU a step's time is the time between two points of one stream, gaps included. Not claimed: energy of other parts of the
-machine, or of other work on the device.
+The user's loop enters a `MeteredStep` around each step, which it gets from the meter (`UtilizationMeter.step`).
+`MeteredStep` marks where a step begins and ends on a clock. `CompletedSteps` yields a `StepBlock` for each step that
+has completed, in order. `Stretch` adds up any number of steps in bounded memory, in blocks of equal numbers of steps.
+Blocks are merged in pairs when there are too many. The interval of the mean comes from the means of these blocks
+(`analysis.stats.summary`). `LoopEnergy` takes a device, reads its energy counter at the ends of windows, and returns
+mean power. On a GPU a step's time is the time between two points of one stream, gaps included. Not claimed: energy of
+other parts of the machine, or of other work on the device.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ PENDING_STEPS, PENDING_CALLS = 32, 256
 one by one."""
 
 Marked = tuple[Any, Any, list[ModelCall], float | None, bool]
-"""A step between its marks: start, end, calls, items (None: the items of its inputs), and whether observing made it
-longer. It is a plain tuple, made once per step."""
+"""A step between its marks: start, end, calls, items (None: the items of its inputs), and whether the meter observed
+the step, which makes it longer. It is a plain tuple, made once per step."""
 
 
 class MeteredStep:
     """The context of one step; a meter uses one object for all steps.
 
     owner: the meter. begun: the mark where the open step began; None if no step is open, and then calls are not noted.
-    calls: the calls of the step so far. left: number of steps to come of which only marks and calls are kept; at 0 the
+    calls: the calls of the step so far. left: number of next steps whose marks and calls are only stored; at 0 the
     owner prepares and ends the next step. number: steps that have ended. unchanged: steps in which the weight was not
     written. inputs, items: as in `UtilizationMeter.step`.
     """

@@ -1,12 +1,12 @@
 """Finds the mask of an attention call, on which its FLOP depend, from transformers' modules and names of inputs.
 
 `mask_rules` takes a model and returns the path of a module → "all", "causal" or "window:N". `has_masks` tells whether a
-batch may mask other pairs of query and key, and `Masks` adds the mask to an `Operation`. A module's `is_causal` says
-whether its masks are causal. Its `sliding_window`, or the layer's type in the configuration, says how many keys they
-keep. Text models like CLIP's give causal masks to modules that say otherwise; `model_type` identifies them. Other
-modules and masks (chunks, two-sided windows) have no rule. A two-dimensional `attention_mask` of ones masks nothing,
-nor do consecutive `position_ids`. With any other mask (padding, packed sequences) the pairs are unknown. Not claimed:
-models that no test compares.
+batch may mask other pairs of query and key than these rules. `Masks` adds the mask to an `Operation`. A module's
+`is_causal` says whether its masks are causal. Its `sliding_window`, or the layer's type in the configuration, says how
+many keys they keep. Text models like CLIP's give causal masks to modules that say otherwise; `model_type` identifies
+them. Other modules and masks (chunks, two-sided windows) have no rule. A two-dimensional `attention_mask` of ones masks
+nothing, nor do consecutive `position_ids`. With any other mask (padding, packed sequences) the number of unmasked pairs
+is unknown. Limit: models that no test compares may break the rules.
 """
 
 import inspect

@@ -1,11 +1,11 @@
 """Turns the events of torch's profiler into records: each operator call of a step, with its phase and module.
 
 `to_operations` takes a recording and returns `ProfiledOperation` rows and notes about missing data. A call's phase is
-the range in whose *time* the call began, because CUDA's backward pass runs on autograd's own thread. A module's forward
-inside an autograd node is recomputation. A call's module is the innermost range around the call on its thread. A
-backward call has the module of the forward call whose gradient it calculates. Limits: a call that raises is recorded
-like any other; a CPU's kernel may depend on its threads; recomputing a plain function looks like backward; events of
-torch 2.11 have no sizes of lists of tensors.
+the phase range that was open on any thread when the call began: CUDA's backward pass runs on autograd's own thread. A
+module's forward inside an autograd node is recomputation. A call's module is the innermost range around the call on its
+thread. A backward call has the module of the forward call whose gradient it calculates. Limits: a call that raises is
+recorded like any other. On a CPU, the kernel that runs may depend on the number of threads. Recomputing a plain
+function looks like backward. Events of torch 2.11 have no shapes for TensorList arguments.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 `profile_step` takes a model and its inputs, and returns a `StepProfile`. Costs come from the operation table
 (`measure/operations/tracer.py`). The table is traced on fake tensors where the model is on a CPU and runs on them, else
-in one real step; the notes say which. Times come from torch's profiler over several steps of the model as it is,
+in one real step. The notes say which. Times come from torch's profiler over several steps of the model as it is,
 without hooks or replaced functions. `matching.join` matches the two. The operations' times and the time between them
-add up to the mean step under the profiler, to the nanosecond. `compare_steps` more steps are timed without the
-profiler. Only an optimizer, if given, changes the model (`model_step.py`). Not claimed: compiled models, whose
-operations differ from the table's.
+add up to the mean step under the profiler, to the nanosecond. The argument `compare_steps` is a number of further
+steps, which are timed without the profiler. Only an optimizer, if given, changes the model (`model_step.py`). Not
+claimed: compiled models, whose operations differ from the table's.
 """
 
 from collections import Counter, defaultdict

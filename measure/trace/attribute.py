@@ -1,12 +1,13 @@
 """Attributes each kernel of a recording to its call, and each call to step, phase, module and forward call.
 
-`attribute` takes a `Recording` and returns it with these columns filled in. It is a pure function that depends neither
-on the recorder nor on the order of rows. A kernel belongs to the innermost call around its launch on the launching
-thread. A kernel's `link` says how its call was found: "containment" (by time), "graph" (launched by a CUDA graph) or
-"none". In a recording without kernels the calls take their place (`what` is "call"), each without the time of the calls
-inside it. `of_calls` has the rules of phases; `steps` and `last_step` find the steps. Not claimed: that a kernel
-without a recorded launch (CUDA graphs, ROCm, a late capture) can be attributed; that without annotations an operator
-outside of everything is the model's.
+`attribute` takes a `Recording` and returns a copy with columns filled in. Calls get `step`, `parent`, `phase`, `module`
+and `forward_index`; kernels get `call`, `link`, `phase` and `module`. The function is pure and depends neither on the
+recorder nor on the order of rows. A kernel belongs to the innermost call around its launch on the launching thread. A
+kernel's `link` says how its call was found: "containment" (by time), "graph" (launched by a CUDA graph) or "none". In a
+recording without kernels the calls take their place (`what` is "call"), each without the time of the calls inside it.
+`of_calls` has the rules of phases; `steps` and `last_step` find the steps. Limits: a kernel without a recorded launch
+(CUDA graphs, ROCm, a launch before the recording began) has no call. Without annotations, an operator outside of every
+range counts as the model's forward pass.
 """
 
 import re

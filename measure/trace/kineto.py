@@ -1,9 +1,10 @@
 """Reads a Kineto trace (torch.profiler's JSON) as a `Recording`: NVIDIA, AMD or CPU, since torch 1.8, of any size.
 
 `read` takes a path; `kineto_events.py` reads the events. Times become ns of the Unix clock where the trace has
-`baseTimeNanoseconds`. A kernel gets the host process of its launch. `_gaps` finds numbered events that are missing in
-the trace. Not claimed: that the last calls of the last thread are there, since nothing is numbered after them; that the
-first ones are there, in a trace without "Ev Idx"; that two traces number threads alike.
+`baseTimeNanoseconds`. A kernel is assigned to the host process that launched it. `_gaps` finds numbered events that are
+missing in the trace. Limits: no event is numbered after the last calls of the last thread, so their loss goes
+unnoticed. The loss of the first calls goes unnoticed in a trace whose events have no export number ("Ev Idx"). Two
+traces may number threads differently.
 """
 
 import json
@@ -42,7 +43,7 @@ KERNEL_LAUNCH = re.compile(r"Launch(?!HostFunc)")
 """Part of the names of calls that launch kernels."""
 
 BLOCK = 512
-"""Numbers in a block of "External id" (see `_gaps`), or a divisor of that."""
+"""Length of a block of "External id" numbers (see `_gaps`). A recorder's blocks may be a multiple of it."""
 
 
 def read(path: str | Path) -> Recording:

@@ -1,10 +1,11 @@
-"""Finds the call around each call, by time on each thread, and the forward call that each autograd node belongs to.
+"""Finds each call's enclosing call, by time on each thread, and the forward call that each autograd node belongs to.
 
 `nest` takes the tables of calls and of modules' ranges, and returns a `CallNesting`. `nest` sweeps once over a thread's
-calls and ranges in the order of start, the outer first, with a stack of those still open. In whole microseconds a call
-may seem to begin where the call around it ends. So a call without length at the very end of another counts as inside.
-Of two calls that overlap without nesting, the later is taken to lie inside the earlier. `makers` and `forward_calls`
-pair nodes with forward calls, as `measure/profile/events.py` does, and return row numbers.
+calls and ranges in the order of start, the outer first, with a stack of those still open. With timestamps rounded to
+microseconds, a call may seem to begin where its enclosing call ends. So a call without length at the very end of
+another counts as inside. Of two calls that overlap without nesting, the later is taken to lie inside the earlier.
+`makers` and `forward_calls` pair nodes with forward calls, as `measure/profile/events.py` does, and return row numbers
+of the table of calls.
 """
 
 from __future__ import annotations

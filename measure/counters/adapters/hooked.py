@@ -1,9 +1,10 @@
 """Counts a model's forward pass with thop and torchinfo, which put hooks on modules; returns `FlopCount` rows.
 
 `thop` and `torchinfo` take a model and its inputs, and run it on real tensors in eval mode without gradients. The
-libraries' own rules do all counting. An adapter observes each rule, or calls the rule a second time. So each kind of
-module has one row of multiply-adds (`mac`) and one of everything else that was counted (`flop`). A product (convolution
-or matrix product) outside of all modules that the library counts is listed as not understood.
+libraries' own rules do all counting. To separate multiply-adds from the rest, one adapter observes thop's rules, the
+other calls torchinfo's rule again for matrices only. Each kind of module gets a row of multiply-adds (`mac`) and a row
+of everything else that was counted (`flop`). A product (convolution or matrix product) is listed as not understood if
+it runs outside of the modules that the library counts.
 """
 
 import copy
@@ -32,7 +33,7 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
     bias. A transposed convolution counts by its output's positions, which is stride² times too high. Batch, layer and
     instance norm count 4 per element with weights and 2 without. Softmax counts 3 per element, less 1 per row. Average
     pooling counts 1 per output, and adaptive pooling the size of its window and 1 more. Resizing counts 1 to 259 per
-    output, by its mode. Recurrent layers count their weights, gates and biases; activations count nothing. A module
+    output by its mode. Recurrent layers count their weights, gates and biases; activations count nothing. A module
     counts once for each parent. A rule applies only to a module's exact class, so subclasses of Linear, functions and
     attention have none. Leaf modules without a rule are listed as not understood. The number of parameters covers
     modules with a rule. thop's buffers and hooks are removed afterwards.
@@ -40,7 +41,7 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """
     with warnings.catch_warnings():
-        # it compares versions with distutils, which announces its end
+        # thop compares versions with distutils, which warns that it is deprecated
         warnings.filterwarnings("ignore", "(distutils Version classes are|The distutils package is) deprecated")
         from thop import profile
         from thop.profile import register_hooks
