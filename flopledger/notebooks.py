@@ -1,12 +1,13 @@
-"""Helps the notebooks: installs their requirements from the first cell, and reduces their sizes for tests.
+"""Helps the notebooks: installs their requirements from the first cell, and shrinks their problem sizes for tests.
 
     %run -m flopledger.notebooks [requirements-counters.txt …]
 
 This installs requirements.txt and the named files of the checkout, and prints one line: ready, or pip's reason. Without
 a checkout nothing is installed, since an installed wheel has what it needs. Installed versions of torch and torchvision
 (Colab's, built for its device) stay; pip refuses if one is outside this project's range. No restart is needed. Later
-commands write lines of 100 columns without bars or colours, which cells cannot show. `choose` returns the small size if
-FLOPLEDGER_SMALL is set, as in tests. `folder` returns a new folder in FLOPLEDGER_NOTEBOOK_OUT or results/runs.
+commands write lines of 100 columns without progress bars or colours, which notebook cells cannot show. `choose` returns
+the small size if FLOPLEDGER_SMALL is set, as in tests. `folder` returns a new folder in FLOPLEDGER_NOTEBOOK_OUT or
+results/runs.
 """
 
 import os

@@ -37,7 +37,7 @@ _PIECES = re.compile(r"[^/_.,:;=&?|×+-]*[/_.,:;=&?|×+-]+|[^/_.,:;=&?|×+-]+")
 """Parts of a long word, each with the separators at its end."""
 
 LEAST_PIECE = 8
-"""Fewest letters of a piece of a cut word, where it has as many."""
+"""Smallest result of `least_width` for a text whose longest word has at least as many letters."""
 
 
 def letters(text: str) -> int:

@@ -4,9 +4,10 @@
 are 95 % intervals of the step time; peaks have no interval. Repeats of a cell are one point at their mean, with a bar
 over all their intervals (`points_of`). If a value could not be measured, the reason stands in place of the point. Cells
 that are divided by different measured ceilings stay separate points, and the legend has the range of the ceilings. The
-figure by method has a row per model and a lane per method: theory (3 × a counter's forward pass), one, batch, epoch and
-exact. All lanes have the same denominator. Of the counters, it shows the two that the 2021 post used, else the first in
-the table.
+figure by method has a row per model, and in each row a line of points per method. The method says where the FLOP come
+from. Theory is 3 × a counter's forward pass, exact counts the step's operations. One, batch and epoch are a profiler's
+counts of a sample, a batch and an epoch. All have the same denominator. Theory is that of fvcore and ptflops (used by
+Hobbhahn's 2021 post), else of the first counter by name.
 """
 
 from __future__ import annotations

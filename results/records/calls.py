@@ -1,7 +1,8 @@
 """Defines the records of a model's calls: modules and watched functions of a forward pass, with their operations.
 
-The rules of every counter (`cleaning/accounts/`) take a `CallRecording`, to recompute what the counter would report.
-The recording is kept in memory only, crosses from one process to another, needs no torch, and has no times.
+`measure/counters/model_calls.py` fills a `CallRecording`. The rules of every counter (`cleaning/accounts/`) take the
+recording, to recompute what the counter would report. The recording is kept in memory only, crosses from one process to
+another, needs no torch, and has no times.
 """
 
 import dataclasses
@@ -23,8 +24,8 @@ APPLIED = "Function.apply"
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A tensor among the arguments or results of a call. storage: the number that the operations give its storage; None
-    if no operation had used it yet."""
+    """A tensor among the arguments or results of a call. storage: id of its storage, as in `Operation.reads` and
+    `writes`; None if no operation had used it yet."""
 
     shape: tuple[int, ...]
     storage: int | None = field(default=None, compare=False)

@@ -1,9 +1,10 @@
 """Reads a run directory: `read_run` takes its path and returns a `RunData`, with a line for each problem.
 
-`RunData` has the committed and intact rows. A torn last line is dropped. Rows that no row of runs.csv commits are left
-out and counted. An attempt whose rows do not have the committed number and checksum is left out whole and named.
-Nothing is repaired and nothing is averaged. A run can be read without a lock while it is written, because runs.csv is
-read first and its rows are written last. pandas is imported only for tables.
+A row of runs.csv commits one attempt to measure a cell, with the number and checksum of the attempt's rows in other
+files. `RunData` has the committed and intact rows. A torn last line is dropped. Rows of an attempt that is not
+committed are left out and counted. An attempt whose rows differ from the committed number or checksum is left out whole
+and named. Nothing is repaired and nothing is averaged. A run can be read without a lock while it is written, because
+runs.csv is read first and its rows are written last. pandas is imported only for tables.
 """
 
 from __future__ import annotations

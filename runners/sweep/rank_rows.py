@@ -1,10 +1,11 @@
 """Runs a session whose cells are trained by several ranks of torchrun (`RankSession`), from its first rank.
 
-`RankSession` takes an `Order`, sends it to the ranks, and returns a `CellResult`. Only the first rank counts, traces
-and stores. All ranks measure ceilings, the highest rates of a device, at the same time. A host gives each of several
-processes less than a single one. The ranks of a cell's plan measure the cell. `join_ranks` combines their answers into
-one `CellMeasurement`: the slowest rank's blocks, sums of FLOP, a row for each rank. Not claimed: why a rank is late.
-The rows show only that the other ranks waited for it.
+A session is one period of measuring on one machine; a cell is one combination of workload, batch size and precision.
+`RankSession` takes an `Order` (which cell to measure), sends it to the ranks, and returns a `CellResult`. Only the
+first rank counts, traces and stores. All ranks measure ceilings, the highest rates of a device, at the same time, since
+processes that share a host slow each other down. The ranks of a cell's plan measure the cell. `join_ranks` combines
+their answers into one `CellMeasurement`: the slowest rank's blocks, sums of FLOP, a row for each rank. Not claimed: why
+a rank is late. The rows show only that the other ranks waited for it.
 """
 
 from __future__ import annotations

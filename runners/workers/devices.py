@@ -4,8 +4,8 @@
 of torchrun's processes this is. `TelemetryWatch` polls the device from the parent, and returns the readings and the
 energy of a window of time. `thread_settings` times the first cell's step with several numbers of threads, and returns
 the fewest threads among the fastest. Threads of one operation wait for each other. If the host of a virtual machine
-takes processors away, fewer threads may be faster. So may threads that leave their processors while they wait. Not
-claimed: that the choice suits another model or batch, or that the machine stays as it was.
+takes processors away, fewer threads may be faster. Threads that yield their core while they wait may also be faster.
+Not claimed: that the choice suits another model or batch, or that the machine stays as it was.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ GRAMMAR = (
 
 @dataclass(frozen=True)
 class Shape:
-    """One input without its batch dimension. below: of whole numbers, the smallest that does not occur, else 0."""
+    """One input without its batch dimension. below: exclusive upper bound of integer inputs; 0 for other dtypes."""
 
     sizes: tuple[int, ...]
     dtype: str = "float32"
