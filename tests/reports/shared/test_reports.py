@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.utilization.numerators import TableCount
-from cleaning.reconcile.derived import Built, View
+from cleaning.reconcile.derived import Built, View, with_small_batches
 from reports.shared import figure_panels, figure_style
 from reports.shared.layout import to_csv
 from reports.shared.numbers import digits, verdict
@@ -156,6 +156,14 @@ def test_methods_are_compared_over_the_ceiling_that_more_of_them_have() -> None:
 
 
 # --- the closing sentence ----------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_small_where_the_interval_of_a_larger_one_is_above_its_own() -> None:
+    """From 0.99 to 1.01 times the ratio: 0.5 at batch 32 overlaps with 0.5 at 16, and 0.3 at 32 has no larger one."""
+    points = [(8, 0.2), (8, 0.4), (16, 0.41), (16, 0.5), (32, 0.5), (32, 0.3)]
+    rows = [fraction(ratio, batch_size=batch, cell_id=str(place)) for place, (batch, ratio) in enumerate(points)]
+    cells = with_small_batches([view(row) for row in rows])
+    assert [cell.small_batch for cell in cells] == [True, True, True, False, False, False]
 
 
 def test_no_headline_rests_on_a_cell_that_did_not_converge() -> None:
