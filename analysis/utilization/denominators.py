@@ -115,7 +115,7 @@ def datasheet(device_name: str, device: str, multiprocessors: int | None = None)
         why = peaks.name_refusal(device_name) or f"nearest names: {names}"
         return Denominator("datasheet", reason=f"no datasheet peak for {device_name!r}; {why}")
     values = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks}
-    marks = {unit: " (figure from memory)" * (known.verified.get(unit) == "memory") for unit in values}
+    marks = {unit: " (figure from memory)" if known.verified.get(unit) == "memory" else "" for unit in values}
     sources = {unit: f"{unit} dense: {known.source}{marks[unit]}" for unit in values}
     return Denominator("datasheet", values, sources, clock_hz=dict(known.clock_hz), device=known)
 

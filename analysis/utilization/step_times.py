@@ -69,7 +69,7 @@ def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
     """Select the measured blocks of the cell's own whole steps, without warm-up, phases and other passes."""
-    return [s for s in samples if s.part == "measure" and not s.phase and not s.work and s.steps > 0]
+    return _own_blocks(samples).get(("measure", ""), [])
 
 
 def _own_blocks(samples: Sequence[Sample]) -> dict[tuple[str, str], list[Sample]]:

@@ -71,10 +71,10 @@ def flop_counter_mode(recording: CallRecording, phase: str) -> Counted:
 def _formula_items(recording: CallRecording, phase: str) -> Iterator[Item]:
     for operation in in_phase(recording, phase):
         if operation.name in recording.formulas:
-            yield from _formula_item(operation)
+            yield from _items_of_operation(operation)
 
 
-def _formula_item(operation: Operation) -> Iterator[Item]:
+def _items_of_operation(operation: Operation) -> Iterator[Item]:
     flop = real_flop(operation)
     if operation.name in FLOP_COUNTER_MODE and flop:
         yield of_operation(operation, flop)

@@ -347,10 +347,7 @@ def distinct(values: pd.Series[float]) -> list[float]:
 def drawable(rows: Sequence[Record], record: type[Record], names: Collection[str] = ()) -> pd.DataFrame:
     """Return rows as a table in which names of models are drawn literally. names: of its columns, if not all."""
     frame = table(record, rows, names)
-    if "model" not in frame:
-        return frame
-    labels = {name: figure_style.label(name) for name in frame["model"].unique()}
-    return frame.assign(model=frame["model"].map(labels))
+    return frame.assign(model=frame["model"].map(figure_style.label)) if "model" in frame else frame
 
 
 def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ A precision, method, phase or verdict has the same look in every figure, and can
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import zlib
@@ -98,6 +99,7 @@ def looks(series: Iterable[str], kind: str = "precision") -> dict[str, tuple[Any
     return own
 
 
+@functools.lru_cache(4096)  # of a few models, for each row of a table
 def label(name: str, letters: int = LABEL_LETTERS) -> str:
     """Return a name for an axis: escaped, and shortened if it is long.
 

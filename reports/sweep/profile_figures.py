@@ -72,11 +72,10 @@ _AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersi
 def figures(built: Built) -> dict[str, Figure]:
     """Return file name → figure, for all profiles."""
     variants = {row.cell_id: row.variant for row in built.utilization}
-    models = {row.cell_id: row.model for row in (*built.profile_counts, *built.utilization)}
-    labels = {cell: figure_style.label(model) for cell, model in models.items()}
+    models = {row.cell_id: figure_style.label(row.model) for row in (*built.profile_counts, *built.utilization)}
     return (
         by_batch(figure_panels.drawable(built.profile_counts, ProfileCount), variants)
-        | by_operation(figure_panels.drawable(built.cleaned_operations, CleanedOperation), labels)
+        | by_operation(figure_panels.drawable(built.cleaned_operations, CleanedOperation), models)
         | ratios(figure_panels.drawable([row for row in built.ratios if row.level in ("model", "kind")], Ratio))
     )
 
