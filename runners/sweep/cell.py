@@ -107,7 +107,7 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 
     def parts(mode: FakeMode | None) -> StepParts:
         if mode is None and batch_size > LARGEST_REAL:
-            raise Unavailable("fake tensors cannot run a step, a real one is too large")
+            raise Unavailable(f"fake tensors cannot run it, and a batch above {LARGEST_REAL} is not run on real ones")
         return _traced_parts(cell, workload, mode)
 
     return trace(parts).operations
