@@ -3,7 +3,7 @@
 A ceiling is the highest rate measured on this device. A worker process times one kernel after another within a time
 budget (`measure/ceiling/machine.py`). The parent process imports no torch, prints `Ceiling` rows, and writes
 ceilings.csv with `--out`. Kernels that a profile needs come first, then copies in memory and launches, the wider sweep,
-and copies within caches. A small budget thus loses the least. Exit codes: 0 every unit except fp8, memory and launches
+and copies within caches. A small budget thus loses the least. Exit codes: 0 memory, launches and every unit except fp8
 have a number; 1 some have none, or a worker died; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C,
 after the rows measured by then were reported. `torchrun --nproc-per-node N -m runners.ceiling --collectives` times
 collectives in a worker of each rank, and the first rank prints their rates.
@@ -45,16 +45,16 @@ DIED = ("crashed", "timeout", "device_error", "invalid")
 
 OTHERS = "what is below the fastest calls is others' work"
 
-NO_CPU = "--threads: expected of a CPU only, got it for {device}"
+NO_CPU = "--threads: expected a CPU, whose threads it sets, got {device}"
 
 EPILOG = "What each number means and how it is taken: docs/ceilings.md."
 
 
 OPTIONS: Options = {
-    "precisions": {"help": f"{', '.join(PRECISIONS)} (all it has)"},
+    "precisions": {"help": f"{', '.join(PRECISIONS)} (all that the device has)"},
     "device": {},
     "budget": {"type": number(float, 0.1), "default": BUDGET_S, "help": f"seconds of timing ({BUDGET_S:g})"},
-    "threads": {"help": "of torch on a CPU, one after another (its own)"},
+    "threads": {"help": "torch's threads on a CPU, one number after another (torch's own)"},
     "--collectives": {
         "action": "store_true",
         "help": "instead: collectives between the ranks of torchrun, over sizes (docs/cluster.md)",
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def show(answer: CeilingAnswer, form: str) -> None:
-    """Print data on stdout."""
+    """Print the answer on stdout."""
     from reports.ceiling import document, to_text
 
     show_answer(
@@ -174,7 +174,7 @@ def search(
     worker: Any, blank: Ceiling, precisions: Sequence[str], threads: Sequence[int | None], budget_s: float
 ) -> Iterator[Ceiling]:
     """Yield rows in the order tried; a row that the worker could not measure has the reason. blank: the fields that all
-    rows share. budget_s: from when plans are made."""
+    rows share. budget_s: seconds of timing, which begin after planning."""
     jobs: list[tuple[int, Ceiling, Trial | Move | str]] = []
     for count in threads:
         base = replace(blank, threads=count)
@@ -229,7 +229,7 @@ def run_collectives(options: argparse.Namespace) -> int:
             "got a single process"
         )
     if options.precisions or options.threads:
-        raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
+        raise Mistake("--collectives: cannot be combined with --precisions or --threads, as it moves float32")
     if options.out is not None and not process.rank:
         output.make_directory(options.out)  # before the minutes of timing
     from measure.parallel.real_group import GroupMember  # which imports torch
@@ -269,7 +269,8 @@ def run_collectives(options: argparse.Namespace) -> int:
 
 
 def read_ceilings(path: Path) -> list[Ceiling]:
-    """Return the rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for another file."""
+    """Return the rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for any other file, and for
+    one that cannot be read."""
     try:
         return read_table(path, Ceiling)
     except OSError as fault:

@@ -139,7 +139,7 @@ def read_rows(directory: Path) -> Characterization:
     """Return the rows in a directory. Raises Mistake for a directory without a characterization, or with a
     damaged one."""
     if not (directory / FIRST).is_file():
-        has = "has none" if directory.is_dir() else "is none"
+        has = "has none" if directory.is_dir() else "is no directory"
         raise Mistake(f"expected a directory with {FIRST}, got {directory}, which {has}")
     files = []
     for name, record in FILES.items():
@@ -358,8 +358,8 @@ def _recorded(worker: Any, request: WorkloadRecording, options: Namespace, *, on
 
 
 def show(seen: CharacterizeAnswer, options: Namespace) -> None:
-    """Print data on stdout, and write all to --out: the derived tables, the report, and the figures last, so that a
-    picture that fails loses no table. Raises StoreFault."""
+    """Print the answer on stdout, and write it to --out: the derived tables, the report, then the figures, so that a
+    figure that fails loses no table. Raises StoreFault."""
     from reports import characterize as answer
     from reports.characterize_text import to_text
     from reports.shared import figure_style

@@ -56,12 +56,12 @@ OPTIONS: Mapping[str, Options] = {
         "--explain": {
             "metavar": "COUNTER=NUMBER,…",
             "help": "numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, "
-            "palm, megatron, 3x_forward): which they are, and why they are not ours",
+            "palm, megatron, 3x_forward): what they count, and why they differ from ours",
         },
         "device": {
             "default": None,
             "metavar": "NAME",
-            "help": "a row of the table of peaks, for what the products of a step are divided by",
+            "help": "a row of the table of peaks: also print the peaks by which a step's products are divided",
         },
         "format": {"help": "table, csv or json (table)"},
         "out": {"help": "write accounts.csv and causes.csv here"},
@@ -103,8 +103,8 @@ def changed_options(options: Namespace, names: Iterable[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. 0: counted; 1: a model could not be; 2: the caller's mistake; 3: a file could not be
-    written."""
+    """Run the command; return its exit code. 0: counted; 1: a model could not be counted; 2: the caller's mistake; 3: a
+    file could not be written."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 
@@ -113,7 +113,7 @@ def _run(options: Namespace) -> int:
     check_models(options.models, options)
     if options.parallel is not None:
         if changed := changed_options(options, COUNTER_OPTIONS):
-            raise Mistake(f"--parallel: goes without {' and '.join(changed)}")
+            raise Mistake(f"--parallel: cannot be combined with {' and '.join(changed)}")
         from runners import count_ranks
 
         return count_ranks.run(options)
@@ -139,13 +139,13 @@ def _checked(options: Namespace) -> tuple[str, ...]:
     """Return the requested counters. Fills in the batch size and the numbers to explain. Raises Mistake for options
     that exclude each other, and for an unknown device or counter."""
     if changed := changed_options(options, PARALLEL):
-        raise Mistake(f"{changed[0]}: goes with --parallel only")
+        raise Mistake(f"{changed[0]}: expected --parallel with it")
     options.batch_size = options.batch_size or 1
     if options.device is not None:
         if options.explain is not None:
-            raise Mistake("--device: goes without --explain")
+            raise Mistake("--device: cannot be combined with --explain")
         if options.format == "csv":
-            raise Mistake("--device: goes with --format table or json")
+            raise Mistake("--device: expected --format table or json with it, got csv")
         from analysis.devices.format_peaks import peak_refusal
 
         with as_mistake(ValueError, about="--device: "):
@@ -155,15 +155,15 @@ def _checked(options: Namespace) -> tuple[str, ...]:
     from reports.count.explain import parse
 
     if options.detail:
-        raise Mistake("--explain: goes without --detail")
+        raise Mistake("--explain: cannot be combined with --detail")
     with as_mistake(ValueError, about="--explain: "):
         options.pasted = parse(options.explain)
     return _counters([pasted.counter or "all" for pasted in options.pasted], "explain")
 
 
 def _counters(names: Sequence[str], option: str) -> tuple[str, ...]:
-    """Return the counters in the registry's order; our own for the exact count. Raises Mistake for an unknown name,
-    with the option that it came from."""
+    """Return the counters in the registry's order; "exact" becomes our own counter. option: the one that the names came
+    from, for the message. Raises Mistake for an unknown name."""
     for name in names:
         if name not in (*COUNTERS, EXACT, "all"):
             raise Mistake(f"--{option}: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")

@@ -46,7 +46,7 @@ UNIT_NOTES = {
 
 
 SELF_TEST_VERDICTS = {
-    "ok": "No check failed: what was known came out. Those that are unavailable say what is not known here.",
+    "ok": "No check failed. A check that is unavailable says why it cannot be answered on this device.",
     "failed": "A check failed: numbers that depend on it must not be believed on this device.",
 }
 STAND_IN_NOTE = "This device is a stand-in that computes nothing: the answer is one about this program alone."
@@ -84,7 +84,8 @@ OPTIONS: Options = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the answer; 0: fit (or peaks known), 1: something needed is missing, 2: the caller's mistake."""
+    """Print the answer; return its exit code. 0: fit, peaks known, or no check of the self-test failed; 1: something
+    needed is missing, or a check failed; 2: the caller's mistake; 3: a file could not be written."""
     options = parser_of("doctor", DESCRIPTION, {"": OPTIONS}).parse_args(arguments)
     return guarded(lambda: _answered(options))
 
@@ -140,8 +141,9 @@ def _show(form: str, parts: Sequence[Part], document: Any, rows: Sequence[Mappin
 def print_self_test(options: Namespace) -> int:
     """Run and print the checks of known work on a device; return FAILED if one fails.
 
-    With --save or --write the document is written after each check. Raises Mistake for an unknown device, an existing
-    file or a missing directory, StoreFault for files that cannot be written, all of them before anything is measured.
+    With --save or --write the document is written after each check. Raises, before anything is measured, Mistake for an
+    unknown device, an existing file or a missing directory, and StoreFault for a file that cannot be written. If the
+    last write fails, StoreFault is raised after the answer was printed.
     """
     from cleaning.gates.evidence import SELF_TEST_FILE
     from runners.self_test import self_test

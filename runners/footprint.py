@@ -2,8 +2,8 @@
 
 The step is traced on fake tensors, which need no device and no memory. Where fake tensors cannot run the step, a small
 batch runs on real tensors. The answer is printed. `--out DIR` writes it as footprint.json, and the memory at each
-moment of the step as timeline.csv. Exit codes: 0 printed; 1 not even one sample fits, or the step cannot be traced; 2
-the caller's mistake, such as a device of unknown memory; 3 a file could not be written; 130 Ctrl-C.
+moment of the step as timeline.csv. Exit codes: 0 printed; 1 not even the smallest batch fits, or the step cannot be
+traced; 2 the caller's mistake, such as a device of unknown memory; 3 a file could not be written; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OPTIONS: Mapping[str, Options] = {
             "type": number(int, 1),
             "default": 1,
             "metavar": "N",
-            "help": "batches a step of the optimizer (1)",
+            "help": "batches per step of the optimizer (1)",
         },
         "device": {
             "choices": DEVICES,
@@ -201,7 +201,7 @@ def _answer(steps: StepTraces, options: Namespace, fitted: MemoryFit | None) -> 
 
 
 def too_large(model: str, fitted: MemoryFit) -> str:
-    """Return one line that not even the smallest batch fits."""
+    """Return one line that says that not even the smallest batch fits."""
     from analysis.formula.requests import amount
 
     least, available = fitted.least_batch, fitted.fit.available_bytes
@@ -213,7 +213,7 @@ def too_large(model: str, fitted: MemoryFit) -> str:
 
 
 def _show(answer: FootprintAnswer, options: Namespace) -> None:
-    """Print the answer on stdout, and the files of --out. Raises StoreFault."""
+    """Write the files of --out, and print the answer on stdout. Raises StoreFault."""
     from reports.footprint import document, parts, timeline_csv, to_csv
     from reports.shared.layout import page
 

@@ -8,7 +8,7 @@ The command prints the formulas, and evaluates, sweeps and solves them; `formula
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from results.errors import Unavailable
 from results.text_files import stated
 from runners.cli.arguments import choice_error, names, number
-from runners.cli.exits import FAILED, exit_code, guarded
+from runners.cli.exits import FAILED, as_mistake, exit_code, guarded
 from runners.cli.model_options import MODEL, MODEL_INPUT, RULES, Options, check_models, parser_of
 from runners.cli.output import reserve, say, show_answer, show_transient, with_install_hint
 from workloads.catalogue.catalogue import OPTIMIZERS, OWN
@@ -177,7 +177,8 @@ def formula(
     stated()  # raises for invalid limits, for which a parser would end the process
     if optimizer not in OPTIMIZERS:
         raise ValueError(choice_error("optimizer", optimizer, OPTIMIZERS))
-    size = {} if batch_size is None else {"batch_size": number(int, 1)(str(batch_size))}
+    with as_mistake(ArgumentTypeError, about="batch_size: "):
+        size = {} if batch_size is None else {"batch_size": number(int, 1)(str(batch_size))}
     result = formula_answer(model, symbols, sizes, optimizer=optimizer, **size)
     formulas = {name: form for name, form in result.totals.items() if form is not None}
     return StepFormulas(model, formulas, result.at_least, dict(result.point), result.checked, result.notes)

@@ -93,7 +93,7 @@ class SizedModel:
 def sampler(
     subject: SizedModel, on_point: Callable[[int], None] = lambda _count: None
 ) -> Callable[[Point], SizeSample]:
-    """Return a function that gives the table at a point, each traced once. It raises NotBuilt.
+    """Return a function from a point to its table, which is traced once. The function raises NotBuilt.
 
     on_point: called before a point is traced, with the number of points so far.
     """

@@ -1,4 +1,4 @@
-"""Answers the questions about a model's formulas: `answer` takes the command's options, returns a `FormulaAnswer`.
+"""Answers the questions about a model's formulas: `answer` takes the command's options and returns a `FormulaAnswer`.
 
 `answer` reads --at, --solve and --sweep before it does anything slow. The command imports this module only after it
 parsed its options, since this module loads sympy. Formulas are compared with the traced step at the requested point,
@@ -266,7 +266,7 @@ def _inspected(
     try:
         samples[1] = _agreeing(looked_at, derived, single, convention) if point.get(BATCH, 1) != 1 else None
     except (NotBuilt, Unfitted) as fault:
-        notes.append(f"Not for a batch of one: {fault}.")
+        notes.append(f"The formulas do not hold for a batch of one: {fault}.")
     return samples, notes
 
 
@@ -285,9 +285,9 @@ def _agreeing(looked_at: Sampler, derived: Derived, point: Point, convention: Co
 
 
 class FootprintFormulas(NamedTuple):
-    """Formulas of the footprint. formulas: quantity → its formula. why: quantity → why it has none. notes: for a
-    person. proven: whether no order needs less than the minimal one at the point; None: there is none. at_least:
-    quantity without a formula because a size is unknown → formula of all other storages."""
+    """Formulas of the footprint. formulas: quantity → its formula. why: quantity → why it has none. notes: sentences
+    for the reader. proven: whether no order needs less than the minimal footprint at the point; None: no formula of it.
+    at_least: quantity without a formula because a size is unknown → formula of all other storages."""
 
     formulas: dict[str, Expr]
     why: dict[str, str]
@@ -318,12 +318,12 @@ def _footprints(
     notes = [f"No formula of the {FOOTPRINT_NAMES[name]}: {reason}." for name, reason in why.items()]
     if single and EAGER in formulas:
         needed, largest = peaks.eager_peak(single), peaks.value(footprints.peaks[EAGER], single.point)
-        notes += [f"The eager footprint {_difference(single.point, needed, largest)}."] if needed != largest else []
+        notes += [f"Eager footprint: {_difference(single.point, needed, largest)}."] if needed != largest else []
     return FootprintFormulas(formulas, why, notes, footprints.proven if MINIMAL in formulas else None, at_least)
 
 
 def _difference(point: Point, exact: int, largest: int | Fraction) -> str:
-    return f"at {point_text(point)} is {exact:,} B, where the formula gives {int(largest):,}"
+    return f"at {point_text(point)} the step needs {exact:,} B, but the formula gives {int(largest):,} B"
 
 
 def _step_notes(subject: SizedModel, derived: Derived, unknown: Mapping[str, str]) -> Iterator[str]:

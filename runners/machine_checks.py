@@ -29,8 +29,6 @@ from measure.device.telemetry import DeviceTelemetry, open_device
 from results.errors import Unavailable, one_line
 from runners.workers.devices import BUSY_LOAD_RATIO
 
-STATES = ("ok", "warn", "missing")
-
 TORCH_VERSIONS = ((2, 11), (2, 16))
 """Versions of torch that are supported: from the first to before the second. requirements.txt refuses 2.13."""
 
@@ -110,7 +108,7 @@ def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     if facts["cuda"] or facts["hip"]:
         yield _line("torch build", f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}")
     else:
-        yield _line("torch build", "CPU only", "no GPU is used, though one may be there; nor does torchvision fit")
+        yield _line("torch build", "CPU only", "no GPU is used, even if there is one")
 
 
 def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> Check:
@@ -197,14 +195,14 @@ def tool_checks() -> Iterator[Check]:
 
 
 def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> Check:
-    """Return whether this user may read the GPU's performance counters."""
+    """Check whether this user may read the GPU's performance counters."""
     try:
         text = parameters.read_text(encoding="utf-8")
     except OSError:
         return Check("permission", "missing", f"unknown: no {parameters}", "no hardware counts, as far as is known")
     if os.geteuid() == 0 or "RmProfilingAdminOnly: 0" in text:
         return _line("permission", "performance counters may be read")
-    return _line("counters", "performance counters are for root only", "Nsight Compute gives no hardware counts")
+    return _line("permission", "performance counters are for root only", "Nsight Compute gives no hardware counts")
 
 
 def folder_checks(runs: Path) -> Iterator[Check]:

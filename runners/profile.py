@@ -170,7 +170,7 @@ def merged(options: Namespace) -> Namespace:
 
 
 def read(path: Path) -> dict[str, Setting]:
-    """Return options by our names. `enabled` is ignored: the command was called for a profile."""
+    """Return a configuration file's settings by our names; `enabled` is ignored. Raises Mistake."""
     section = _section(path)
     for key, value in section.items():
         if key not in TYPES:
@@ -200,7 +200,7 @@ def _steps(path: Path, known: dict[str, Any]) -> dict[str, int]:
     if end is None:
         return {"warm_up": begin} | ({"steps": 1} if "start_step" in known else {})
     if end <= begin:
-        raise Mistake(f"{path}: end_step: expected a step after {begin}, with which it begins, got {end}")
+        raise Mistake(f"{path}: end_step: expected a step after {begin}, the first one profiled, got {end}")
     return {"warm_up": begin, "steps": int(end) - begin}
 
 
@@ -219,8 +219,8 @@ def _section(path: Path) -> dict[str, Any]:
 
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
-    """Return the report as text, CSV or JSON. width: of the terminal; colour: whether it has colours; None: no
-    terminal."""
+    """Return the report as text, CSV or JSON. width: columns of the terminal; None: those of a file. colour: whether
+    the text has colours."""
     from reports import profile as data
 
     if options.format == "json":
@@ -352,7 +352,7 @@ def _machine(worker: Any, options: Namespace, probed: devices.ProbeResult, rows:
 
 def _profile(worker: Any, options: Namespace, probed: devices.ProbeResult, machine: Machine) -> StepProfile:
     """Profile the model in the worker. Raises Mistake where the model cannot be built or fails, Unprofiled where the
-    worker does."""
+    worker or the device fails."""
     show_transient(f"{options.model}: profiling")
     answer: StepProfile | WorkerFault = worker.call(
         "runners.workers.step_tasks:profile", options, probed.device, timeout_s=options.timeout

@@ -65,7 +65,7 @@ class Profiler:
     Two hooks on the model itself open and close a range around each of its forwards, while torch's profiler records.
     At the end a forward with the recorded inputs is traced for its operations. Forwards whose inputs have other sizes
     than most, and those that raised, are left out and reported. The first inputs are kept until the end; if the model
-    changes them in place, the changed values are traced. Its methods raise ValueError if called out of order."""
+    changes them in place, the changed values are traced. Methods that are called out of order raise ValueError."""
 
     def __init__(self, model: torch.nn.Module, ds_engine: Any = None, recompute_fwd_factor: float = 0.0) -> None:
         if is_compiled(expect_module(model)):
@@ -133,7 +133,7 @@ class Profiler:
     def _stopped(self) -> Any:
         """Remove hooks and ranges. Returns torch's recording. Raises ValueError if none was begun."""
         if self._profiler is None:
-            raise ValueError("the profile was not started: start it before the forwards that it is of")
+            raise ValueError("expected start_profile before stop_profile: no profile was started")
         for handle in self._handles:
             handle.remove()
         self._ranges.close()

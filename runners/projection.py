@@ -72,7 +72,7 @@ UTILIZATION: Options = {
 
 
 def utilization_of(options: Namespace, unit: str) -> Uncertain:
-    """Return the utilization in the options. Only IEEE units may exceed 1, since fast algorithms save products.
+    """Return the utilization in the options. It may exceed 1 only on IEEE units, where fast algorithms save products.
 
     Raises Mistake.
     """
@@ -192,14 +192,14 @@ OPTIONS: Mapping[str, Options] = {
             "help": "of the arithmetic and of all numbers in memory (fp32)",
         },
         "peak-tflops": {"help": "peak of your own accelerator, 10^12 FLOP/s"},
-        "--bandwidth-gbs": {"type": number(float, 0), "metavar": "N", "help": "bandwidth of its memory, 10^9 B/s"},
+        "--bandwidth-gbs": {"type": positive, "metavar": "N", "help": "bandwidth of its memory, 10^9 B/s"},
         "--memory-gib": {
-            "type": number(float, 0),
+            "type": positive,
             "metavar": "N",
             "help": "of one accelerator; a sub-batch that it does not hold is refused",
         },
         "--compute-ratio": {"type": number(float, 0, 1), "metavar": "R", "help": "share of the peak achieved (0.8)"},
-        "--memory-ratio": {"type": number(float, 0, 1), "metavar": "R", "help": "the same of the bandwidth (0.7)"},
+        "--memory-ratio": {"type": number(float, 0, 1), "metavar": "R", "help": "share of the bandwidth (0.7)"},
     },
     "a utilization, instead of both shares": UTILIZATION,
     "data parallelism: devices with a sub-batch each": {

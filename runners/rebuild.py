@@ -103,8 +103,8 @@ def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
 def put_page(
     out: Path, draw: Callable[[], Mapping[str, bytes]], page: Callable[[dict[str, str]], str], other_files: str = ""
 ) -> list[str]:
-    """Write figures, then the page that shows them; return a line for each that could not be made. Files of an earlier
-    report in their place stay. Raises StoreFault."""
+    """Write figures, then the page that shows them; return a line for each that could not be made, whose file of an
+    earlier report stays. Raises StoreFault."""
     faults: list[str] = []
     pictures = put_figures(out / FIGURES, draw, faults, other_files)
     text = attempt(PAGE, lambda: page(pictures), faults)

@@ -48,7 +48,7 @@ CONDITIONS = ("slower", "flop", "bytes", "launches", "memory")
 
 
 def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
-    """Return a `type=`: "slower:2%,flop:0" as names with their limits, as ratios."""
+    """Parse conditions and their limits, as ratios: "slower:2%,flop:0" is (("slower", 0.02), ("flop", 0.0))."""
     limits: dict[str, float] = {}
     for part in text.split(","):
         name, colon, limit = (word.strip() for word in part.partition(":"))
@@ -109,8 +109,8 @@ OPTIONS: Options = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Exit codes: 0 everything is rebuilt; 2 the caller's mistake, as one line; 3 a file could not be
-    made; 5 a condition of --fail-if is met."""
+    """Run the command; return its exit code. 0: done; 1: a gate of --check fails, or one that must not be open is; 2:
+    the caller's mistake; 3: a file could not be made; 5: a condition of --fail-if is met."""
     options = parser_of("report", DESCRIPTION, {"": OPTIONS}).parse_args(arguments)
     return guarded(lambda: _dispatch(options))
 
@@ -167,7 +167,7 @@ def _code(faults: Sequence[str]) -> int:
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
-    """Print data on stdout, and on stderr where the files are. convention: of CONVENTIONS, whose rows are shown."""
+    """Print the table on stdout, and on stderr where the files are. convention: one of CONVENTIONS."""
     from reports.sweep.table import to_text
 
     rows = built.utilization if convention == "flop" else built.post2021

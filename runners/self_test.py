@@ -107,8 +107,8 @@ def count(tested: DeviceUnderTest) -> CheckResult:
 
 
 def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
-    """Return the highest bytes of tensors in a step, seen ÷ predicted; a difference is reported and not judged, until a
-    real GPU has confirmed the limit."""
+    """Return a check of the highest bytes of tensors in a step, observed ÷ predicted. A difference is reported and not
+    judged, until a real GPU has confirmed the limit."""
 
     def check(tested: DeviceUnderTest) -> CheckResult:
         step = training.StepOptions(model, "fp32", "sgd", tested.kind, hyper={"image_size": image_size})
@@ -183,8 +183,8 @@ moved in bf16, so that memory does not hold them down."""
 
 
 def rate(kind: str, precision: str) -> Check:
-    """Return FLOP/s of the best matrix product in this precision, or of the better of two 1 × 1 convolutions, channels
-    first and last, against the datasheet."""
+    """Return a check of FLOP/s against the datasheet: of the best matrix product in this precision (kind "rate"), or of
+    the better of two 1 × 1 convolutions, channels first and last (kind "convolution")."""
 
     def check(tested: DeviceUnderTest) -> CheckResult:
         from measure.ceiling.ceilings import bench_of
@@ -222,8 +222,8 @@ def rate_bounds(known: peaks.Device, unit: str) -> tuple[float, float]:
 
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
-"""For one whose wall time no other process of the host disturbs: device time that is too long must not be hidden by a
-wall time that is, too."""
+"""Least and most blocks that are timed. Another process may lengthen the wall time of a block, but hardly of every one;
+at least five are timed, so that a device time that is too long shows."""
 LONG_S = 0.5
 """Length of a block that is long against whatever an event or a call adds."""
 SLEEPS, CYCLES, PAUSE_S = (40, 80), 100_000, 0.001
@@ -248,7 +248,7 @@ def long_product(tested: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
 
 
 def events(tested: DeviceUnderTest) -> CheckResult:
-    """Compare the device time of a long block ÷ its wall time."""
+    """Compare the device time of a long block with its wall time."""
     if not tested.is_cuda:
         raise Unavailable("a CPU has no time of its own beside the wall's")
     product, times = long_product(tested)
@@ -263,7 +263,7 @@ def events(tested: DeviceUnderTest) -> CheckResult:
 
 
 def sleep(tested: DeviceUnderTest) -> CheckResult:
-    """Return a sleep twice as long ÷ a sleep, as this program's clock sees them."""
+    """Return the time of a sleep that is twice as long ÷ that of a sleep, by this program's clock."""
     import torch
 
     spin: Any = getattr(torch.cuda, "_sleep", None)
@@ -287,7 +287,7 @@ def intervals(tested: DeviceUnderTest) -> CheckResult:
     """Return how many of eight 95 % intervals cover the mean of all blocks, counted in cycles where the device states
     its clock.
 
-    In cycles, a clock that falls in the middle is not an error; while it moves it is known to one of its steps only.
+    In cycles, a clock that falls in the middle is not an error. A clock that moves is known only to within one step.
     """
     product, times = long_product(tested)
     blocks_s, clocks_hz = list[float](), list[float]()

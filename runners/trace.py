@@ -109,7 +109,7 @@ def _flop(timeline: RankTimeline, device: peaks.Device | None) -> StepFlop:
 
 
 def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
-    """Print data on stdout; write document and page to `out`, and the page to the file `page`, if given. Raises
+    """Print the report on stdout; write document and page to `out`, and the page to the file `page`, if given. Raises
     StoreFault."""
     from reports.trace.ranks import ranks_document, ranks_html, ranks_text
 
@@ -134,7 +134,7 @@ OPTIONS: Options = {
     "file": {
         "type": Path,
         "metavar": "FILE|DIR",
-        "help": "trace.json.gz, report.sqlite, PyProf's CSV or dict, …: found by content; a directory: a trace a rank",
+        "help": "trace.json.gz, report.sqlite, PyProf's CSV or dict, …, told by content; a directory: one per rank",
     },
     "format": {},
     "out": {"help": "where to write trace.html, kernels, operations and log"},
@@ -154,8 +154,8 @@ OPTIONS: Options = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. 0: read and printed; 1: it cannot be true; 2: the caller's mistake; 3: a file was not
-    written."""
+    """Run the command; return its exit code. 0: read and printed; 1: products ran faster than the device's peak; 2: the
+    caller's mistake; 3: a file was not written."""
     options = parser_of("trace", DESCRIPTION, {"": OPTIONS}, EPILOG).parse_args(arguments)
     return guarded(lambda: _run(options), f"{options.file}: ")
 
@@ -206,7 +206,7 @@ def _run(options: Namespace) -> int:
 
 
 def show(trace: TraceView, form: str, device: peaks.Device | None = None) -> None:
-    """Print data on stdout, and all other lines on stderr."""
+    """Print the answer on stdout, and notes on stderr."""
     from reports.shared.layout import to_csv
     from reports.trace.document import document
     from reports.trace.text import to_text

@@ -32,6 +32,7 @@ MARGIN_RATIO = 0.1
 """Share of the memory left for the device's context, libraries' workspaces and memory that the allocator cannot use."""
 
 MOST_SHARE = 10.0
+"""Largest ratio that `share` accepts."""
 
 SHOWN = 8
 """Maximum number of valid names in a message; the message says how many more there are."""
@@ -61,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; invalid limits in the environment are a mistake, too."""
+        """Parse as argparse does. Invalid limits in the environment end the process, too."""
         try:
             stated()
         except ValueError as fault:
@@ -100,10 +101,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
-    """Return one line for a name that is none of the valid ones: "unknown KIND: expected A, B or C, got 'X', nearest
-    A".
+    """Return one line about an invalid name: "unknown KIND: expected A, B or C, got 'X', nearest A".
 
-    A long list is shortened to its first names; the nearest is looked for in all of them.
+    The line lists at most `SHOWN` valid names; the nearest name is taken from all of them.
     """
     names = [str(name) for name in valid]
     near = nearest(str(got), names)
@@ -137,14 +137,14 @@ def precision(text: str) -> str:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Parse whole numbers of at least 1, separated by commas, each once."""
+    """Parse whole numbers of at least 1, separated by commas. Duplicates are dropped."""
     convert = number(int, 1)
     return tuple(dict.fromkeys(convert(part.strip()) for part in text.removesuffix(",").split(",")))
 
 
 def share(text: str) -> float:
-    """Parse a limit by which something may be larger: "2%" is 0.02. A bare number other than 0 is refused, since it may
-    mean either."""
+    """Parse a relative limit as a ratio: "2%" is 0.02. A number without % is refused unless it is 0, since it could be
+    a ratio or a percentage."""
     number_text, percent_sign, rest = text.strip().partition("%")
     try:
         ratio = float(number_text) / 100

@@ -69,8 +69,9 @@ def debugging() -> bool:
 def guarded(run: Callable[[], int], about: str = "") -> int:
     """Return the exit code that `run` returns, or that of its exception, which is reported in one line.
 
-    A `Mistake` exits at once, as the parser does. While debugging an unforeseen exception passes through, with its
-    traceback. about: a prefix of that line, such as the name of a file. A closed pipe passes through.
+    A `Mistake` ends the process at once, as the parser does. BrokenPipeError passes through, and so does an unforeseen
+    exception while debugging. about: a prefix, such as a file's name, of the line about an unforeseen exception or an
+    OSError.
     """
     try:
         return run()
@@ -123,8 +124,7 @@ class _Stream:
 
 
 def _without_steering(text: str) -> str:
-    """Escape characters that steer a terminal, except colours. Tables and JSON contain names from foreign files as they
-    are."""
+    """Escape control characters except colours, because tables and JSON contain names from foreign files unchanged."""
     parts = _COLOUR.split(text)
     parts[::2] = map(printable, parts[::2])
     return "".join(parts)
@@ -143,8 +143,11 @@ def _unless_full() -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Make sure that stdin, stdout and stderr exist, even if the caller closed them; that characters which their
-    encoding lacks are written as \\xNN; that a full stderr loses only messages; and that no name steers a terminal."""
+    """Make sure that stdin, stdout and stderr exist, even if the caller closed them.
+
+    Characters that an encoding lacks are written as \\xNN. A full stderr loses only messages. Control characters in
+    names are escaped on a terminal.
+    """
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,9 +1,9 @@
 """Defines the options that several commands share, makes parsers from them, and checks the models that they name.
 
-`parser_of` takes a command's table of options and returns a `Parser`. The table names a shared option without its
-dashes, with only those settings of argparse that differ from `SHARED`. `check_models` raises before anything slow is
-imported. `hyper_of` returns the arguments of the model's factory, the function that builds it. `read_recording` reads a
-recorded profile, for commands and workers, and finds the call that launched each kernel. Nothing is printed here.
+`parser_of` takes a command's table of options and returns a `Parser`. The table names a shared option as in `SHARED`,
+with only those settings of argparse that differ. `check_models` raises before anything slow is imported. `hyper_of`
+returns the arguments of the model's factory, the function that builds it. `read_recording` reads a recorded profile,
+for commands and workers, and finds the call that launched each kernel. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def switches(text: str) -> tuple[bool, ...]:
 
 
 Options = Mapping[str, Mapping[str, Any]]
-"""Name of an option or positional argument (of a shared option without its dashes) → argparse's settings of it."""
+"""Name of an option or positional argument (of a shared option as in `SHARED`) → its argparse settings."""
 
 SHARED: Options = {
     "format": {"choices": FORMATS, "default": "table", "help": "how to print (default: table)"},
@@ -109,7 +109,7 @@ SHARED: Options = {
     "convention": {"choices": CONVENTIONS, "help": "of the numbers shown: ours (flop), or the 2021 post's"},
     "out": {"type": Path, "metavar": "DIR"},
 }
-"""Options that several commands have."""
+"""Options that several commands have. Their names have no dashes, except `--models`: `models` is positional."""
 
 OF_WORKLOADS = ("suite", "optimizer")
 
@@ -132,8 +132,8 @@ MODEL_INPUT: Options = {name: {} for name in ("batch-size", *INPUT)}
 
 
 def add_options(group: Any, options: Options) -> None:
-    """Add options to a parser or to a group of one. A shared option is named without its dashes; the settings given
-    here replace its own."""
+    """Add options to a parser or to one of its groups. A shared option is named as in `SHARED`; the settings given here
+    replace its own."""
     for name, settings in options.items():
         shared = (_of_workloads() if name in OF_WORKLOADS else SHARED).get(name)
         if shared is None:
@@ -159,7 +159,7 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 
     for name in options.hyper or {}:
         if name in TEXT_OPTIONS:
-            raise Mistake(f"--size: expected sizes that no other option says, got {name}")
+            raise Mistake(f"--size: expected a size, got {name}, which is set by --{name}")
     with as_mistake(ValueError, Unavailable):
         for model in models:
             check(model)
@@ -183,7 +183,8 @@ WITH_KERNELS = {
 
 
 def read_recording(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
-    """Return the recording in a file, attributed. Raises Mistake, one line, for a file that cannot be read whole.
+    """Return the recording in a file, with the call that launched each kernel. Raises Mistake, one line, for a file
+    that cannot be read whole.
 
     part: returns the part of the recording that is to be attributed; None: all of it.
     """

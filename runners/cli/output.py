@@ -75,8 +75,7 @@ def show_answer(
 
 
 def json_text(document: Any) -> str:
-    """Return a document as JSON with the end of its last line. Raises ValueError for a number that is none or
-    infinite."""
+    """Return a document as JSON that ends with a newline. Raises ValueError for NaN or an infinite number."""
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -133,8 +132,8 @@ def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
 def put_figures(
     folder: Path, draw: Callable[[], Mapping[str, bytes]], faults: list[str], other_files: str = ""
 ) -> dict[str, str]:
-    """Draw figures and write them in their folder, in place of those of an earlier report. Returns name → SVG text. If
-    they cannot be drawn, `faults` gets a line and earlier ones stay. Raises StoreFault."""
+    """Draw figures, write them in their folder in place of an earlier report's, and return name → SVG text. If they
+    cannot be drawn, `faults` gets a line and the earlier figures stay. Raises StoreFault."""
     drawn = attempt("figures", draw, faults) or {}
     for name, content in drawn.items():
         write_file(folder / name, content, other_files)

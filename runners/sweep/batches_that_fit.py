@@ -47,7 +47,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
     on_cuda = probed.device.startswith("cuda")
     memory_bytes = grid.auto.get("memory_bytes") or (probed.properties.get("memory_bytes") if on_cuda else free_bytes())
     if memory_bytes is None:
-        raise ValueError("--batch-sizes auto: the system does not say how much memory is free; say sizes instead")
+        raise ValueError("--batch-sizes auto: the system does not say how much memory is free; give sizes instead")
     margin_ratio, steps = grid.auto.get("margin_ratio", MARGIN_RATIO), dict(grid.auto.get("steps", {}))
     worker = Worker("footprint")
     try:
@@ -63,7 +63,7 @@ def with_batches(grid: Grid, probed: ProbeResult) -> Grid:
                 request = (step, memory_bytes, margin_ratio, probed.name)
                 answer = worker.call("runners.workers.traced_step:fitting", *request, timeout_s=FITTING_TIMEOUT_S)
                 if isinstance(answer, WorkerFault):
-                    raise ValueError(f"--batch-sizes auto: {model}: {answer.reason}; say sizes instead")
+                    raise ValueError(f"--batch-sizes auto: {model}: {answer.reason}; give sizes instead")
                 fits.append(answer)
             least = min(fits, key=lambda fit: fit.fits)
             steps[key] = {

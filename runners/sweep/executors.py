@@ -74,7 +74,7 @@ class Executor:
         self.slots, self.unmeasured = slots, 0
         self._facts: dict[str, SlotFacts] = {}
         self._sessions: dict[str, str] = {}  # slot → its session in the run
-        self._why = ""  # the last loss, to follow what it led to
+        self._why = ""  # the last loss, appended to messages about what it led to
         self._waiting: deque[Cell] = deque()
         self._orders: dict[str, Order] = {}  # slot → what it measures now
         self._begun: dict[str, Stopwatch] = {}  # slot → since its last order

@@ -79,7 +79,7 @@ class _Sizes(argparse.Action):
 
 
 class _Batches(CombinedLists):
-    """Sizes; none for "auto", which are found once the device is known."""
+    """Stores batch sizes; () for "auto", whose sizes are found once the device is known."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
         super().__call__(_parser, namespace, values)

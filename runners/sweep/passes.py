@@ -67,7 +67,8 @@ LEFT: list[MeasuredCell] = []
 
 
 def measure_pass(cell_id: str, pass_name: str, profiled: bool) -> PassFindings:
-    """Return a task (`tasks`) of the cell that this process measured last; after the last one nothing is left of it."""
+    """Run a task (`plan.tasks`) of the cell that this process measured last. The last task forgets the cell. Raises
+    ValueError for another cell."""
     if [subject.cell.cell_id for subject in LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
     try:
@@ -110,8 +111,8 @@ def _run(subject: MeasuredCell, pass_name: str, profiled: bool, findings: PassFi
 
 
 def steps(subject: MeasuredCell, pass_name: str) -> Callable[[Any], Step]:
-    """Return, for a model, compiled or not, the step of a pass on it. Both take the same batches; `batch` has the
-    cell's."""
+    """Return a function from a model, compiled or not, to the step of a pass on it. All its steps take the same
+    batches; those of the pass `batch` are the cell's own."""
     own = pass_name == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, pass_name))
     training = subject.step.on(batches)

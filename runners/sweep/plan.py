@@ -99,7 +99,7 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
         if batch_maker and spec.form in CODE:
             check_spec(batch_maker)
         elif batch_maker:
-            raise ValueError(f"--batch: {model} makes its own batches; it goes with file.py:function")
+            raise ValueError(f"--batch: expected a model of the form file.py:function with it, got {model}")
         if inputs:
             parse_shapes(inputs)
 

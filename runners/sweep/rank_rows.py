@@ -135,8 +135,8 @@ FOLLOWED = (
 
 
 def fault_of(answers: Answers, ranks: int) -> WorkerFault | None:
-    """Return why a cell failed: the fault of the rank that failed by itself, named; None where none did. Of ranks that
-    only lost another one nothing is said beside one that did not."""
+    """Return why a cell failed, with the rank's name; None if no rank failed. A rank that failed only because another
+    one did is named only if no rank failed by itself."""
     faults = [(answer.facts, answer.result) for answer in answers.values() if isinstance(answer.result, WorkerFault)]
     if not faults:
         return None
@@ -221,7 +221,7 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
 
 
 def _report(recordings: Mapping[int, bytes]) -> tuple[RanksReport | None, str]:
-    """Return what the recordings say together, or why nothing."""
+    """Return the report on all recordings together; None for a single one, or with the reason why there is none."""
     from analysis.rank_report import report_of
     from analysis.rank_timelines import by_rank
     from measure.trace.read import read_rank

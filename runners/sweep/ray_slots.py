@@ -165,7 +165,7 @@ class RaySlots:
         if not self._actors and self._accelerator and self._accelerator not in models:
             raise ValueError(f"--accelerator: expected a model of the cluster ({there}), got {self._accelerator}")
         if not self._actors and len(models) > 1 and not self._accelerator:
-            raise ValueError(f"--accelerator: expected one of the cluster's models ({there}): they are not one run's")
+            raise ValueError(f"--accelerator: expected one of the cluster's models ({there}), as a run has one")
 
 
 def _devices(node: Mapping[str, Any], kind: str) -> int:
@@ -220,8 +220,8 @@ def check_single_device(visible: str | None) -> None:
 
 
 def hold(name: str, folder: Path) -> int:
-    """Return the descriptor of a device's lock on this machine, which ends with the process. Raises ValueError naming
-    who has it. Sweeps in other containers, with another folder, are not seen."""
+    """Return the descriptor of a device's lock on this machine, which ends with the process. Raises ValueError if
+    another process has the lock. Sweeps in other containers, with another folder, are not seen."""
     import fcntl
 
     path = folder / f"flopledger-{name}.lock"

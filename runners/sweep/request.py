@@ -125,8 +125,9 @@ def check_ranks(plans: Sequence[str], values: Mapping[str, Any], process: RankPr
 
 
 def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:
-    """Return the requested grids in the order of measuring: one, or one a stage of a suite in stages, without those in
-    precisions that this device does not have. Raises ValueError as `grid_of`."""
+    """Return the requested grids in the order of measuring: one, or one per stage of a suite, without stages in
+    precisions that this device does not have. Raises ValueError as `grid_of` does, and for options that stages
+    exclude."""
     stages = SUITES[options.suite].stages if options.suite else ()
     if not stages:
         return [grid_of(options, stored, probed)]

@@ -53,7 +53,8 @@ def get(
     **hyper: int,
 ) -> Workload:
     """Return the workload of any model. frozen: patterns of parameters that are not trained; checkpoint: patterns of
-    modules whose forward pass is recomputed in the backward pass. Raises ValueError for a pattern without a match."""
+    modules whose forward pass is recomputed in the backward pass. The workload's `build` raises ValueError for a
+    pattern without a match."""
     from workloads import any_model
 
     workload = any_model.get(spec, input=input, batch=batch, **hyper)
@@ -216,11 +217,11 @@ class Batches:
         return [in_layout(self._cell.layout, batch) for batch in batches]
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """Return batches for any number of steps, which lie on the device, one after another."""
+        """Yield the batches of `some` again and again."""
         return itertools.cycle(self.some(size))
 
     def epoch(self, count: int, size: int) -> Iterator[Batch]:
-        """Return the batches of one epoch of `count` items: whole ones take turns, then a smaller one of the rest."""
+        """Yield the batches of one epoch of `count` items: whole ones, which take turns, then a smaller last one."""
         whole, rest = divmod(count, size)
         return itertools.chain(itertools.islice(self.endless(size), whole), self.some(rest)[:1] if rest else [])
 
@@ -253,7 +254,7 @@ class Batches:
 def model_and_batch(
     workload: Workload, batch_size: int, device: torch.device, layout: str, seed: int = 0
 ) -> tuple[torch.nn.Module, Batch]:
-    """Return a workload's model and a batch for it, of a seed, in a memory layout and on a device."""
+    """Return a workload's model and a batch for it, both drawn with `seed`, on a device in a memory layout."""
     import torch
 
     torch.manual_seed(seed)

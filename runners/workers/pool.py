@@ -1,4 +1,4 @@
-"""Runs tasks in worker processes: `Worker.call` takes a task's name and arguments, returns its result or its fault.
+"""Runs tasks in worker processes: `Worker.call` takes a task's name and arguments, and returns its result or fault.
 
 A worker is forked from a server that has torch imported, so that a new worker costs a fraction of a second. An
 exception, a signal or a time limit ends the worker. The call then returns a `WorkerFault`, which says why, and the next
@@ -35,7 +35,8 @@ from runners.cli.exits import debugging
 
 @dataclass(frozen=True)
 class WorkerFault:
-    """Why a call gave no result. status: one of `STATUSES`. detail: a traceback, where there is one."""
+    """Why a call gave no result. status: one of `results.records.cell.STATUSES`. detail: a traceback, where there is
+    one."""
 
     status: str
     reason: str

@@ -50,8 +50,8 @@ class StepOptions:
 
 
 def trace_batch(options: StepOptions, batch_size: int) -> Trace:
-    """Return the trace of the step at a batch. Raises Unavailable, ValueError or whatever a model raises that cannot be
-    trained so."""
+    """Return the trace of the step at a batch size. Raises Unavailable, ValueError or whatever else the model raises
+    there."""
     from measure.operations.fake_mode import fake_mode, quiet_logs
 
     with contextlib.redirect_stdout(sys.stderr), quiet_logs():  # what a model prints: stdout has the answer
@@ -92,8 +92,8 @@ def rules(device: str) -> contextlib.AbstractContextManager[None]:
 
 
 def parts(options: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
-    """Return the step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a
-    device."""
+    """Return the step. mode: that of its fake tensors, whose optimizer has its state; None: real tensors on
+    `device`."""
     import torch
 
     from measure.operations.fake_mode import to_fake
@@ -143,7 +143,7 @@ def _trained(model: Any, options: StepOptions) -> list[Any]:
 
 
 LEAST = (1, 2, 4, 8, 16, 32, 64)
-"""The smallest batches to try: batch normalisation of single values needs two, a graph may only have one."""
+"""The smallest batches to try. For example, batch normalisation of single values needs a batch of two."""
 
 
 def fit(
@@ -185,8 +185,8 @@ def moments(
     known: str | None,
     resident_bytes: Callable[[Trace], int] = lambda _step: 0,
 ) -> list[int]:
-    """Return bytes at each moment of a step, and of all that stays on the device. known: the device's compute
-    capability."""
+    """Return the bytes at each moment of a step, including those that stay on the device throughout. known: the
+    device's compute capability."""
     more = resident_bytes(step) + sum(workspace.nbytes for workspace in allowance(step.operations, device, known))
     return [here + more for here in footprint(step.operations, step.storages).total_bytes]
 

@@ -66,8 +66,9 @@ def test_an_unknown_device_or_dtype_is_named():
         ("synthetic_matmul", {"symbols": ["batc"]}, "got 'batc', nearest batch"),
         ("synthetic_matmul", {"optimizer": "sdg"}, "got 'sdg', nearest sgd"),
         ("synthetic_matmul", {"width": 0}, "expected 1 or more, got 0"),
+        ("synthetic_matmul", {"batch_size": 0}, "batch_size: expected a whole number of at least 1, got '0'"),
         ("synthetic_matmul", {"hight": 3}, "has no hight"),
-        ("synthetic_matmul", {"input": 3}, "expected sizes that no other option says, got input"),
+        ("synthetic_matmul", {"input": 3}, "expected a size, got input, which is set by --input"),
         ("--help", {}, "--help"),
     ],
 )

@@ -111,7 +111,7 @@ def test_faults_are_rows_and_the_search_goes_on():
         (("--precisions", "tf33"), "got 'tf33', nearest tf32"),
         (("--precisions", "tf32"), "--precisions: no tf32 here; expected of fp32, amp-bf16, amp-fp16, got tf32"),
         (("--threads", "0"), "whole number of at least 1"),
-        (("--device", "cuda", "--threads", "2"), "--threads: expected of a CPU only, got it for cuda"),
+        (("--device", "cuda", "--threads", "2"), "--threads: expected a CPU, whose threads it sets, got cuda"),
         (("--device", "gpu"), "--device: expected auto, cpu, cuda or cuda:N, got 'gpu'"),
         (("--device", "cpu:1"), "got 'cpu:1'"),
         (("--device", "cuda:"), "got 'cuda:'"),

@@ -124,7 +124,7 @@ def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
         (["--models", "alexnet", "--device", "gpu"], "expected auto, cpu, cuda or cuda:N"),
         (["--models", "alexnet", "--threads", "0"], "at least 1"),
         (["--models", "alexnet", "--steps", "none"], "whole number"),
-        (["/nowhere"], "which is none"),
+        (["/nowhere"], "which is no directory"),
         ([str(Path(__file__).parents[2])], "which has none"),
     ],
 )

@@ -153,7 +153,7 @@ class TestRefusals:
             ("wordlm --size image_size=32", ("wordlm has no image_size; it has hidden, vocab, seq, layers",)),
             ("wordlm --input 3x3", ("wordlm takes its own inputs",)),
             ("gpt --size d_model=50", ("gpt needs d_model to be a multiple of heads, 12; got 50",)),
-            ("wordlm --size batch=3", ("--size: expected sizes that no other option says, got batch",)),
+            ("wordlm --size batch=3", ("--size: expected a size, got batch, which is set by --batch",)),
         ],
     )
     def test_a_mistake_is_one_line(self, run, nets, words, said):

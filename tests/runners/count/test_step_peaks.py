@@ -63,9 +63,9 @@ def test_a_format_that_has_no_peak_is_named(model: str, capsys: pytest.CaptureFi
     ("words", "said"),
     [
         (["--device", "NVIDIA H1000"], "--device: expected a device of the table of peaks"),
-        (["--device", DEVICE, "--explain", "6N"], "--device: goes without --explain"),
-        (["--device", DEVICE, "--format", "csv"], "--device: goes with --format table or json"),
-        (["--device", DEVICE, "--parallel", "dp=2"], "--parallel: goes without --device"),
+        (["--device", DEVICE, "--explain", "6N"], "--device: cannot be combined with --explain"),
+        (["--device", DEVICE, "--format", "csv"], "--device: expected --format table or json with it, got csv"),
+        (["--device", DEVICE, "--parallel", "dp=2"], "--parallel: cannot be combined with --device"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

@@ -302,7 +302,7 @@ class TestSteps:
 class TestModels:
     def test_a_model_that_cannot_be_trained_at_a_batch_of_one(self, run, asked, nets):
         (note,) = asked(f"{nets}normed")["notes"]
-        assert note.startswith("Not for a batch of one: ")
+        assert note.startswith("The formulas do not hold for a batch of one: ")
         assert "Expected more than 1 value per channel when training" in note
         refused(run(f"{nets}normed", "--at", "batch=1"), "Expected more than 1 value per channel", "batch 1, width 8")
 
@@ -369,7 +369,7 @@ MISTAKES = [
     (f"{CHAIN} --precision fp8", "--precision"),
     (f"{CHAIN} --by layer", "--by"),
     (f"{CHAIN} --batch-size 0", "--batch-size"),
-    (f"{CHAIN} --size input=3", "--size: expected sizes that no other option says, got input"),
+    (f"{CHAIN} --size input=3", "--size: expected a size, got input, which is set by --input"),
     (f"{CHAIN} --size foo=3", "synthetic_matmul has no foo; it has width, depth"),
     (f"{CHAIN} --frozen nothing", "--frozen: no parameter matches 'nothing'"),
     (f"{CHAIN} --checkpoint nothing", "--checkpoint: no module matches 'nothing'"),

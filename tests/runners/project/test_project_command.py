@@ -124,6 +124,7 @@ def test_a_paper_is_reproduced_as_csv_and_json(capsys: pytest.CaptureFixture[str
         (("word_lm", "--dtype", "bf16"), "expected --device or --peak-tflops"),
         (("word_lm", "--peak-tflops", "3"), "expected both --peak-tflops and --bandwidth-gbs"),
         (("word_lm", "--compute-ratio", "0"), "expected a share above 0"),
+        (("word_lm", "--memory-gib", "0"), "expected a number above 0"),
         (("word_lm", "--memory-gib", "32"), "none, as not even one sample fits"),
         (("image", "--memory-gib", "24"), "(up to 26), got 32"),
         (("--reproduce", "ppop"), "expected ppopp2019, got 'ppop', nearest ppopp2019"),

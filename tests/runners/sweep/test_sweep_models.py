@@ -110,7 +110,7 @@ def test_what_is_frozen_is_no_part_of_a_step(options: tuple[str, ...], flop: int
         (("--models", "resnet5O"), "got 'resnet5O', nearest resnet50"),
         (("--models", "nets.py:build"), "there is no file nets.py"),
         (("--models", "model.onnx"), "is no model: expected a name of the catalogue"),
-        (("--models", "resnet18", "--batch", "x.py:f"), "--batch: resnet18 makes its own batches"),
+        (("--models", "resnet18", "--batch", "x.py:f"), "expected a model of the form file.py:function with it"),
         (("--models", "resnet18", "--input", "3xfour"), "--models: "),
     ],
 )
