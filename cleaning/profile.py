@@ -198,7 +198,7 @@ def _columns(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperati
     """Count one pass's products in a phase. A state's total is unknown if one product has no number in it; the sum of
     the others is a lower bound. recorded: the products of all phases.
 
-    unknown_time_ratio is None where a product without a count has no time.
+    unknown_time_ratio is None without products, and where a product without a count has no time.
     """
     columns: dict[str, Any] = {}
     for state, at_least in AT_LEAST.items():
@@ -229,8 +229,8 @@ def _columns(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperati
 
 
 def _epoch(parts: Sequence[tuple[ProfileCount, int]]) -> dict[str, Any]:
-    """Count an epoch from its passes and how often it has each. A share of time is known where all passes have the
-    same: times are not in a count."""
+    """Count an epoch from its passes and how often it has each. A share of time is None where passes differ in it,
+    since counts have no times to weight them by."""
 
     def multiplied(name: str) -> list[int | None]:
         values = [(getattr(part, name), times) for part, times in parts]
@@ -279,7 +279,7 @@ def forest(calls: Sequence[ProfiledOperation]) -> list[CallNode]:
     ordered = sorted(calls, key=lambda call: ((*PASSES, call.work).index(call.work), call.work, call.index))
     nodes = {(call.work, call.index): CallNode(call) for call in ordered}
     if len(nodes) != len(calls):
-        raise Inconsistent(f"expected each call of a profile once, came {len(calls)} rows of {len(nodes)} calls")
+        raise Inconsistent(f"expected each call of a profile once, got {len(calls)} rows of {len(nodes)} calls")
     roots: list[CallNode] = []
     for node in nodes.values():
         call = node.call
@@ -303,7 +303,7 @@ def outermost(node: CallNode) -> list[CallNode]:
 
 
 def number_of(node: CallNode) -> int | None:
-    """Return the recorder's count of a call that is a product; None for any other, whose number is of no product."""
+    """Return the recorder's count of a product; None for any other call."""
     return node.call.found_flop if is_product(node.call.name) else None
 
 
@@ -352,8 +352,8 @@ def shapes_flop(node: CallNode) -> int:
 
 
 def _judged(node: CallNode, found_flop: int | None, once: int | None) -> tuple[int | None, str, str]:
-    """Return the count by the product's shapes, what that says of the recorder's number, and why. A missing number is
-    right only where there was nothing to count."""
+    """Return the count by the product's shapes, the verdict on the recorder's number, and the reason. A missing number
+    is right only where there was nothing to count."""
     try:
         flop = shapes_flop(node)
     except Unavailable as fault:

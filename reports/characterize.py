@@ -2,9 +2,9 @@
 
 `analyse` takes a `Characterization`, the recorded rows, and returns a `CharacterizeAnswer`. `document`, `tables` and
 `figures` take this answer; `characterize_text.py` writes it as text. Ratios run from 0 to 1; unknown is null, or an
-empty field. The columns of a table are the keys of its rows. "The paper" is Fathom (IISWC 2016). A variant is the same
-workloads with another choice of operation types; its figure begins with the paper's Figure 3 where that is reproduced.
-Draw and render inside `figure_style.theme()`.
+empty field. The columns of a table are the keys of its rows. "The paper" is Fathom (IISWC 2016). A variant is a
+workload as Fathom's code has it or as the paper describes it. The figure of variants begins with the paper's Figure 3
+where that is reproduced. Draw and render inside `figure_style.theme()`.
 """
 
 from __future__ import annotations
@@ -277,8 +277,8 @@ def _types(mixes: Sequence[Mix], columns: Sequence[tuple[str, str]]) -> Figure:
 
 
 def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
-    """Return (group, type) of types that are drawn for any workload, by group, the largest first: the paper's
-    columns."""
+    """Return (group, type) of the 44 largest types that are drawn for any workload, by group, the largest first: the
+    paper's columns."""
     most: dict[tuple[str, str], float] = defaultdict(float)
     for share in (share for mix in mixes for share in mix.types):
         most[share.group, share.name] = max(most[share.group, share.name], share.share_ratio)

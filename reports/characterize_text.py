@@ -37,7 +37,7 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
 
 
 def percent_text(ratio: float) -> str:
-    """Write a ratio in per cent as the paper does, without a sign: "<1" for 0.4."""
+    """Write a ratio in per cent as the paper does, without a sign: 0.41 → "41", 0.004 → "<1", 0 → ""."""
     return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
 
 
@@ -97,7 +97,7 @@ def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
     """Yield the linkage of all, and of each variant."""
     yield from _linkage("Likeness by operation types: cosine distance, centroid linkage", seen.linkage)
     if crossed := sum(later.height < earlier.height for earlier, later in itertools.pairwise(seen.linkage)):
-        yield f"note: {crossed} of these lie below one that made a part of them, as centroids may"
+        yield f"note: {crossed} of these distances are below that of the merge before, as happens with centroids"
     yield ""
     for variant, merges in seen.pictures.items():
         yield from _linkage(f"Likeness, {variant} where there are two: cosine distance, centroid linkage", merges)

@@ -206,7 +206,7 @@ def meaning(answer: FootprintAnswer) -> str:
     where = (
         f"in {peak.operation}{f' of {peak.module}' if peak.module else ''} ({peak.phase})"
         if peak.operation
-        else "before it"
+        else "before its first operation"
     )
     peak_bytes = footprint.at_least_bytes
     if answer.is_partial:
@@ -264,7 +264,7 @@ def _estimates(answer: FootprintAnswer) -> TextTable:
     ]
     note = TableColumn("", right=False, wraps=True, rank=1)
     exact = TableColumn("bytes", right=True, rank=2)
-    return _bytes_table(TableColumn("beside it"), exact, TableColumn("", right=True), note, rows=table_rows)
+    return _bytes_table(TableColumn("the peak, and more"), exact, TableColumn("", right=True), note, rows=table_rows)
 
 
 def _largest(held: Sequence[LiveStorage]) -> TextTable:

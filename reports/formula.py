@@ -152,7 +152,7 @@ def parts(answer: FormulaAnswer) -> Iterator[Part]:
     yield ""
     if answer.minimal_proven is not None:
         known = "no order needs less there" if answer.minimal_proven else "an order may need less there"
-        yield Prose(f"the minimal one is of the order found at the point of the values; {known}", rest="    ")
+        yield Prose(f"minimal footprint: by the order found at the values' point; {known}", rest="    ")
     for section in (_solutions, _sweep):
         yield from ("", *section(answer))
     yield from ("", Prose(_validity_text(answer), rest=""))
@@ -171,10 +171,8 @@ _MEASURES = {"operational_intensity": "FLOP/B", "parameters": "", "calls": ""}
 
 
 def measure(name: str) -> str:
-    """Return a quantity's unit: B, FLOP, FLOP/B, s or nothing."""
-    if name in _MEASURES:
-        return _MEASURES[name]
-    return "B" if "bytes" in name or name == "made_bytes" else "FLOP"
+    """Return a quantity's unit: B, FLOP, FLOP/B or nothing."""
+    return _MEASURES.get(name, "B" if "bytes" in name else "FLOP")
 
 
 def _amount(number: int | Fraction | None, name: str) -> str:
@@ -209,7 +207,7 @@ def _validity_text(answer: FormulaAnswer) -> str:
     holds = ", ".join(map(_domain, answer.axes))
     checked_at = "; ".join(point_text(point) for point in answer.checked[-3:])
     sentences = [
-        f"Exact, from {answer.samples} points; equal to the count of whole numbers at {len(answer.checked)} more "
+        f"Exact: fitted to the counts at {answer.samples} points, and equal to them at {len(answer.checked)} more "
         f"({checked_at}). For {holds}."
     ]
     sentences += answer.notes

@@ -97,7 +97,7 @@ RANKED: Mapping[str, Ranking] = {
 
 EXPLAINED = (
     "MAC: multiply-adds of the forward pass; FLOP: model FLOP, forward and backward; forward, backward: time of the "
-    "module's operations; %: of the whole model; used: utilization, waits included; bound: what most of its time is."
+    "module's operations; %: of the whole model; used: utilization, waits included; bound: what limits it for longest."
 )
 
 
@@ -111,8 +111,8 @@ def tree_text(
     width: int = FILE_WIDTH,
     colour: bool = False,
 ) -> str:
-    """Return the whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking
-    names. detailed: whether the tree is shown. operations: how many of the longest operations are."""
+    """Return the whole report. depth: of the innermost modules shown, -1: all. top: how many classes each ranking
+    names. detailed: whether the tree is shown. operations: whether the longest kinds of operation are listed."""
     nodes = tree(profile)
     root = nodes[""]
     parts: list[Part] = [strong(verdict(profile))]
@@ -177,7 +177,7 @@ def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Tex
 
 
 def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
-    """Return the notes, the sums that hold, and operations without FLOP for lack of a rule."""
+    """Return the notes, the sums of `conservation`, and the operations that have no FLOP for lack of a rule."""
     lines = [*(f"note: {note}" for note in profile.notes), *conservation(profile, root)]
     if profile.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
@@ -250,8 +250,8 @@ def profile_page(profile: StepProfile) -> str:
     """Return profile.html: the summary, the tree of modules and the longest operations, in one file that needs no
     network.
 
-    A script of its own, which the page's policy admits, folds modules and sorts both tables; without it the whole page
-    is there, unfolded. The same profile gives the same bytes, and all text comes through jinja2 with escaping on.
+    A script in the page folds modules and sorts both tables; without it the whole page is shown, unfolded. The same
+    profile gives the same bytes, and all text comes through jinja2 with escaping on.
     """
     nodes = tree(profile)
     machine = profile.machine or Machine()

@@ -256,7 +256,7 @@ def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
     yield _meaning(answer)
     yield (
         f"Sub-batches: the ridge ({answer.target.ridge:.1f} FLOP/B) is reached at "
-        f"{_batch(batches.ridge)}, the time a sample is least from {_batch(batches.fastest)}, the intensity is "
+        f"{_batch(batches.ridge)}, the time per sample is least from {_batch(batches.fastest)} on, the intensity is "
         f"saturated at {_batch(batches.saturated)}."
     )
     if answer.accelerators is not None:

@@ -19,8 +19,8 @@ SHOWN = 10
 """Maximum number of parts of the step in the text; the document has all parts."""
 
 PARTIAL = (
-    "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
-    "share at best stay bounds."
+    "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it; the least time and the "
+    "utilization at best remain bounds."
 )
 
 NO_ENERGY = (
@@ -30,8 +30,8 @@ NO_ENERGY = (
 """Why an answer has no energy."""
 
 SMALL_BATCH = (
-    "At batches this small the host takes a part of inference that is not in the fit: the upper end is as far as "
-    "published rows of other devices needed; what it covers was not counted."
+    "At batches this small, the host takes a part of inference time that is not in the fit: the upper end is as high "
+    "as published rows of other devices needed; its coverage was not measured."
 )
 
 RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a launch"}
@@ -244,5 +244,5 @@ def _ground(answer: ReachAnswer) -> list[str]:
     if prediction.is_widened:
         lines.append(SMALL_BATCH)
     if prediction.is_raised:
-        lines.append("The parts add up to less than the least time: that is shown instead.")
+        lines.append("The parts add up to less than the least time, which is shown instead.")
     return lines

@@ -23,6 +23,7 @@ from analysis.counters import COUNTERS, CounterEntry, install_line
 from analysis.devices import peaks
 from analysis.devices.precisions import OVERRIDES
 from analysis.devices.telemetry import EVENT_REASONS
+from analysis.utilization.numerators import OWN
 from analysis.utilization.utilization import HARMLESS_REASONS
 from measure.device import environment
 from measure.device.telemetry import DeviceTelemetry, open_device
@@ -35,8 +36,6 @@ TORCH_VERSIONS = ((2, 11), (2, 16))
 LOW_SPACE_BYTES = 2 * 10**9
 HOT_CELSIUS = 80.0
 
-OWN = "flopledger"
-"""The counter that is part of this project."""
 
 TELEMETRY = {
     "sm_clock_hz": "utilization at the observed clock",

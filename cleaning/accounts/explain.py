@@ -16,6 +16,7 @@ from typing import Any
 
 from analysis.counters import COUNTERS, FLOP_PER_NATIVE
 from analysis.operators.registry import bucket_of, model_flop
+from analysis.utilization.numerators import OWN
 from cleaning.accounts.items import CONVENTION, PRODUCT, Counted, Item, Native, is_complex, real_flop
 from results.records.answers import Attribution, AttributionCause
 from results.records.calls import CallRecording
@@ -114,8 +115,6 @@ def counted_by(counter: str, recording: CallRecording, phase: str) -> Counted:
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
 """Pass → its phases of a training step."""
-
-OWN = "flopledger"
 
 
 def reconcile(

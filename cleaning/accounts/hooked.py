@@ -66,7 +66,8 @@ def visits(recording: CallRecording, closed: Collection[str] = ()) -> Counter[in
 
 
 def multiplied(counted: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> Iterator[Item]:
-    """Yield the items, and for modules that a walk visits repeatedly the rest under a separate cause."""
+    """Yield the items; for modules that a walk visits more than once, or never, also the difference under a separate
+    cause."""
     for serial, item in counted:
         yield item
         more = times.get(serial, 0) - 1
@@ -262,8 +263,8 @@ THOP: dict[str, Rule] = {
 
 
 def thop(recording: CallRecording, phase: str) -> Counted:
-    """Return thop's items of one pass. A module is hooked once per parent, and its count is added as often; but the
-    second walk skips modules that have a rule."""
+    """Return thop's items of one pass. A module is hooked once per parent, and its count is added as often, but the
+    second walk, which adds, does not enter modules that have a rule."""
     hooked, added = visits(recording), visits(recording, THOP)
     times = {serial: hooked[serial] * added[serial] for serial in hooked}
     return list(multiplied(items(recording, THOP), times)), missed(recording, THOP)

@@ -103,8 +103,8 @@ def norm(names: str, in_training: bool = True) -> Rule:
 
 
 def matmul(call: Call) -> Iterator[Item]:
-    """Count the first operand's elements times the second's last size, whatever is broadcast and however many it
-    has."""
+    """Count the first operand's elements times the second's last size, regardless of broadcasting and of the number of
+    dimensions."""
     left, right = list(tensors((call.arguments, call.keywords)))[:2]
     fault = "vector_as_matrix" if len(right.shape) == 1 else "broadcast_from_first"
     yield product(call, 2 * left.numel * right.shape[-1], fault)
@@ -169,7 +169,7 @@ def _transposed(call: Call) -> Iterator[Item]:
 
 
 def _resizing(call: Call) -> Iterator[Item]:
-    """Count, with a size, only its own product; with a factor, the elements of the output."""
+    """Count the product of the size, if one is given; else the elements of the output by the factor."""
     arguments = bound(call, "input size scale_factor")
     size, factor = arguments.get("size"), arguments.get("scale_factor")
     if size is not None:

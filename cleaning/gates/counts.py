@@ -55,7 +55,7 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
     first: dict[str, tuple[int, int]] = {}
     for run in evidence.measured_cells:
         if run.items_per_step is None:
-            yield Finding(run.cell_id, False, "nothing is said of the items in a step")
+            yield Finding(run.cell_id, False, "its row lacks the items of a step")
             continue
         items, size = first.setdefault(sizes_of(run), (run.items_per_step, run.batch_size))
         text = f"{run.items_per_step} items at a batch of {run.batch_size}, elsewhere {items} at {size}"
@@ -82,7 +82,7 @@ def backward_forward(evidence: Evidence) -> Iterator[Finding]:
             continue
         text, exactly = f"backward ÷ forward is {facts.backward_flop / forward:.6g}", f"{expected / forward:.6g}"
         holds = facts.backward_flop == expected
-        yield Finding(run.cell_id, holds, text if holds else f"{text}, of this model exactly {exactly}")
+        yield Finding(run.cell_id, holds, text if holds else f"{text}, expected exactly {exactly}")
 
 
 def affine(evidence: Evidence) -> Iterator[Finding]:
@@ -173,12 +173,12 @@ def _flags(run: Run) -> Iterator[Finding]:
     ]
     named = unit_of(policy.autocast or "float32", policy, run.device)
     wrong += [
-        f"{what} unit {unit}, of {run.precision} it is {named}"
+        f"{what} unit {unit}, expected {named} for {run.precision}"
         for what, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit))
         if unit != named
     ]
     if not (run.flags_before and run.flags_after):
-        wrong.append("flags were read once")
+        wrong.append("flags were read only before or only after it")
     elif run.flags_before != run.flags_after:
         flags = {**run.flags_before, **run.flags_after}
         pairs = [(name, run.flags_before.get(name), run.flags_after.get(name)) for name in flags]

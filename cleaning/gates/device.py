@@ -128,7 +128,8 @@ SAME = 1e-9
 
 
 def peak(evidence: Evidence) -> Iterator[Finding]:
-    """Check each peak that was divided by against today's table and against what the multiprocessors could do."""
+    """Compare each datasheet's or user's peak of a cell's rows with what the multiprocessors could do, and a
+    datasheet's with today's table."""
     for run in evidence.measured_cells:
         for row in evidence.fractions.get(key_of(run), ()):
             if row.denominator in ("datasheet", "user") and row.peak_flop_per_s is not None:

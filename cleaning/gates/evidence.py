@@ -105,7 +105,7 @@ class Evidence:
 
     @property
     def used_sessions(self) -> list[SessionRow]:
-        """The sessions that some cell's last attempt is of."""
+        """The sessions in which the last attempt at some cell was made."""
         used = {run.session for run in self.data.runs}
         return [session for session in self.data.sessions if session.session in used]
 
@@ -258,7 +258,7 @@ def parsed(document: Any) -> SelfTest:
         raise ValueError(f"no self-test: {fault}") from fault
     texts = [test.device, test.verdict, *(text for check in checks for text in (check.check, check.verdict))]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError("no self-test: a text is none")
+        raise ValueError("no self-test: expected texts for device, check and verdicts")
     return test
 
 
@@ -270,5 +270,5 @@ def self_test_faults(test: SelfTest) -> Iterator[str]:
     if test.verdict != OK:
         yield f"its verdict is {test.verdict!r}"
     if missing := [name for name in SELF_TEST_CHECKS if name not in verdicts]:
-        yield f"nothing is said of {', '.join(missing)}"
+        yield f"it lacks {', '.join(missing)}"
     yield from (f"{name} is unavailable" for name in NEEDED if verdicts.get(name) == UNAVAILABLE)

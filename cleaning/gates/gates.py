@@ -84,7 +84,7 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
             for session in homes
         ]
         pairs = zip(own.items(), zip(*runs, strict=True), strict=True)
-        elsewhere = [f"of {name} {text!r}, the run of {of[0]!r}" for (name, text), of in pairs if text not in of]
+        elsewhere = [f"{name} is {text!r}, in the run {of[0]!r}" for (name, text), of in pairs if text not in of]
         faults = [*self_test_faults(test), *elsewhere]
     yield finding(RUN, not faults, f"{SELF_TEST_FILE}: {'; '.join(faults)}")
 
@@ -132,7 +132,7 @@ def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
         try:
             findings = list(gate.check(evidence.without(out)))
         except FAULTS as fault:  # of rows that the gate stumbles over
-            findings = [Finding(RUN, False, f"cannot be asked: {type(fault).__name__}: {fault}")]
+            findings = [Finding(RUN, False, f"cannot be checked: {type(fault).__name__}: {fault}")]
         verdict = replace(_verdict(gate, findings, len(out)), needed=kind in gate.on)
         failed[gate.name] = set(verdict.cell_ids) if verdict.verdict == FAIL else set()
         verdicts.append(verdict)
@@ -146,7 +146,7 @@ def _verdict(gate: Gate, findings: list[Finding], left_out: int) -> Verdict:
     for shown in (shown for shown in wrong or findings if shown.text):
         by_cell.setdefault(shown.cell_id, []).append(shown.text)
     missing = "" if findings else f"needs {gate.needs}"
-    skipped = f"not asked: {left_out} of the cells, which failed a gate that comes first" if left_out else ""
+    skipped = f"not checked: {left_out} of the cells, which failed an earlier gate" if left_out else ""
     return Verdict(
         gate=gate.name,
         checks=gate.checks,

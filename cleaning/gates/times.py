@@ -38,8 +38,8 @@ step may beat."""
 
 
 def synchronised(evidence: Evidence) -> Iterator[Finding]:
-    """Check that blocks are in order, each at least as long as its device work and inside the cell's window, and that
-    no block of steps overlaps one of a paired ceiling."""
+    """Check that blocks are in order, each at least as long as its device work, all together no longer than the cell's
+    window, and that no block of steps overlaps one of a paired ceiling."""
     for run in evidence.measured_cells:
         samples = evidence.data.by_cell(Sample).get(key_of(run), ())
         blocks = whole_steps(samples)
@@ -129,7 +129,7 @@ def converged(evidence: Evidence) -> Iterator[Finding]:
 
 
 def losses(evidence: Evidence) -> Iterator[Finding]:
-    """Check the last loss; where it is unknown, whether a warning says that it was not finite."""
+    """Check that the first loss is known and the last one finite; an unknown last loss fails only with a warning."""
     for run in evidence.measured_cells:
         if run.first_loss is None and run.data != LOOP:
             yield Finding(run.cell_id, False, "the first loss is unknown")
@@ -196,7 +196,7 @@ def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
 GATES: tuple[Gate, ...] = (
     Gate(
         "synchronised",
-        "blocks of steps and of a paired ceiling do not overlap, end after their device work and lie in the window",
+        "blocks of steps and of a paired ceiling do not overlap, end after their device work and fit into the window",
         synchronised,
         "timed blocks",
         ("committed",),
@@ -239,7 +239,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "losses",
-        "the loss of the last timed step is finite, and no classifier's is below 0",
+        "the loss of the first step is known, and that of the last timed step is finite",
         losses,
         "a loss",
         ("committed",),

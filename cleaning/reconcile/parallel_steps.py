@@ -62,7 +62,7 @@ def parallel_steps(
     whole = {key_of(time): time for time in times if not time.phase}
     steps = []
     for run in runs:
-        with contextlib.suppress(ValueError):  # as of an axis that has left
+        with contextlib.suppress(ValueError):  # for example an axis that only older versions had
             steps += [_RankedStep(run, parse_plan(run.parallel), whole.get(key_of(run)))] if run.parallel else []
     rows = []
     for step in steps:

@@ -168,7 +168,7 @@ def build(
     read_profile: ReadProfile,
     read_recording: ReadRecording | None = None,
 ) -> Built:
-    """Clean the raw rows and divide.
+    """Clean the raw rows, and derive every table and view from them.
 
     read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
     leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.

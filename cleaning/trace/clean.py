@@ -64,9 +64,10 @@ class CleanedTrace:
     the phase was recorded. phase_totals: the same with a lower bound, and the calls without a count. unknown_calls:
     those of unknown operators. missing: calls that the recording is known to lack; each is also a row of `instances`,
     without a name and count. outside_phases: products of no phase and an optimizer's, which are in no total.
-    assumed_gradients: calls whose requested gradients were not recorded; both are counted, of a first layer the
-    weight's. Of the time of kernels that make products, by name or call (None: there are none): unexplained_time_ratio
-    is the share in no call with a count, outside_time_ratio that in no recorded call, product_time_s the whole.
+    assumed_gradients: calls whose requested gradients were not recorded; both gradients are counted, and only the
+    weight's for a first layer. unexplained_time_ratio, outside_time_ratio: share of the time of kernels that make
+    products, by name or call, in no call with a count, and in no recorded call; None: there are no such kernels.
+    product_time_s: that time.
     """
 
     instances: tuple[OperationInstance, ...]

@@ -88,7 +88,8 @@ class Sizing:
 
     def _own_flop(self, call: ProfiledOperation) -> int | str:
         """Return the FLOP by a call's own sizes and settings, or why there are none; equal calls share the result."""
-        key = (call.name, call.input_shapes, call.input_dtypes, repr(call.concrete_inputs))  # (1,) == (True,)
+        # (1,) equals (True,), but their texts differ
+        key = (call.name, call.input_shapes, call.input_dtypes, repr(call.concrete_inputs))
         if key not in self._own:
             try:
                 self._own[key] = product_flop(call)
@@ -284,7 +285,7 @@ def _is_gradient(call: ProfiledOperation) -> bool:
 
 
 def _kernels_taken(call: ProfiledOperation, inside: tuple[str, ...]) -> tuple[int, int]:
-    """Return (groups, launches by FFT_TILING) of a convolution; (1, 0) of anything else."""
+    """Return (groups, FFT tiles) of a convolution; (1, 0) of anything else."""
     if kind_of_call(call.name) != "convolution" or is_transposed([call.name, *inside]):
         return 1, 0
     try:

@@ -169,8 +169,8 @@ def _unit(calls: Calls, call: int, top: int, size: Size) -> int:
 
 
 def _call_flop(calls: Calls, sizing: Sizing, call: int, unit: int, units: Sequence[int], size: Size) -> int | None:
-    """Return the FLOP of a call without kernels: of its own product; else of its unit, or of the whole, if only it
-    makes it.
+    """Return the FLOP of a call without kernels by its own sizes; else those of its unit, or of the whole product, if
+    no other call makes that; else None.
 
     units: those of all rows of the product that are calls of products.
     """
@@ -227,7 +227,8 @@ def records(table: InstanceTable) -> list[OperationInstance]:
 def with_flop(table: InstanceTable) -> pd.DataFrame:
     """Return the kernels with found_flop, deduplicated_flop, repaired_flop, instance and fault.
 
-    A kernel of no product has the recorded number in all three; a second row of its launch only in found_flop.
+    A kernel of no product has the recorded number in all three; a second row of its launch only in found_flop. Raises
+    Inconsistent for FLOP that 64 bits do not hold.
     """
     source_flop = _whole_numbers(table.kernels["source_flop"].tolist())
     once = [0 if twin and number else number for number, twin in zip(source_flop, table.twins, strict=True)]

@@ -126,12 +126,13 @@ def outside(
 
 
 def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
-    """Return calls of no known kind that may be products, in order of start.
+    """Return calls of unknown operators that may be products, in order of start.
 
-    One that launched kernels which make products, or whose names do not tell; one whose own name says so
-    ("vllm::unified_attention") where no product was recorded inside it and no kernel shows another purpose; in a
-    recording without kernels, one that made no recorded call; and one whose backward pass has a product. A kernel
-    launched by a known operator inside a call belongs to that operator.
+    Such a call meets one of four conditions. It launched kernels that make products, or whose names do not tell. Its
+    name says that it makes products ("vllm::unified_attention"), and its kernels, if any, do not show another purpose.
+    It is of a library other than PyTorch, made no recorded call, and the recording has no kernels. It is of such a
+    library, and its backward pass has a product. A call around a recorded product meets none of the last three. A
+    kernel that a known operator inside a call launched belongs to that operator.
     """
     calls, kernels, owner = table.calls, table.kernels, table.calls.owner.tolist()
     may_make: Counter[int] = Counter()  # calls → time of what may be their products, ns

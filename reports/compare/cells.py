@@ -95,14 +95,15 @@ def compare_runs(
         run = group.runs[0]
         if several := _differing(conditions(run), [*map(conditions, group.runs)]):  # no repeats of one cell
             cell = f"{run.model} b{run.batch_size}"
-            raise ValueError(f"{name} has {cell} with several values of {', '.join(several)}: which is meant?")
+            raise ValueError(f"--across: expected one value of {', '.join(several)} for {cell}, {name} has several")
     common = [key for key in groups_a if key in groups_b]
     if not common:
         pairs = [(_differing(key_a, [key_b]), key_a, key_b) for key_a in groups_a for key_b in groups_b]
         fields, key_a, key_b = min(pairs, key=lambda pair: len(pair[0]))
         indices = map(OF_A_STEP.index, fields)
         differing = ", ".join(f"{OF_A_STEP[i]} is {key_a[i]!r} in A and {key_b[i]!r} in B" for i in indices)
-        raise ValueError(f"these runs have no cell in common: {differing} (--across compares across it)")
+        hint = f" (--across {','.join(fields)} allows that)" * ("model" not in fields)
+        raise ValueError(f"these runs have no cell in common: {differing}{hint}")
     pooled = scatter(side[key].relative for key in common for side in (groups_a, groups_b))
     rows = _adjusted([_row(groups_a[key], groups_b[key], pooled, margin_ratio) for key in common])
     rows += [_unmatched(group, ONLY_A) for key, group in groups_a.items() if key not in groups_b]

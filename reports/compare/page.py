@@ -169,7 +169,7 @@ def _environment(sides: tuple[ComparedRun, ComparedRun]) -> Sequence[Part]:
     rows = tuple((name, a.get(name) or DASH, b.get(name) or DASH) for name in names)
     columns = ("fact", "A", "B")
     differing = PageTable("What differs between the machines of A and B", columns, rows, frozenset(columns))
-    same = "The machines say the same of themselves, but for when and where."
+    same = "The recorded facts of both machines are equal, except for host and load."
     commands = {f"{side.letter} was measured by": "\n".join(side.data.manifest.commands) for side in sides}
     return (differing if rows else same, *(PageBlock(label, text) for label, text in commands.items() if text))
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from analysis.operators.cost import shape
 from analysis.operators.registry import PRODUCTS, model_flop
+from analysis.utilization.numerators import OWN
 from cleaning.accounts.items import CAUSES, CONVENTION
 from reports.count.answer import ModelCounts, cause_sums
 from reports.count.text import native_number
@@ -178,11 +179,13 @@ def _number(text: str) -> PastedNumber:
     word = (match["unit"] or "").lower()
     unit = "" if not word or word.startswith("op") else "flop" if word.startswith("flop") else "mac"
     name = (match["counter"] or "").strip().lower().replace("-", "_")
+    name = OWN if name == "exact" else name
     return PastedNumber(text, name, Fraction(digits) * 10**power, unit, Fraction(10) ** (exponent + power))
 
 
 def explain(answer: ModelCounts, pasted: PastedNumber) -> Explanation:
-    """Return which number of its counter the pasted one is; without a counter, the first counter's that fits."""
+    """Explain a pasted number by the number of its counter that fits; without a counter, by the first counter with
+    one."""
     if not pasted.formula:
         names = [pasted.counter] if pasted.counter else answer.counters
         tried = [_of_counter(answer, name, pasted) for name in names]

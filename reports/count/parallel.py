@@ -19,7 +19,7 @@ Answers = Sequence[tuple[str, int, Ledger]]
 """(model, global batch, ledger) of each model."""
 
 UNEXPLAINED = {
-    False: "one device does more than all ranks; as a product of samples or tokens that are on different ranks",
+    False: "one device does more than all ranks, for example in a product of samples that lie on different ranks",
     True: "please report this model and plan",
 }
 """Whether the ranks do more than one device → the explanation that is shown, or the request to report it."""

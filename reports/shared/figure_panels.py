@@ -133,8 +133,8 @@ def pages(things: Sequence[T], most: int) -> list[list[T]]:
 def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[str, Figure]:
     """Return file name → figure: the first is `base`, each other `base` and its distinction, or its number.
 
-    pages: distinction of each, and the function that draws it. The first `MOST_PAGES` are drawn; below the first figure
-    is how many are not.
+    pages: distinction of each, and the function that draws it. The first `MOST_PAGES` are drawn; a line below the first
+    figure says how many are not.
     """
     figures: dict[str, Figure] = {}
     every = list(pages)

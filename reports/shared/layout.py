@@ -72,8 +72,8 @@ Spans = list[StyledText]
 @dataclass(frozen=True)
 class TableColumn:
     """A column of a table. right: whether it is aligned right; None: if all its texts are numbers. rank: columns of
-    higher rank are left out earlier, the first column never. wraps: whether texts may continue on the next line; least:
-    its least width then."""
+    higher rank are left out earlier. wraps: whether texts may continue on the next line; least: its least width
+    then."""
 
     name: str
     right: bool | None = None
@@ -137,7 +137,7 @@ class TextTable:
 
 @dataclass(frozen=True)
 class HangingIndent:
-    """A label and, beside it, a text that goes on under itself. column: where the text begins."""
+    """A label and a text to the right of it, whose further lines are indented. column: where the text begins."""
 
     label: str
     text: str
@@ -178,8 +178,8 @@ def table_of(
     rows: Sequence[Sequence[Cell]], text_columns: Collection[int] = (), wraps: Collection[int] = ()
 ) -> TextTable:
     """Return a table whose first row is its headings, without a rule. text_columns: those that are aligned left; the
-    others are aligned right. wraps: those whose texts may go on below. The first two columns stay; of the others the
-    last is left out first."""
+    others are aligned right. wraps: those whose texts may go on below. Columns are left out from the last to the
+    third."""
     heads, *rest = rows
     columns = [
         TableColumn(

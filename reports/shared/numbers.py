@@ -89,8 +89,7 @@ def si(value: float, unit: str, count: int = 3) -> str:
 
 
 def digits(value: float, count: int = 3) -> str:
-    """Return a number with `count` significant digits, never in exponents: 1234.5 → "1234" or "1235", 0.07234 →
-    "0.0723"."""
+    """Return a number with `count` significant digits, never in exponents: 1234.6 → "1235", 0.07234 → "0.0723"."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = float(f"{value:.{count - 1}e}")  # first, because 9.996 has one digit before the point and 10.0 has two

@@ -115,7 +115,7 @@ def _nothing(views: Sequence[View]) -> str:
 
 
 def _wide(divided: Sequence[View]) -> str:
-    """Return, if no cell is narrow enough to be shown first, how wide the intervals are, whether others used the
+    """Return the sentence of a run without a converged cell: how wide the intervals are, whether others used the
     processors, and what can be done."""
     shared, widths = shared_variant(divided), [used_half_width(view) for view in divided]
     names = [shortened_name(cell_name(view, shared), _NAME_LETTERS) for view in divided[:_SHOWN]]

@@ -1,8 +1,8 @@
 """Draws the utilization of a run by model, precision, batch size and method, from the rows of utilization.csv.
 
 `figures` takes a `Built` (everything derived from the run) and returns file name → figure. Points are cells, and bars
-are 95 % intervals of the step time; peaks have no interval. Repeats of a cell are one point at their mean, with a bar
-over all their intervals (`points_of`). If a value could not be measured, the reason stands in place of the point. Cells
+are their 95 % intervals in utilization.csv. Repeats of a cell are one point at their mean, with a bar over all their
+intervals (`points_of`). If a value could not be measured, the reason stands in place of the point. Cells
 that are divided by different measured ceilings stay separate points, and the legend has the range of the ceilings. The
 figure by method has a row per model, and in each row a line of points per method. The method says where the FLOP come
 from. Theory is 3 × a counter's forward pass, exact counts the step's operations. One, batch and epoch are a profiler's

@@ -165,7 +165,7 @@ def rate_lines(trace: TraceView, device: Device | None) -> list[str]:
     lost = kernel_counts(cleaned.kernels)["unattributed"]
     return [
         f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})",
-        f"it is of {', '.join(parts)}{untimed}; of the rest it says nothing",
+        f"it covers {', '.join(parts)}{untimed}; it says nothing about the rest",
         *(_rate_line(rate, lost) for rate in speeds),
     ]
 

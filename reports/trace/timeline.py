@@ -2,9 +2,9 @@
 
 `timeline` takes a `TraceView`, one cleaned recording, and returns a `Timeline` of the middle one of its marked steps. A
 step begins with its first kernel, and ends where the next step's first kernel begins. Without marks, the whole
-recording is shown. It is that of the device with the most kernel time, or of operator calls where no device was
-recorded. In a gap no stream or thread ran anything. Kernels recorded twice, or tried out before a choice, are left out.
-A gap lists what the host ran meanwhile, which need not be its cause. Without a device, a gap is time outside of
+recording is shown. The timeline is that of the device with the most kernel time, or of operator calls where no device
+was recorded. In a gap no stream or thread ran anything. Kernels recorded twice, or tried out before a choice, are left
+out. A gap lists what the host ran meanwhile, which need not be its cause. Without a device, a gap is time outside of
 recorded operators, in which the processor may have worked.
 """
 

@@ -233,7 +233,7 @@ def test_cells_that_differ_in_precision_are_compared_only_on_demand(runs: dict[s
     (row,) = compare_runs(a, b, across=("precision",))
     assert row.verdict == FASTER
     assert row.ratio == pytest.approx(made_up_evidence.step_s("tf32", 8) / made_up_evidence.step_s("fp32", 8))
-    with pytest.raises(ValueError, match="A has resnet50 b8 with several values of precision"):
+    with pytest.raises(ValueError, match="expected one value of precision for resnet50 b8, A has several"):
         compare_runs(read_run(runs["a"]), b, across=("precision",))
 
 

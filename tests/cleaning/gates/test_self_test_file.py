@@ -31,7 +31,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
         (lambda document: {**document, "checks": {}}, "list of checks"),
         (lambda document: {**document, "checks": [{"check": "sleep"}]}, "verdict"),
         (lambda document: {**document, "checks": ["sleep"]}, "no self-test"),
-        (lambda document: {**document, "device": None}, "a text is none"),
+        (lambda document: {**document, "device": None}, "expected texts for device"),
         (lambda document: {name: document[name] for name in ("checks", "device")}, "verdict"),
     ],
 )
@@ -52,4 +52,4 @@ def test_a_check_that_failed_or_that_every_gpu_can_answer_is_a_fault() -> None:
     assert list(self_test_faults(_with("sleep", **unavailable))) == ["sleep is unavailable"]
     assert list(self_test_faults(_with("rate fp32", verdict="failed"))) == ["rate fp32 failed"]
     assert list(self_test_faults(replace(_with("sleep"), verdict="unfinished"))) == ["its verdict is 'unfinished'"]
-    assert list(self_test_faults(_with("sleep", check="other"))) == ["nothing is said of sleep"]
+    assert list(self_test_faults(_with("sleep", check="other"))) == ["it lacks sleep"]

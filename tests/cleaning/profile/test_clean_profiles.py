@@ -226,7 +226,7 @@ def test_a_product_takes_its_place_from_the_calls_around_it() -> None:
 @pytest.mark.parametrize(
     ("calls", "why"),
     [
-        ([mm(1, 1, 1), mm(1, 1, 1)], "expected each call of a profile once, came 2 rows of 1 calls"),
+        ([mm(1, 1, 1), mm(1, 1, 1)], "expected each call of a profile once, got 2 rows of 1 calls"),
         ([mm(1, 1, 1, parent=5)], "call 0 of batch is inside 5, which was not recorded"),
         ([mm(1, 1, 1, 0, parent=1), mm(1, 1, 1, 1, parent=0)], "2 calls of a profile are inside themselves"),
     ],

@@ -101,6 +101,11 @@ def test_which_number_it_is(
     assert bool(found.unexplained) == (words == "no match")
 
 
+def test_the_exact_count_is_found_by_its_name_in_options() -> None:
+    (number,) = count_pasted.parse("exact=3.6G")
+    assert number.counter == "flopledger"
+
+
 def test_the_way_is_told_with_the_conversion_first(counted: ModelCounts) -> None:
     found = count_pasted.explain(counted, count_pasted.parse("fvcore=314M")[0])
     assert page(count_pasted.to_lines(counted, found)).splitlines() == [

@@ -221,7 +221,7 @@ def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_m
     products = f"{100 * 31e-3 / 50e-3:.0f} % of the time of kernels that make products"  # of 50 ms
     assert (
         lines[1]
-        == f"it is of {products}, {100 * 31e-3 / whole_s:.0f} % of all kernels' time; of the rest it says nothing"
+        == f"it covers {products}, {100 * 31e-3 / whole_s:.0f} % of all kernels' time; it says nothing about the rest"
     )
 
 
