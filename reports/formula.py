@@ -215,7 +215,7 @@ def _validity_text(answer: FormulaAnswer) -> str:
         sentences.append(f"{len(answer.terms)} terms of the convention are in the totals: --format json names them.")
     if answer.not_understood:
         names = ", ".join(answer.not_understood)
-        sentences.append(f"Not understood, so that FLOP are at least those of the rest: {names}.")
+        sentences.append(f"No rule counts {names}: FLOP are at least those of the other operations.")
     return " ".join(sentences)
 
 

@@ -181,7 +181,7 @@ def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
     lines = [*(f"note: {note}" for note in profile.notes), *conservation(profile, root)]
     if profile.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
-        lines.append(f'not understood, so without FLOP, and totals with them are "at least" (≥): {names}')
+        lines.append(f'no rule counts these operations, so that totals with them are "at least" (≥): {names}')
     return lines
 
 

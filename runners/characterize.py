@@ -4,9 +4,9 @@ A worker runs each workload and returns the recorded rows; a workload that fails
 from rows only, so that `python -m runners.characterize DIR` shows it again without torch. The command prints the
 answer, and `--out` writes rows, derived tables and figures. After every recording each file of rows is replaced whole,
 `recordings.csv` last, so that a kill leaves earlier rows whole. A workload's operation mix comes from one recording per
-mode and device, with the first thread count and batch size. Further recordings, which show parallelism, are of training
-with one setting changed. Exit codes: 0 all were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not
-be written; 130 Ctrl-C, after the rows so far.
+mode and device, with the first thread count and batch size. Further recordings, which show parallelism, change one
+setting of training, or of inference if that is the only mode. Exit codes: 0 all were recorded; 1 some were not; 2 the
+caller's mistake; 3 a file could not be written; 130 Ctrl-C, after the rows so far.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 `runners.formula` fits its formulas to these tables. `axes` takes a model and symbols, and returns the values to try of
 each symbol. `sampler` takes a model, and returns a function from a point to the table of a training step there. The
 step is traced on fake tensors, without memory or a device. The symbols are the batch and the sizes that a model is
-built from (`Workload.hyper`). Each symbol starts at the smallest value that the model accepts, so that unrolled loops
-are short. Each symbol then grows in the smallest steps that the model accepts. For example, a width must be a multiple
-of the number of heads.
+built from (`Workload.hyper`). Each symbol starts at a small value that the model accepts, so that unrolled loops are
+short, else at the model's own. Each symbol then grows in the smallest steps that the model accepts. For example, a
+width must be a multiple of the number of heads.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -191,7 +191,8 @@ def read(path: Path) -> dict[str, Setting]:
 
 
 def _steps(path: Path, known: dict[str, Any]) -> dict[str, int]:
-    """Return the numbers of steps to warm up and to profile. DeepSpeed numbers from 0 and profiles one step."""
+    """Return the numbers of steps to warm up and to profile. Steps are numbered from 0. `profile_step` alone sets only
+    the warm-up; `start_step` without `end_step` profiles one step."""
     start = known.get("start_step", known.get("profile_step"))
     end = known.get("end_step")
     if start is None and end is None:

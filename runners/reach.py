@@ -2,9 +2,9 @@
 
 The step is traced on fake tensors, so that no device is needed. A small batch runs on real tensors only where fake
 tensors cannot run the step. The best time follows from the device's datasheet. The predicted time is a sum over
-operations, with rates that were fitted to published step times. Step times that others measured on the device are
-listed. The answer is printed and written to `--out`. Exit codes: 0 answered; 1 the step has no bound (an operation
-without a rule, no peak of its dtype); 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C.
+operations, with rates that were fitted to published step times. Step times that others measured of this model or on
+this device are listed. The answer is printed and written to `--out`. Exit codes: 0 answered; 1 the step has no bound
+(an operation without a rule, no peak of its dtype); 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `rebuild` takes a run's directory, writes the derived files and returns a `Built`. `evidence_of` returns the `Evidence`
 that gates check; a gate is a test of a run's consistency. Neither needs a GPU or torch. Raw files are read and never
 changed. Derived files may be written again: utilization.csv and other tables, cleaned/, figures/, report.html
-(`docs/schema.md` lists them). If a figure or a page cannot be made, only this file is left out.
+(`docs/schema.md` lists them). If the figures or the page cannot be made, those of an earlier report stay.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ def calls(recording: CallRecording, rules: dict[str, Rule]) -> Iterator[tuple[Ca
                 yield call, item
 
 
-def of_input(cause: str, kind: str, per_element: int = 1) -> Rule:
-    """Make a rule that counts `per_element` for each element of the first argument."""
+def of_input(cause: str, kind: str) -> Rule:
+    """Make a rule that counts 1 for each element of the first argument."""
 
     def rule(call: Call) -> Iterator[Item]:
         if (inputs := first_tensor((call.arguments, call.keywords))) is not None:
-            yield other(call, cause, per_element * inputs.numel, kind)
+            yield other(call, cause, inputs.numel, kind)
 
     return rule
 

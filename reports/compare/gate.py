@@ -160,12 +160,12 @@ SHOWN = 3
 
 _COLUMNS = (
     TableColumn("cell", right=False, wraps=True),
-    TableColumn("asked", right=False),
+    TableColumn("condition", right=False),
     TableColumn("A", right=True, rank=2),
     TableColumn("B", right=True, rank=1),
     TableColumn("B ÷ A", right=True),
     TableColumn("interval", right=True),
-    TableColumn("is", right=False),
+    TableColumn("outcome", right=False),
 )
 
 _UNITS = {"flop": "FLOP", "bytes": "B", "memory": "B"}

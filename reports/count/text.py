@@ -98,7 +98,7 @@ def _totals(answer: ModelCounts) -> str:
     if forward is None or backward is None:
         return totals
     if not forward + backward:
-        return f"{totals}; 3 × forward is as far off as can be: there is no product"
+        return f"{totals}; 3 × forward does not apply: there is no product"
     ratio = f", {digits(backward / forward, 4)} × forward" if forward else ""
     off = 3 * forward / (forward + backward) - 1
     deviation = f"{digits(abs(off) * 100, 2)} % {'above' if off > 0 else 'below'} the step" if off else "exact"
@@ -160,7 +160,7 @@ def closing(answer: ModelCounts) -> list[str]:
     lines = []
     if answer.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in answer.not_understood.items())
-        lines.append(f"The exact count does not understand {names}: what products these hold is in no total.")
+        lines.append(f"The exact count has no rule for {names}: products in them are in no total.")
         lines.append("A rule for each, to be written in the model's file with the FLOP of one call:")
         lines.extend(f"    {registration(name)}" for name in answer.not_understood)
     left = dict.fromkeys(attribution.counter for attribution in ok if attribution.unexplained_flop)
@@ -208,7 +208,7 @@ def _detail(answer: ModelCounts, attribution: Attribution) -> list[Part]:
     )
     title = (
         f"{attribution.counter}, {attribution.phase}: "
-        f"{attribution.exact_flop:,} exact → {attribution.native_value:,} as it says"
+        f"{attribution.exact_flop:,} exact → {attribution.native_value:,} as reported"
     )
     return ["", title, TextTable(columns, rows, rule=False)]
 

@@ -100,14 +100,14 @@ def looks(series: Iterable[str], kind: str = "precision") -> dict[str, tuple[Any
 
 
 @functools.lru_cache(4096)  # of a few models, for each row of a table
-def label(name: str, letters: int = LABEL_LETTERS) -> str:
+def label(name: str) -> str:
     """Return a name for an axis: escaped, and shortened if it is long.
 
     Two dollars would otherwise enclose a formula, maybe an invalid one. Two long names stay distinct: a checksum of the
     whole name follows the shown part.
     """
-    if len(name) > letters:
-        name = f"{shortened_name(name, letters - 6)} #{zlib.crc32(name.encode('utf-8', 'replace')) & 0xFFFF:04x}"
+    if len(name) > LABEL_LETTERS:
+        name = f"{shortened_name(name, LABEL_LETTERS - 6)} #{zlib.crc32(name.encode('utf-8', 'replace')) & 0xFFFF:04x}"
     return name.replace("$", r"\$")
 
 

@@ -107,7 +107,7 @@ def _peak(row: Utilization) -> str:
 def _nothing(views: Sequence[View]) -> str:
     timed = [view for view in views if view.timed_row]
     if timed and all(view.partial for view in timed):
-        return "Steps were timed, but their FLOP are known in part alone: the reasons are in utilization.csv."
+        return "Steps were timed, but their FLOP are known only in part: the reasons are in utilization.csv."
     if timed:
         return "Steps were timed, but no peak is known for this device: pass --peak-tflops or measure a ceiling."
     reasons = sorted({STATUS_TEXTS.get(view.run.status, view.run.status) for view in views})
@@ -121,7 +121,7 @@ def _wide(divided: Sequence[View]) -> str:
     names = [shortened_name(cell_name(view, shared), _NAME_LETTERS) for view in divided[:_SHOWN]]
     ends = ["unknown" if width is None else f"±{percent(width)}" for width in widths]
     rest = f" and {len(divided) - _SHOWN} more" if len(divided) > _SHOWN else ""
-    what = f"No interval is as narrow as asked for ({', '.join(map(' '.join, zip(names, ends, strict=False)))}{rest})"
+    what = f"No interval is as narrow as requested ({', '.join(map(' '.join, zip(names, ends, strict=False)))}{rest})"
     if not all(view.run.device == "cpu" and "busy" in str(view.run.warnings) for view in divided):
         return f"{what}: --resume with --retry unconverged measures these cells again."
     used = span([view.run.others_cpu_ratio for view in divided], percent)
@@ -257,7 +257,7 @@ def headline_rows(built: Built) -> list[Headline]:
                 utilization_low_ratio=low,
                 utilization_high_ratio=high,
                 verdict=verdict(view),
-                reason=run.reason if run.reason or headline else "; ".join(why) or "no method was asked for",
+                reason=run.reason if run.reason or headline else "; ".join(why) or "no method was requested",
             )
         )
     return rows

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from results.store.manifest import Manifest
 
 
-VARIANTS = "The first variant of each model and batch is the first of the lists that were asked for."
+VARIANTS = "The first variant of each model and batch has the first value of each requested list."
 
 METHODS = (
     "theory: 3 × a counter's forward; one, batch, epoch: what torch.profiler recorded of one sample, one batch, one "
@@ -106,7 +106,7 @@ def _verdict(built: Built) -> PageVerdict:
     short = sum(view.run.status == "not_converged" for view in measured)
     failed = len(built.views) - len(measured)
     cells = f"{len(measured)} of {len(built.views)} measured"
-    cells += f", {short} of them with a wider interval than asked for" if short else ""
+    cells += f", {short} of them with a wider interval than requested" if short else ""
     cells += f"; {failed} failed" if failed else "; none failed"
     conclusion = closing(built.views)
     known, shown = peak_lines(built.views), peak_lines(conclusion.cells)
@@ -218,7 +218,7 @@ def _without_number(built: Built) -> Iterator[CellReason]:
     measured = [view for view in in_order(built.views) if view.measured]
     for view in measured:
         if not view.fractions:
-            yield "utilization", "no method was asked for", view.run.cell_id
+            yield "utilization", "no method was requested", view.run.cell_id
         for row in view.fractions:
             if row.utilization_ratio is None:
                 is_divisible = row.peak_flop_per_s is None and row.model_flop is not None and row.time_s is not None

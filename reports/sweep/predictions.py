@@ -39,16 +39,16 @@ def read_predictions(path: Path) -> Predictions:
         if missing := [name for name in _WANTED if name not in names]:
             columns = f"expected a table with columns {', '.join(_WANTED)}"
             raise ValueError(f"{columns}; got none named {', '.join(missing)}")
+        rows = [dict(zip(names, line, strict=True)) for line in lines]
+        numbers = {"model_flop": int, **dict.fromkeys(TIMES, float)}
+        return {
+            tuple(row[name] for name in KEY): {
+                **row, **{name: kind(row[name]) if row[name] else None for name, kind in numbers.items()}
+            }
+            for row in rows
+        }  # fmt: skip
     except ValueError as fault:
         raise ValueError(f"--predictions: {path}: {fault}") from fault
-    rows = [dict(zip(names, line, strict=True)) for line in lines]
-    numbers = {"model_flop": int, **dict.fromkeys(TIMES, float)}
-    return {
-        tuple(row[name] for name in KEY): {
-            **row, **{name: kind(row[name]) if row[name] else None for name, kind in numbers.items()}
-        }
-        for row in rows
-    }  # fmt: skip
 
 
 def compared(built: Built, predictions: Predictions) -> list[dict[str, Any]]:

@@ -269,7 +269,7 @@ VERDICTS = {
     "right": "right: found so",
     "under": "under: added by cleaning",
     "over": "over: taken out by cleaning",
-    "unknown": "unknown: no count to hold it against",
+    "unknown": "unknown: no count to compare it with",
 }
 """Verdict → its text in the legend."""
 

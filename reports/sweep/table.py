@@ -233,7 +233,7 @@ def failed_lines(views: Sequence[View]) -> list[str]:
         reason, name = view.run.reason, cell_name(view, shared)
         if view.measured:
             reasons = dict.fromkeys(with_session(row.reason) for row in view.fractions if row.reason)
-            lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
+            lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was requested'}")
         else:
             status = STATUS_TEXTS.get(view.run.status, view.run.status)
             lines.append(f"{name}: {status}{f': {with_session(reason)}' if reason else ''}")
@@ -266,7 +266,7 @@ def warning_lines(built: Built) -> list[str]:
         alike = dict.fromkeys(itertools.compress(names[code], kind))
         others = len({*names[code]} - {*alike})
         cells = f"all {measured} measured cells" if len(alike) == measured > 1 else listed([*alike], _SHOWN)
-        lines.append(f"note: {text} ({cells}{f'; {others} otherwise' if others else ''})")
+        lines.append(f"note: {text} ({cells}{f'; {others} more with another text' if others else ''})")
     if more := worst[MOST_NOTES:]:
         lines.append(f"note: also {', '.join(more)}: see report.html")
     devices = devices_sentence(built.utilization)

@@ -26,7 +26,7 @@ def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) ->
     """Return the whole answer as text."""
     parts: list[Part] = [*(strong(line) for line in headings(report)), "", ranks_table(report.ranks), ""]
     if len(report.ranks) > MOST_RANKS:
-        parts += [f"{len(report.ranks) - MOST_RANKS} ranks more are in --format json.", ""]
+        parts += [f"{len(report.ranks) - MOST_RANKS} more ranks are in --format json.", ""]
     for heading, table in (
         ("Who waits for whom in collectives, of a step:", waits_table(report)),
         ("Collectives of a step, mean of the ranks that have them:", collectives_table(report.collectives)),

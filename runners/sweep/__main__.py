@@ -48,7 +48,7 @@ from runners.workers.pool import WorkerDied, ask_once, prepare
 if TYPE_CHECKING:
     from runners.sweep.executors import Executor
 
-LACKING = "its rows say why, --resume --retry failed measures those cells again"
+LACKING = "their rows say why; --resume --retry failed measures those cells again"
 """Shown for cells whose own step was measured but not a requested pass, such as the exact count. They are not failed:
 the exit code stays 0."""
 
@@ -164,7 +164,7 @@ def _sweep_on(
         done = store.done(*(kind in options.retry for kind in RETRIED))
         todo = [cell for cell in planned if cell.cell_id not in done]
         if len(todo) < len(planned):
-            say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
+            say(f"{len(planned) - len(todo)} of {len(planned)} cells are measured already")
         if recorder := recorder or nsight.check(todo):
             say(recorder)
         begun = executor.begin_session(store, harness_version()) if todo else None
@@ -178,7 +178,7 @@ def _sweep_on(
                 list(executor.rows(store, todo, options.time_budget, progress, _notes(probed)))
         path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
-        say(f"{count} of {len(planned)} cells lack a pass that was asked for: {LACKING}")
+        say(f"{count} of {len(planned)} cells lack a requested pass: {LACKING}")
     _report(path, options.format, options.convention)
     is_failed = any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned)
     return FAILED if executor.unmeasured or is_failed else 0

@@ -148,8 +148,8 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
 
     split: as above. shard: which of several parts of the data this is; weights are of the cell's seed on all of them.
 
-    Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have, or
-    a C library that gives memory back.
+    Raises ValueError where the flags are not what was set, Unavailable for a precision that the device does not have,
+    or where the C library cannot retain freed memory as the cell requests.
     """
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)

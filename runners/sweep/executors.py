@@ -2,8 +2,8 @@
 
 A cell is one combination of workload, batch size and precision. `Executor.rows` takes cells and a store. It yields the
 `Run` row of each cell once the row is committed, in an order that depends on the slots. A cell goes to one slot at a
-time, and leaves the list when its rows are committed. If its slot was lost before that, the cell is measured again.
-Slots are a `LocalSlots`, or a `RaySlots` of `ray_slots.py`; they report by `Event`s.
+time. If its slot is lost before its rows are committed, the cell is measured again. Slots are a `LocalSlots`, or a
+`RaySlots` of `ray_slots.py`; they report by `Event`s.
 """
 
 from __future__ import annotations

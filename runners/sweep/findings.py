@@ -108,7 +108,7 @@ class OperationTable:
 
 @dataclass(frozen=True)
 class SlotSettings:
-    """Settings of every slot of a sweep. device: auto, cpu or cuda. version: of this program, where the run is kept.
+    """Settings of every slot of a sweep. device: as in --device. version: of this program, where the run is kept.
     threads: OMP_NUM_THREADS there; empty: not set, and a slot unsets what its executor chose."""
 
     device: str

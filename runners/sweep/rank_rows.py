@@ -79,7 +79,7 @@ class RankSession(Session):
         task = "runners.sweep.rank_task:measure_rank"
         answers = self._answers(RankOrder(task, (cell, protocol), grid.world, limit_s))
         ceilings = self._of_ranks.get((cell.precision, cell.malloc), {})
-        return fault_of(answers, grid.world) or join_ranks(cell, grid, answers, ceilings)
+        return fault_of(answers, grid.world) or join_ranks(grid, answers, ceilings)
 
     def _answers(self, order: RankOrder) -> dict[int, RankAnswer]:
         """Return every rank's part of an order, the first one's first. Raises LostExchange."""
@@ -153,7 +153,7 @@ def is_followed(fault: WorkerFault) -> bool:
     return fault.status in ("crashed", "device_error") and any(phrase in reason for phrase in FOLLOWED)
 
 
-def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
+def join_ranks(grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
     """Return the cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
     ranks = sorted(answers)
     measurements: dict[int, RankMeasurement] = {rank: answers[rank].result for rank in ranks}

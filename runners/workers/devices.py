@@ -203,10 +203,8 @@ class TelemetryWatch:
             self.reason = f"telemetry: {fault}"
 
     def preflight(self) -> dict[str, Any]:
-        """Return the device's state; call it while no process of ours uses the device. Empty where it says nothing.
-
-        absent: column of telemetry.csv or samples.csv → why it stays empty.
-        """
+        """Return the device's state; call it while no process of ours uses the device. A device that gives no state has
+        only `absent`: column of telemetry.csv or samples.csv → why it stays empty."""
         state: dict[str, Any] = host_state() if self._device == "cpu" else {"absent": {"telemetry": self.reason}}
         if self._telemetry is not None:
             try:

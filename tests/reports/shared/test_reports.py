@@ -129,7 +129,7 @@ def test_no_counters_theory_stands_for_an_exact_count_that_lacks_calls() -> None
     counted = view(lacking, fraction(0.3, method="theory", numerator_source="ptflops"))
     assert counted.headline is None
     assert verdict(counted) == "no whole count"
-    assert "known in part alone" in closing([counted]).sentence
+    assert "known only in part" in closing([counted]).sentence
     assert view(lacking, profile := fraction(0.4, method="batch")).headline is profile
     absent = fraction(None, status="unavailable", reason="no operation table was recorded for this cell")
     assert view(absent, theory := fraction(0.3, method="theory")).headline is theory
@@ -171,12 +171,12 @@ def test_no_headline_rests_on_a_cell_that_did_not_converge() -> None:
     said = closing([view(fraction(0.4)), wide]).sentence
     assert said.startswith("resnet18 at batch 8 in fp32 uses 40 %")
     again = "--resume with --retry unconverged measures these cells again."
-    assert closing([wide]).sentence == f"No interval is as narrow as asked for (vgg16 b8 fp32 ±1.0 %): {again}"
+    assert closing([wide]).sentence == f"No interval is as narrow as requested (vgg16 b8 fp32 ±1.0 %): {again}"
     busy = replace(wide, run=replace(wide.run, device="cpu", others_cpu_ratio=0.4, warnings=("busy: others",)))
     assert closing([busy, wide]).sentence.endswith(again), "others are no reason for a cell that they left alone"
     more = replace(busy, run=replace(busy.run, others_cpu_ratio=0.16))
     assert closing([busy, more]).sentence.startswith(
-        "No interval is as narrow as asked for (vgg16 b8 fp32 ±1.0 %, vgg16 b8 fp32 ±1.0 %), because others used "
+        "No interval is as narrow as requested (vgg16 b8 fp32 ±1.0 %, vgg16 b8 fp32 ±1.0 %), because others used "
         "16 % to 40 % of the processors: end what runs there, or, if nothing does and the host of a virtual machine"
     )
 

@@ -111,7 +111,7 @@ def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
 def test_the_verdict_counts_measured_and_failed_cells(built: Built) -> None:
     """2 models × 2 batches × 2 precisions, one of them out of memory."""
     name, (text,) = _verdict(built).rests_on[-1]
-    assert (name, text) == ("Cells", "7 of 8 measured, 1 of them with a wider interval than asked for; 1 failed")
+    assert (name, text) == ("Cells", "7 of 8 measured, 1 of them with a wider interval than requested; 1 failed")
 
 
 def test_what_has_no_number_says_why_once_with_its_cells(built: Built) -> None:

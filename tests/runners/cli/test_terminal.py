@@ -94,7 +94,10 @@ CASES: dict[str, tuple[Told, str]] = {
         r"^in short: training compute [\d.e]+ FLOP \([\d.e]+ to [\d.e]+\)",
     ),
     "trace": (command("trace", TRACE), r"^Totals are of the calls recorded"),
-    "formula": (command("formula", "synthetic_matmul", "--symbols", "batch"), r"^Exact, from \d+ points"),
+    "formula": (
+        command("formula", "synthetic_matmul", "--symbols", "batch"),
+        r"^Exact: fitted to the counts",
+    ),
     "footprint": (
         command("footprint", "synthetic_matmul", "--fit", "NVIDIA H100 80GB HBM3"),
         r"^The step needs [\d.]+ GiB of tensors",

@@ -93,7 +93,7 @@ def test_one_holds_and_one_does_not(run: Path, file: Path, tmp_path: Path, capsy
     [
         (lambda row: {name: value for name, value in row.items() if name != "bound_time_s"}, "expected a table with"),
         (lambda row: {name: value for name, value in row.items() if not name.startswith("low_")}, "expected a table"),
-        (lambda row: {**row, TIMES[0]: "many"}, "could not convert string to float: 'many'"),
+        (lambda row: {**row, TIMES[0]: "many"}, "predictions.csv: could not convert string to float: 'many'"),
         (lambda row: {**row, "device": "NVIDIA H200"}, "expected a run of its cells on NVIDIA H200, got none of them"),
     ],
 )

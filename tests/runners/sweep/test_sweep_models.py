@@ -128,7 +128,7 @@ def test_one_is_measured_resumed_and_refused_when_it_changed(net: str, tmp_path:
     fractions = (tmp_path / "run" / "utilization.csv").read_text()
     assert f",{608 + 608 + 96}," in fractions
     again = here("--resume", "run", cwd=tmp_path, figures=False)
-    assert "1 of 1 cells are there already" in again.stderr, again.stderr
+    assert "1 of 1 cells are measured already" in again.stderr, again.stderr
     (tmp_path / "helper.py").write_text("WIDTH = 16\n")
     changed = here("--resume", "run", cwd=tmp_path)
     assert changed.returncode == 2

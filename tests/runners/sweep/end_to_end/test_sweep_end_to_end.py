@@ -185,7 +185,7 @@ def test_resuming_a_finished_run_measures_nothing_and_answers_the_same(done, tmp
     before = {name: (done.path / name).read_bytes() for name in ("runs.csv", "samples.csv", "utilization.csv")}
     again = here("--resume", done.path, "--format", "csv", cwd=tmp_path, figures=False)
     assert again.returncode == 0, again.stderr
-    assert "2 of 2 cells are there already" in again.stderr
+    assert "2 of 2 cells are measured already" in again.stderr
     assert again.stdout.encode() == before["utilization.csv"], "stdout is the file and nothing else"
     assert {name: (done.path / name).read_bytes() for name in before} == before
     assert len(read_run(done.path).manifest.commands) == 2

@@ -132,7 +132,7 @@ def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhil
     assert 1 <= len(measured) < 3
     done = here("--resume", path, "--format", "csv", cwd=tmp_path, figures=False)
     assert done.returncode == 0, done.stderr
-    assert f"{len(measured)} of 3 cells are there already" in done.stderr
+    assert f"{len(measured)} of 3 cells are measured already" in done.stderr
     check_complete(path, sizes)
     after = {run.cell_id: run for run in read_run(path).runs}
     assert {cell_id: after[cell_id] for cell_id in measured} == measured, "not touched"
