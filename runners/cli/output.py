@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
 
-from reports.shared.layout import MOST_PROSE, WIDTH
 from results.errors import StoreFault
 from results.printable import printable, wrap
 from results.records.cell import Cell, Run
@@ -27,6 +26,11 @@ from results.store import disk
 LEAST_WIDTH = 60
 """Columns that a page has at least."""
 
+PIPE_WIDTH = 100
+"""Columns of a page in a pipe or a file."""
+
+MOST_PROSE = 120
+"""Columns of a note, however wide the terminal."""
 
 Page = Callable[[int, bool], str]
 """(columns, whether colours are shown) → a page of text."""
@@ -39,19 +43,19 @@ def page_width(stream: TextIO | None = None) -> int:
     if wanted.isdecimal() and int(wanted):
         return max(LEAST_WIDTH, int(wanted))
     if not stream.isatty():
-        return WIDTH
+        return PIPE_WIDTH
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         columns = 0
-    return max(LEAST_WIDTH, columns or WIDTH)
+    return max(LEAST_WIDTH, columns or PIPE_WIDTH)
 
 
 def show_page(page: Page, file: Path | None = None) -> None:
     """Print a page on stdout in the stream's width; write it to a file, if one is given, in a pipe's width. Raises
     StoreFault."""
     if file is not None:
-        write_file(file, page(WIDTH, False))
+        write_file(file, page(PIPE_WIDTH, False))
     has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     print(page(page_width(), has_colour), end="")
 
