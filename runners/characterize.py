@@ -62,10 +62,10 @@ OPTIONS: Mapping[str, Options] = {
             "choices": ("fathom",),
             "help": "compare Fathom's eight, at small sizes, with the paper's numbers",
         },
-        "--variant": {"choices": (AS_CODED, AS_PAPER, BOTH), "help": "of workloads that have two variants (as_coded)"},
+        "--variant": {"choices": (AS_CODED, AS_PAPER, BOTH), "help": "for workloads that have two variants (as_coded)"},
         "--scale": {
             "choices": ("own", "small"),
-            "help": "small: sizes for a CPU, where there are some (own; of --reproduce small)",
+            "help": "small: sizes for a CPU, where there are some (own; with --reproduce small)",
         },
         "batch-sizes": {
             "help": "samples in a batch: shares are of the first number, the others show parallelism "
@@ -97,7 +97,7 @@ OPTIONS: Mapping[str, Options] = {
         },
         "precision": {},
         "layout": {},
-        "timeout": {"default": TIMEOUT_S, "help": f"of one recording ({TIMEOUT_S:g})"},
+        "timeout": {"default": TIMEOUT_S, "help": f"seconds for one recording ({TIMEOUT_S:g})"},
     },
     "the report": {
         "ceilings": {"help": "ceilings.csv, for the share of the peak that each group reaches"},

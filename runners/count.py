@@ -52,7 +52,7 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "NAMES",
             "help": "all, exact, or names with commas (all)",
         },
-        "--detail": {"action": "store_true", "help": "every cause, by kind of operation and module"},
+        "--detail": {"action": "store_true", "help": "list every cause, by kind of operation and module"},
         "--explain": {
             "metavar": "COUNTER=NUMBER,…",
             "help": "numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac, or formulas (6N, 6N_nonembedding, "
@@ -65,29 +65,33 @@ OPTIONS: Mapping[str, Options] = {
         },
         "format": {"help": "table, csv or json (table)"},
         "out": {"help": "write accounts.csv and causes.csv here"},
-        "timeout": {"default": TIMEOUT_S, "help": f"of each counter ({TIMEOUT_S:g})"},
+        "timeout": {"default": TIMEOUT_S, "help": f"seconds for each counter ({TIMEOUT_S:g})"},
     },
     "a step over many ranks (docs/cluster.md)": {
         "--parallel": {
             "metavar": "dp=N,tp=N,…",
-            "help": "over dp, tp, pp, ep: each rank's FLOP, memory and collectives",
+            "help": "sizes of the axes dp, tp, pp, ep: show each rank's FLOP, memory and collectives",
         },
         "--plan": {
             "type": Path,
             "metavar": "FILE",
-            "help": "TOML or JSON: module pattern → style (the model's own)",
+            "help": "TOML or JSON file: module pattern → style (the model's own plan)",
         },
         "--microbatches": {
             "type": number(int, 1),
             "metavar": "N",
-            "help": "of a replica (1; with pp one for each sample)",
+            "help": "micro-batches of each replica (1; with pp one for each sample)",
         },
         "--replicas": {
             "choices": REPLICAS,
             "default": REPLICAS[0],
-            "help": "each keeps all weights, or its part (ddp)",
+            "help": "each replica keeps all weights (ddp, default), or its part (fsdp)",
         },
-        "--schedule": {"choices": SCHEDULES, "default": SCHEDULES[0], "help": f"of a pipeline ({SCHEDULES[0]})"},
+        "--schedule": {
+            "choices": SCHEDULES,
+            "default": SCHEDULES[0],
+            "help": f"schedule of a pipeline ({SCHEDULES[0]})",
+        },
     },
 }
 

@@ -63,13 +63,13 @@ OPTIONS: Mapping[str, Options] = {
         "device": {
             "choices": DEVICES,
             "default": DEVICES[0],
-            "help": "whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)",
+            "help": "on cuda the optimizer updates all parameters at once, on cpu one after the other (cuda)",
         },
     },
     "the largest batch that fits": {
         "--fit": {
             "metavar": "NAME",
-            "help": "into this device's memory, by the driver's name",
+            "help": "find the largest batch for this device, named as its driver prints it",
         },
     },
     "the answer": {

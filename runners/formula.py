@@ -59,7 +59,7 @@ OPTIONS: Mapping[str, Options] = {
         "optimizer": {
             "choices": (*OPTIMIZERS, OWN),
             "default": None,
-            "help": "of the step (sgd; of Catamount's models its own)",
+            "help": "optimizer of the step (sgd; by Catamount's rules that of its model)",
         },
         "--fused": {
             "action": "store_true",
@@ -69,17 +69,17 @@ OPTIONS: Mapping[str, Options] = {
     },
     "what to do with them": {
         "--at": {"default": "", "metavar": "NAME=N,…", "help": "sizes at which values are shown (the model's own)"},
-        "--by": {"choices": BY, "help": "also costs by phase, kind, module or operation"},
+        "--by": {"choices": BY, "help": "also show costs by phase, kind, module or operation"},
         "--solve": {
             "action": "append",
             "default": [],
             "metavar": "TEXT",
-            "help": "such as 'kept <= 32 GiB for batch'; may be repeated",
+            "help": "a condition to solve, such as 'kept <= 32 GiB for batch'; may be repeated",
         },
         "--sweep": {
             "default": "",
             "metavar": "NAME=A:B:STEP,…",
-            "help": "values over ranges, one row for each point",
+            "help": "show values over ranges, one row for each point",
         },
         "device": {
             "default": "",

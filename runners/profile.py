@@ -106,9 +106,9 @@ OPTIONS: Mapping[str, Options] = {
             "type": number(float, 0),
             "default": CEILING_S,
             "metavar": "S",
-            "help": f"seconds to measure ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
+            "help": f"seconds to measure ceilings where no file is given; 0: only the datasheet ({CEILING_S:g})",
         },
-        "timeout": {"default": TIMEOUT_S, "help": f"of the profile ({TIMEOUT_S:g})"},
+        "timeout": {"default": TIMEOUT_S, "help": f"seconds for the profile ({TIMEOUT_S:g})"},
     },
     "the report": {
         "--module-depth": {
@@ -121,7 +121,7 @@ OPTIONS: Mapping[str, Options] = {
             "metavar": "K",
             "help": f"classes in each ranking ({DEFAULTS['top_modules']})",
         },
-        "--detailed": {"action": argparse.BooleanOptionalAction, "help": "the tree of modules (yes)"},
+        "--detailed": {"action": argparse.BooleanOptionalAction, "help": "show the tree of modules (yes)"},
         "--operations": {"action": "store_true", "help": "show operations, too; with csv: instead of modules"},
         "--recompute-fwd-factor": {
             "type": number(float, 0),
@@ -158,7 +158,7 @@ parser = partial(
     "Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?",
     OPTIONS,
     "Models of any form, and their inputs: docs/models.md. The report and its rules: docs/profile.md. --config takes "
-    "a DeepSpeed configuration with flops_profiler; the command line comes first.",
+    "a DeepSpeed configuration with flops_profiler, which options of the command line override.",
 )
 
 

@@ -42,9 +42,9 @@ QUESTIONS: Options = {
 
 OPTIONS: Options = {
     "--compute": {"action": "store_true", "help": argparse.SUPPRESS},
-    "device": {"required": True, "help": "its name, such as 'NVIDIA H200'"},
-    "precision": {"default": "amp-bf16", "help": "of the training (amp-bf16)"},
-    "peak-tflops": {"help": "of one device, if it is not in our table"},
+    "device": {"required": True, "help": "name of the device, such as 'NVIDIA H200'"},
+    "precision": {"default": "amp-bf16", "help": "precision of the training (amp-bf16)"},
+    "peak-tflops": {"help": "peak of one device, if it is not in our table, in 1e12 FLOP/s"},
     **UTILIZATION,
     "--utilization": {**UTILIZATION["--utilization"], "required": True},
     "format": {},
@@ -55,7 +55,7 @@ def compute(arguments: Sequence[str]) -> int:
     """Print the answer to `--compute`; returns the exit code."""
     parser = parser_of(
         "project --compute",
-        "What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",
+        "How much training compute do GPU-hours give, or how many GPU-hours does a training take?",
         {"": OPTIONS},
         EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -67,7 +67,7 @@ UTILIZATION: Options = {
         "metavar": "RATIO|LOW..HIGH",
         "help": "model FLOP ÷ (time × peak), a value or an interval",
     },
-    "--confidence": {"type": number(float, 0.5, 0.999), "default": 0.95, "help": "of every interval (0.95)"},
+    "--confidence": {"type": number(float, 0.5, 0.999), "default": 0.95, "help": "confidence of every interval (0.95)"},
 }
 
 
@@ -174,7 +174,7 @@ OPTIONS: Mapping[str, Options] = {
     "": {
         "file": {"nargs": "?", "metavar": "FILE", "help": "word_lm, char_lm, nmt, speech, image, or a .toml file"},
         "--target": {"type": number(float), "metavar": "ERROR", "help": "the error to reach, instead of the file's"},
-        "--sub-batch": {"type": number(int, 1), "metavar": "N", "help": "samples of a step, instead of the file's"},
+        "--sub-batch": {"type": number(int, 1), "metavar": "N", "help": "samples per step, instead of the file's"},
         "rules": {"help": "counting rules (catamount for its models, else flopledger)"},
         "format": {},
         "--figures": {"type": Path, "metavar": "DIR", "help": "draw the figures in this folder, too"},
@@ -189,22 +189,22 @@ OPTIONS: Mapping[str, Options] = {
         "--dtype": {
             "choices": UNITS,
             "default": "fp32",
-            "help": "of the arithmetic and of all numbers in memory (fp32)",
+            "help": "format of the arithmetic and of all numbers in memory (fp32)",
         },
         "peak-tflops": {"help": "peak of your own accelerator, 10^12 FLOP/s"},
         "--bandwidth-gbs": {"type": positive, "metavar": "N", "help": "bandwidth of its memory, 10^9 B/s"},
         "--memory-gib": {
             "type": positive,
             "metavar": "N",
-            "help": "of one accelerator; a sub-batch that it does not hold is refused",
+            "help": "memory of one accelerator; a sub-batch that it does not hold is refused",
         },
         "--compute-ratio": {"type": number(float, 0, 1), "metavar": "R", "help": "share of the peak achieved (0.8)"},
         "--memory-ratio": {"type": number(float, 0, 1), "metavar": "R", "help": "share of the bandwidth (0.7)"},
     },
     "a utilization, instead of both shares": UTILIZATION,
     "data parallelism: devices with a sub-batch each": {
-        "--devices": {"type": number(int, 1, 10**6), "default": 1, "help": "how many train the model (1)"},
-        "--node": {"type": number(int, 1), "help": "devices that share a node (8)"},
+        "--devices": {"type": number(int, 1, 10**6), "default": 1, "help": "number of devices (1)"},
+        "--node": {"type": number(int, 1), "help": "number of devices that share a node (8)"},
     },
 }
 

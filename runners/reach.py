@@ -53,7 +53,7 @@ OPTIONS: Mapping[str, Options] = {
             "default": None,
             "required": True,
             "metavar": "NAME",
-            "help": "the name that its driver prints: NVIDIA A100-SXM4-80GB",
+            "help": "the device, named as its driver prints it, such as 'NVIDIA A100-SXM4-80GB'",
         },
         "format": {"help": "table, csv (one row) or json (table)"},
         "out": {"metavar": "FILE", "help": "write to this file, too"},
@@ -64,7 +64,7 @@ OPTIONS: Mapping[str, Options] = {
         "precision": {},
         "layout": {},
         "--mode": {"choices": MODES, "default": MODES[0], "help": "a training step, or a forward pass (train)"},
-        "--compile": {"action": "store_true", "help": "predict, and compare with, steps under torch.compile"},
+        "--compile": {"action": "store_true", "help": "predict steps under torch.compile, and list only such"},
     },
 }
 

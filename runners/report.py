@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 COMPARISON = "comparison.csv"
 
 DESCRIPTION = (
-    "Rebuild every table and figure of a run from its raw rows; --check puts it through gates; of two runs, say "
-    "whether they differ. Needs no GPU and no torch."
+    "Rebuild every table and figure of a run from its raw rows, or check it (--check). Given two runs, say whether "
+    "they differ. Needs no GPU and no torch."
 )
 
 CONDITIONS = ("slower", "flop", "bytes", "launches", "memory")
@@ -72,7 +72,7 @@ OPTIONS: Options = {
         "nargs": "+",
         "help": "directory of a run, as runners.sweep left it; two: compare them",
     },
-    "--check": {"action": "store_true", "help": "put it through every gate instead, and write nothing"},
+    "--check": {"action": "store_true", "help": "check the run by every gate instead, and write nothing"},
     "--predictions": {
         "type": Path,
         "metavar": "FILE",
@@ -80,31 +80,31 @@ OPTIONS: Options = {
     },
     "format": {
         "choices": ("table", "text", "markdown", "csv", "json"),
-        "help": "how to print (default: table); markdown: of --fail-if",
+        "help": "how to print (default: table); markdown: only with --fail-if",
     },
     "--across": {
         "type": names("field"),
         "default": (),
         "metavar": "FIELD,FIELD",
-        "help": "compare runs that differ in these",
+        "help": "compare runs although they differ in these fields",
     },
     "--margin": {
         "type": number(float, 1e-6, 10),
         "metavar": "RATIO",
-        "help": "same is within this (0.03 on CUDA, 0.1 on a CPU)",
+        "help": "relative difference up to which step times are the same (0.03 on CUDA, 0.1 on a CPU)",
     },
     "--fail-if": {
         "type": parse_conditions,
         "metavar": "NAME:LIMIT,…",
-        "help": "of two runs: exit code 5 where B has more of it than LIMIT (docs/report.md); "
-        f"of {', '.join(CONDITIONS)}, as in slower:2%%,flop:0",
+        "help": "for two runs: exit with code 5 if B exceeds A by more than LIMIT (docs/report.md); NAME is one of "
+        f"{', '.join(CONDITIONS)}, as in slower:2%%,flop:0",
     },
     "--undecided": {
         "choices": ("pass", "fail"),
-        "help": "of --fail-if: the result where a condition is undecided (default: pass)",
+        "help": "with --fail-if: the result where a condition is undecided (default: pass)",
     },
     "convention": {"default": "flop"},
-    "out": {"help": "where to write what is derived (default: into the run; of two runs nothing)"},
+    "out": {"help": "where to write what is derived (default: into the run; for two runs nothing is written)"},
 }
 
 

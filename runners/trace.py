@@ -137,17 +137,18 @@ OPTIONS: Options = {
         "help": "trace.json.gz, report.sqlite, PyProf's CSV or dict, …, told by content; a directory: one per rank",
     },
     "format": {},
-    "out": {"help": "where to write trace.html, kernels, operations and log"},
-    "--html": {"type": Path, "metavar": "PAGE", "help": "where to write the page alone"},
+    "out": {"help": "write trace.html and tables of kernels, operations and changes here"},
+    "--html": {"type": Path, "metavar": "PAGE", "help": "write only the page, to this file"},
     "--pyprof": {
         "action": "store_true",
-        "help": "also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
+        "help": "also show what PyProf's rule (2021) gives each kernel, before and after cleaning; PyProf's files are "
+        "always shown so",
     },
-    "--times-only": {"action": "store_true", "help": "of a directory: times alone, without FLOP"},
+    "--times-only": {"action": "store_true", "help": "for a directory: show times only, without FLOP"},
     "device": {
         "default": None,
         "metavar": "NAME",
-        "help": "whose peaks apply, instead of those of the recorded device",
+        "help": "use the peaks of this device, instead of those of the recorded one",
     },
     "peak-tflops": {},
 }

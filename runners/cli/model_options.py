@@ -98,7 +98,7 @@ SHARED: Options = {
         "help": f"{', '.join(PRECISIONS)} (fp32)",
     },
     "precisions": several(names("precision", tuple(PRECISIONS), SHORT_PRECISIONS), help=", ".join(PRECISIONS)),
-    "layout": {"choices": LAYOUTS, "default": LAYOUTS[0], "help": "of images (channels_first)"},
+    "layout": {"choices": LAYOUTS, "default": LAYOUTS[0], "help": "layout of images in memory (channels_first)"},
     "compile": several(switches, metavar="off,on", help="on: train torch.compile's model (off)"),
     "repeat": {"type": number(int, 1), "metavar": "N"},
     "rules": {"choices": RULES, "help": "counting rules (flopledger)"},
@@ -106,7 +106,10 @@ SHARED: Options = {
     "peak-tflops": {"type": CUSTOM_PEAK, "metavar": "N", "help": "a peak of your own for one device, in 1e12 FLOP/s"},
     "budget": {"type": number(float, 0), "metavar": "S"},
     "timeout": {"type": number(float, 1), "metavar": "S"},
-    "convention": {"choices": CONVENTIONS, "help": "of the numbers shown: ours (flop), or the 2021 post's"},
+    "convention": {
+        "choices": CONVENTIONS,
+        "help": "how the numbers shown are counted: our way (flop) or the 2021 post's",
+    },
     "out": {"type": Path, "metavar": "DIR"},
 }
 """Options that several commands have. Their names have no dashes, except `--models`: `models` is positional."""

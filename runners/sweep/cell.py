@@ -216,8 +216,9 @@ def measure(cell: Cell, protocol: Protocol, ceilings: Sequence[Ceiling] = ()) ->
 
 
 def load_timing() -> None:
-    """Load what timing needs before the first step takes memory: whatever is allocated between two steps, and stays,
-    breaks up a hole that an activation left, which then takes that of a gradient."""
+    """Load what timing needs before the first step takes memory. An object that is allocated between two steps, and
+    stays, would break up a hole in the heap that an activation left, and the next activation would take a gradient's
+    hole."""
 
     def task() -> None:
         sum(range(10_000))

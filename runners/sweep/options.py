@@ -127,16 +127,16 @@ OPTIONS: Mapping[str, Options] = {
             _batches,
             action=_Batches,
             metavar="N,N|auto",
-            help="auto: powers of two up to the largest that fits (8 on a CPU, 64 on CUDA; of suites fathom… each "
-            "model's own)",
+            help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA; each model's own "
+            "in the suites gpu, fathom and fathom-small)",
         ),
         "precisions": {},
         "device": {"default": None},
-        "--layout": several(names("layout", LAYOUTS), help=f"of images in memory: {', '.join(LAYOUTS)} ({LAYOUTS[0]})"),
+        "--layout": several(names("layout", LAYOUTS), help=f"layouts of images: {', '.join(LAYOUTS)} ({LAYOUTS[0]})"),
         "compile": {},
         "--optimizer": several(
             names("optimizer", (*OPTIMIZERS, OWN)),
-            help=f"{', '.join(OPTIMIZERS)}, or own: of the model's source (sgd)",
+            help=f"{', '.join(OPTIMIZERS)}, or own: that of the model's source (sgd)",
         ),
         **{name: {"default": None} for name in INPUT},
         "input": {"dest": FED[0], "default": None},
@@ -154,15 +154,15 @@ OPTIONS: Mapping[str, Options] = {
         },
         "--scaling": {
             "choices": ("strong", "weak"),
-            "help": "of --parallel: whether --batch-sizes are of all ranks together (strong, default) or of each "
-            "replica",
+            "help": "with --parallel: whether --batch-sizes are those of all ranks together (strong, default) or of "
+            "each replica (weak)",
         },
     },
     "how it is counted and timed": {
         "--methods": several(
             names("method", METHODS),
             metavar=None,
-            help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})",
+            help=f"methods of counting: {','.join(METHODS)} (default: {','.join(Grid.methods)})",
         ),
         "--profile": {
             "choices": RECORDERS,
@@ -171,12 +171,13 @@ OPTIONS: Mapping[str, Options] = {
         "--epoch-images": {
             "type": number(int, 1),
             "metavar": "N",
-            "help": "of the method epoch (default: 10000)",
+            "help": "images of an epoch, for the method epoch (default: 10000)",
         },
         "--counters": several(
             _counters,
             metavar=None,
-            help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
+            help=f"counters of the method theory: {', '.join(COUNTERS)}, or all "
+            f"(default: {','.join(Grid.counters)}; in the suite post2021 all)",
         ),
         "peak-tflops": {"help": "a denominator of your own, in 1e12 FLOP/s"},
         "--target-ci": {
@@ -189,12 +190,12 @@ OPTIONS: Mapping[str, Options] = {
         "--cudnn-benchmark": {
             "type": _on_off,
             "metavar": "on|off",
-            "help": "search for algorithms (default: on)",
+            "help": "let cuDNN search for its fastest algorithms (default: on)",
         },
         "--deterministic": {**SWITCH, "help": "deterministic algorithms where there are any"},
         "--quick": {**SWITCH, "help": "all times divided by 5; rows are marked"},
         "repeat": {"help": "measure each cell in N fresh workers"},
-        "--seed": {"type": number(int, 0, 2**31 - 1), "help": "of the order of cells, the weights and the data"},
+        "--seed": {"type": number(int, 0, 2**31 - 1), "help": "seed of the order of cells, the weights and the data"},
     },
     "the run": {
         "out": {"help": f"new run directory (default: {RUNS}/DATE-DEVICE)"},
@@ -202,30 +203,30 @@ OPTIONS: Mapping[str, Options] = {
             "nargs": "?",
             "const": "",
             "metavar": "DIR",
-            "help": "go on with a run (default: --out, or last)",
+            "help": "go on with a run (default: --out, or the last run)",
         },
         "--retry": several(
             names("kind of cell", RETRIED),
             default=(),
             metavar="KINDS",
-            help="with --resume: failed, unconverged: measure again what failed, or whose interval is too wide",
+            help="with --resume: measure again the cells that are failed, or unconverged (their interval is too wide)",
         ),
         "--executor": {
             "choices": (LOCAL, RAY),
             "default": LOCAL,
             "help": "where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
         },
-        "--accelerator": {"metavar": "NAME", "help": "of ray: the device model, as Ray names it"},
+        "--accelerator": {"metavar": "NAME", "help": "with --executor ray: the device model, as Ray names it"},
         "--time-budget": {
             "type": number(float, 0),
             "metavar": "S",
-            "help": "start no cell that would not finish",
+            "help": "seconds for this session: no cell is started that would not finish within them",
         },
         "--cell-timeout": {
             "type": number(float, 1.0),
             "default": 900.0,
             "metavar": "S",
-            "help": "after which a cell is given up (default: 900)",
+            "help": "seconds after which a cell is given up (default: 900)",
         },
         "format": {},
         "convention": {},
