@@ -5,8 +5,8 @@
 The callback measures step times, FLOP and utilization. A step is the time between `on_train_batch_start` and
 `on_train_batch_end`; with accumulated gradients it is one of the accumulated batches. The calls that `training_step`
 makes are counted: those of the LightningModule itself, or of modules in it. The numbers go to the loggers every
-`log_every_n_steps` steps. If Lightning runs the training step inside the optimizer's step (a closure), the optimizer's
-own model FLOP are not counted. The optimizer's time is included.
+`log_every_n_steps` steps of the optimizer. If Lightning runs the training step inside the optimizer's step (a closure),
+the optimizer's own model FLOP are not counted. The optimizer's time is included.
 """
 
 from typing import Any
@@ -24,6 +24,8 @@ class UtilizationCallback(MeterCallback, Callback):  # type: ignore[misc]
     once training has ended.
     """
 
+    _logged_step = 0
+
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to measure."""
@@ -38,10 +40,12 @@ class UtilizationCallback(MeterCallback, Callback):  # type: ignore[misc]
     @guarded
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._end()
-        if self.meter is not None and trainer.global_step and trainer.global_step % trainer.log_every_n_steps == 0:
+        step = trainer.global_step
+        if self.meter is not None and step > self._logged_step and step % trainer.log_every_n_steps == 0:
+            self._logged_step = step  # with accumulated gradients several batches end at one step
             numbers = self.meter.window().scalars("flopledger/")
             for logger in trainer.loggers:
-                logger.log_metrics(numbers, step=trainer.global_step)
+                logger.log_metrics(numbers, step=step)
 
     @guarded
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

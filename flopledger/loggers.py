@@ -1,6 +1,6 @@
 """Exports the loggers that write a meter's numbers: to a CSV table, TensorBoard, W&B or MLflow.
 
-A `Logger` has `log(step, values)`, which takes the values of a step by name, and `close()`.
+A `Logger` has `log(step, values)`, where `values` maps names to numbers, and `close()`.
 """
 
 from measure.meter.loggers import CsvLog, Logger, MlflowLog, TensorBoardLog, WandbLog

@@ -6,7 +6,7 @@ This installs requirements.txt and the named files of the checkout, and prints o
 a checkout nothing is installed, since an installed wheel has what it needs. Installed versions of torch and torchvision
 (Colab's, built for its device) stay; pip refuses if one is outside this project's range. No restart is needed. Later
 commands write lines of 100 columns without progress bars or colours, which notebook cells cannot show. `choose` returns
-the small size if FLOPLEDGER_SMALL is set, as in tests. `folder` returns a new folder in FLOPLEDGER_NOTEBOOK_OUT or
+the small size if FLOPLEDGER_SMALL is set, as in tests. `folder` names a new folder in FLOPLEDGER_NOTEBOOK_OUT or
 results/runs.
 """
 
@@ -64,7 +64,7 @@ def choose(full: T, *, small: T) -> T:
 
 
 def folder(name: str) -> Path:
-    """Return a new folder for the files of a notebook; each run of the notebook has its own."""
+    """Return a path for the files of one run of a notebook, with the time in its name. Nothing is created."""
     base = Path(os.environ.get("FLOPLEDGER_NOTEBOOK_OUT", "results/runs"))
     return base / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 

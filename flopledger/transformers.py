@@ -47,7 +47,7 @@ class UtilizationCallback(MeterCallback, TrainerCallback):  # type: ignore[misc]
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_rest: Any) -> None:
-        """Put the numbers beside the Trainer's own, if they are of training."""
+        """Add the numbers to the Trainer's own, if those are of training."""
         if self.meter is None or logs is None or "loss" not in logs:
             return
         numbers = self.meter.window().scalars()

@@ -48,9 +48,9 @@ def step_trace(
     """Return the operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
 
     inputs: a tensor, or a tuple or list of arguments. optimizer: an object (another of its class and defaults is made
-    for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in; None:
-    each module in its own. Raises ValueError if model is not a module, Unavailable with the cause where the step cannot
-    be run.
+    for the copy of the model), a class, or a function of the parameters. train: whether the model runs in train or eval
+    mode; None: each module in its present mode. Raises ValueError if model is not a module or optimizer is none of
+    these, Unavailable with the cause where the step cannot be run.
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
@@ -72,9 +72,9 @@ def register(operation: str, formula: Formula | int, *, kind: str = "matmul") ->
     """Count calls of an operation by a formula from now on.
 
     operation: as torch.library names it, "namespace::name". formula: the FLOP of one call, a multiply-add being 2: a
-    number, such as 0, or a function. The function gets the sizes of each input tensor as an argument, and as `out`
-    those of the output tensor (a list of them if there are several); if it has an argument `stored`, it also gets how
-    many values each sparse input stores, by the input's name. kind: of the operation; FLOP of a product
+    number, such as 0, or a function. The function gets the sizes of each input tensor as a positional argument, and as
+    `out` those of the output tensor (a list of sizes if there are several). If it has an argument `stored`, it also
+    gets input name → number of values that a sparse input stores. kind: of the operation; FLOP of a product
     ("convolution", "matmul", "attention", "recurrent") are model FLOP, those of any other kind are not.
     Raises ValueError for an invalid name, kind or formula, and for an operation that has a rule already.
 
@@ -152,7 +152,7 @@ PHASES = ("forward", "backward", "recompute")
 
 @dataclass(frozen=True)
 class OperationCost:
-    """FLOP of one kind of operation in one module itself (not its children), in one phase. calls: how many.
+    """FLOP of one kind of operation in one module, without its children, in one phase. calls: number of operations.
 
     model_flop, other_flop: None where an operation among them has no rule.
     """
@@ -172,11 +172,12 @@ class StepCount:
     forward_flop, backward_flop, recompute_flop: convolutions and matrix products (forward includes the loss, recompute
     is what activation checkpoints run again); None where an operation of the phase has no rule. at_least_flop: phase →
     FLOP of the operations that have one. optimizer_flop: all arithmetic of the optimizer's step; None without an
-    optimizer. other_flop: all arithmetic of the other phases that is not a product. not_understood: operation → calls
-    without a rule (`flopledger.register` gives one). operations: the same by module and kind. attention: what
-    conventions other than the dense one count less (`by_convention`). optimizer_model_flop: the matrix products in
-    optimizer_flop, such as Muon's and Shampoo's, which no utilization includes; known even where an eigendecomposition,
-    which is not a product, leaves optimizer_flop unknown.
+    optimizer, or if an operation of the step has no rule. other_flop: all arithmetic of the other phases that is not a
+    product; None as before. not_understood: operation → calls without a rule (`flopledger.register` gives one).
+    operations: FLOP by phase, module and kind. attention: FLOP that other conventions count less than the dense one
+    (`by_convention`). optimizer_model_flop: the matrix products in optimizer_flop, such as Muon's and Shampoo's, which
+    no utilization includes; known even where an eigendecomposition, which is not a product, leaves optimizer_flop
+    unknown.
     """
 
     forward_flop: int | None
@@ -196,8 +197,8 @@ class StepCount:
         to the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (those that
         torch's kernel for CPUs computes, which is what runs on fake tensors).
 
-        None where it is not known; `attention.reasons` says why. Raises ValueError for another word. Who counts how:
-        docs/conventions.md.
+        None where it is not known; `attention.reasons` says why. Raises ValueError for another convention.
+        docs/conventions.md says which tool uses which convention.
         """
         conventions = self.attention or AttentionFlop({}, {}, 0)
         forward, backward = self.forward_flop, self.backward_flop
@@ -221,9 +222,10 @@ def count(
 ) -> StepCount:
     """Count one step: model(*inputs, **kwargs), its backward pass, and the optimizer's step where one is given.
 
-    inputs: a tensor, or a tuple or list of arguments; their values do not matter. loss_of: the outputs → what the loss
-    is made of; None: all outputs. Each module counts in the mode (train, eval) that it is in. Raises ValueError if
-    model is not a module, Unavailable where the step cannot be traced.
+    inputs: a tensor, or a tuple or list of arguments; their values do not matter. optimizer: an object, a class, or a
+    function of the parameters. loss_of: function from the outputs to the tensors whose sum is the loss; None: all
+    outputs. Each module counts in the mode (train, eval) that it is in. Raises ValueError if model is not a module,
+    Unavailable where the step cannot be traced.
 
     >>> import torch, flopledger
     >>> step = flopledger.count(torch.nn.Linear(8, 4), torch.randn(2, 8))
@@ -236,7 +238,7 @@ def count(
 
 
 def count_of(trace: Trace, has_optimizer: bool = False) -> StepCount:
-    """Count a step that was traced. has_optimizer: whether the optimizer's step is in it."""
+    """Count a traced step. has_optimizer: whether the trace includes the optimizer's step."""
     table: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for operation in trace.operations:
@@ -268,7 +270,7 @@ def count_of(trace: Trace, has_optimizer: bool = False) -> StepCount:
 
 
 def _known(row: Counter[str], name: str) -> int | None:
-    """Return the sum of this name; None where an operation of it has no rule."""
+    """Return the sum of this name; None if an operation in the row has no rule."""
     return None if row["unknown"] else row[name]
 
 

@@ -1,9 +1,8 @@
 """Defines the faults of measuring besides `ValueError` (the caller's mistake), and rewords libraries' messages.
 
 A command turns `Unavailable` into a row with a reason and goes on; `Inconsistent` stops the one analysis that met it.
-Nothing here decides that. Messages of torch name its internals (fake and meta tensors, schemas, C++ checks).
-`plain_message` takes a message and returns it in words for the model's author. It knows the messages that a model file
-can cause (MESSAGES); others stay as they are.
+Messages of torch name its internals (fake and meta tensors, schemas, C++ checks). `plain_message` rewords the messages
+that a model file can cause (MESSAGES) for the author of the model, and leaves others as they are.
 """
 
 import re
@@ -28,7 +27,7 @@ class StoreFault(Exception):
 def one_line(text: str, longest: int) -> str:
     """Put the text on one line of at most `longest` characters, cut between two words.
 
-    A word that fills more than half of it (a path, a mangled name) is cut inside.
+    A word that fills more than half of the line (a path, a mangled name) is cut inside.
     """
     line = " ".join(text.split())
     if len(line) <= longest:
@@ -37,12 +36,12 @@ def one_line(text: str, longest: int) -> str:
     return f"{start} …" if len(start) >= longest // 2 else f"{line[: longest - 1]}…"
 
 
-VALUES = "its course depends on a value that is read from a tensor (.item(), .tolist(), or an if on a tensor)"
+VALUES = "its control flow depends on a value that is read from a tensor (.item(), .tolist(), or an if on a tensor)"
 
 SIZES = "the size of a tensor depends on values (a mask as an index, nonzero, unique)"
 
-NUMPY = "a part of it is calculated by NumPy, which is not seen"
-DEVICES = r"it puts tensors on \2 and others on \3: expected a forward that makes its tensors where its inputs are"
+NUMPY = "a part of it is computed by NumPy, whose operations are not recorded"
+DEVICES = r"it has tensors on \2 and on \3: expected a forward that creates its tensors on the device of its inputs"
 
 MESSAGES: tuple[tuple[str, str], ...] = (
     (r"fake tensors cannot run aten\._local_scalar_dense(\.default)?", VALUES),
@@ -61,13 +60,13 @@ MESSAGES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"There was no rule registered for HigherOrderOperator (\w+) and mode .*",
-        r"the operator \1 takes functions and has no count",
+        r"the operator \1 takes functions as arguments and has no formula",
     ),
     (r"<([\w.]+) object at 0x[0-9a-f]+>", r"\1"),
     (r"(\w+Error: )?optimizer got an empty parameter list", "expected a parameter that is trained, got none"),
     (
         r"(\w+Error: )?storage_device\.is_cpu\(\).*",
-        "its inputs have no size that is known beforehand: expected tensors with one size for the whole batch, not "
+        "the size of its inputs is not known beforehand: expected tensors with one size for the whole batch, not "
         "nested or sparse ones",
     ),
     (
@@ -76,7 +75,7 @@ MESSAGES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(\w+Error: )?a and b must have same reduction dim, but got (\[[\d, ]+\]) X (\[[\d, ]+\])\.?",
-        r"sizes \2 and \3 make no product: expected inputs of the size that the model's layers take",
+        r"matrices of sizes \2 and \3 cannot be multiplied: expected inputs of the size that the model's layers take",
     ),
     (
         r"(\w+Error: )?Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
@@ -85,7 +84,7 @@ MESSAGES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(\w+Error: )?(?:addmm: )?mat1 and mat2 shapes cannot be multiplied \((\S+) and (\S+)\)",
-        r"sizes \2 and \3 make no product: expected inputs of the size that the model's layers take",
+        r"matrices of sizes \2 and \3 cannot be multiplied: expected inputs of the size that the model's layers take",
     ),
 )
 """(pattern of a library's message, replacement)."""

@@ -10,7 +10,7 @@ import unicodedata
 _STEERS = re.compile(
     "[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ufeff\\ud800-\\udfff]"
 )
-"""Control characters except line ends and tabs, direction marks, and surrogates."""
+"""Direction marks, surrogates, and control characters other than line ends and tabs."""
 
 LONGEST_TEXT = 10_000
 """Maximum number of characters of a text that are shown: foreign names may have millions."""
@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text. Of one longer than `most` characters, return its two ends, with the number left out between."""
+    """Return the text, or the two ends of a text longer than `most` characters with the number left out between."""
     left_out = len(text) - most
     if left_out <= 0:
         return text
@@ -52,7 +52,7 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Wrap to lines of at most `width` letters. first, rest: prefixes of the first and of each further line.
 
     Line ends in the text stay; control characters are escaped, and a very long text is shortened. An empty text gives
-    [], or `first` where it has any.
+    [`first`], or [] if `first` is blank.
     """
     lines: list[str] = []
     for paragraph in printable(shortened(text, LONGEST_TEXT)).splitlines():
@@ -79,10 +79,9 @@ def _wrapped(paragraph: str, width: int, first: str, rest: str) -> list[str]:
 
 
 def pieces(word: str, width: int, further: int | None = None) -> list[str]:
-    """Return a word as it is if it fits, else in parts of at most `width` letters, broken after separators where it has
-    any.
+    """Return the parts of a word, each of at most `width` letters, broken after separators where it has any.
 
-    further: most letters of each part but the first; None: as the first.
+    further: maximum letters of each part after the first; None: `width`.
     """
     room, further = width, width if further is None else further
     broken, part = [], ""
@@ -99,7 +98,7 @@ def pieces(word: str, width: int, further: int | None = None) -> list[str]:
 
 
 def _cut(text: str, room: int) -> int:
-    """Return how many of its characters fit, at least one."""
+    """Return how many leading characters of the text fit into `room` letters, at least one."""
     taken = 0
     for index, letter in enumerate(text):
         taken += letters(letter)
@@ -109,7 +108,7 @@ def _cut(text: str, room: int) -> int:
 
 
 def least_width(text: str) -> int:
-    """Return the letters of its longest word, or of the longest part where words are broken at separators."""
+    """Return the letters of the longest word, or of the longest part where words are broken at separators."""
     words = text.split()
     parts = [piece for word in words for piece in _PIECES.findall(word)]
     return min(max(map(letters, words), default=0), max(LEAST_PIECE, max(map(letters, parts), default=0)))

@@ -22,13 +22,13 @@ def die_with_parent(number: int = signal.SIGKILL) -> bool:
         return False
     before = os.getppid()
     done = bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
-    if os.getppid() != before:  # it ended meanwhile
+    if os.getppid() != before:  # the parent ended meanwhile
         os.kill(os.getpid(), number)
     return done
 
 
 def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the memory that the machine, and this process's control group, can still give; None if neither is
+    """Return the bytes of memory that the machine and this process's control group can still give; None if neither is
     known."""
     limits = []
     with contextlib.suppress(OSError, ValueError, KeyError):

@@ -64,19 +64,18 @@ def stated(text: str | None = None) -> dict[str, int]:
 
 
 def beyond(what: str, name: str) -> str:
-    """Describe something larger than its limit: what it is, which limit, how it is raised."""
+    """Return a message about something larger than its limit: what it is, which limit, how the limit is raised."""
     return f"{what}: more than {limit(name)} ({LIMITS[name][1]}); {VARIABLE}={name}=N raises the limit"
 
 
 def check_regular(path: Path | str) -> None:
-    """Raise ValueError for an existing path that is not a regular file: reading a pipe waits, and a device has no
-    end."""
+    """Raise ValueError for a pipe, a socket or a device: reading a pipe waits, and a device has no end."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return  # whoever opens it says why
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise ValueError(f"{path} is no regular file")
+        raise ValueError(f"{path} is not a regular file")
 
 
 def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
@@ -95,7 +94,8 @@ def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
 
 
 class BoundedStream(io.RawIOBase):
-    """A binary stream of limited length: beyond the limit of this name a read raises ValueError."""
+    """A binary stream of limited length: a read beyond the limit of this name, counted from the last seek, raises
+    ValueError."""
 
     def __init__(self, stream: IO[bytes] | Any, path: str, name: str = "unpacked_bytes") -> None:
         self._stream, self._path, self._name = stream, path, name
@@ -137,8 +137,8 @@ _LONGEST_FIELD = 1 << 30
 def read_text(path: Path, errors: str = "strict") -> str:
     """Return the text of a file, unpacked if it begins as gzip does. errors: as of `bytes.decode`.
 
-    Raises ValueError for what is not a regular file, damaged, not UTF-8, or more than `memory_bytes`; OSError where the
-    system refuses to read it.
+    Raises ValueError for a file that is not regular, not UTF-8, or gzip that is damaged or unpacks to more than
+    `memory_bytes`; OSError where the system refuses to read it.
     """
     check_regular(path)
     content = path.read_bytes()

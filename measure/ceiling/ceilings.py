@@ -4,7 +4,7 @@
 `measure/ceiling/trials.py`, with median, mean and fastest of its calls. The ceiling of an arithmetic unit (fp32, bf16,
 …) is the best median (`analysis.devices.ceilings`). docs/ceilings.md says how calls are repeated, and which calls are
 left out. Operands are random normal, never zeros: an H200 multiplies zeros 13 % faster. A convolution's FLOP are its
-direct multiply-adds, and a fast algorithm (Winograd, FFT) needs fewer. So kernel names are recorded where a convolution
+direct multiply-adds, and a fast algorithm (Winograd, FFT) needs fewer. So kernel names are read where a convolution
 exceeds the datasheet's peak of the CUDA cores. Limits: other load lowers a ceiling. A fast algorithm is recognised only
 by known kernel names.
 """
@@ -72,16 +72,16 @@ DTYPES = {None: torch.float32, "bfloat16": torch.bfloat16, "float16": torch.floa
 PROBE_SIDE = {"cpu": 512, "cuda": 4096}
 MOST_REPEATS = 20
 LEAST_CALM, MOST_CALLS = 3, 60
-"""On a CPU: the number of undisturbed calls from which the others are left out; most calls of one kernel."""
+"""On a CPU: disturbed calls are left out if at least this many were undisturbed; maximum calls of one kernel."""
 
 WARM_UP_S, SUSTAINED_S, SUSTAINED_BLOCK_S = 0.3, 3.0, 0.1
 """Duration of products before the first row, which raise the clock; how long a kernel runs back to back, and in blocks
 of which length."""
 
 MOST_TRIES = 3
-"""Maximum number of repetitions of a kernel's calls while a host moves or stops the processors."""
+"""Maximum number of times that a kernel is timed while a host moves or stops the processors."""
 
-MOVED = "the processors were moved while it was timed, or where they were is not known"
+MOVED = "the processors were moved while it was timed, or their placement is not known"
 
 NOTE = "note: "
 """Beginning of the reason of a row that was measured."""
@@ -103,13 +103,14 @@ def ceilings_by_precision(device: str, precisions: Sequence[str], clock: Clock, 
 
 
 def measure_ceilings(session: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
-    """Measure one row per kernel, in the order tried: products, then convolutions in both layouts, then gradients of
-    the best.
+    """Measure one row per kernel, in the order tried: the kernels of `shapes`, then both gradients of the fastest
+    convolution, and on a GPU the fastest kernel of each unit again, back to back (`Bench.sustained`).
 
-    device: "cpu", "cuda", "cuda:1", as in the rows. budget_s: for all kernels, from when the device and its libraries
-    have started (seconds in a fresh process, which do not depend on the device). A kernel whose turn comes after the
-    budget is a row `unavailable`, one that finds no memory `out_of_memory`. Flags are set for the precision and
-    restored. Raises Unavailable if the device lacks the precision's units, ValueError for a budget that is not above 0.
+    device: "cpu", "cuda", "cuda:1", as in the rows. budget_s: for all kernels but the last, from when the device and
+    its libraries have started. A kernel whose turn comes after the budget is a row `unavailable`, one that finds no
+    memory `out_of_memory`. Flags are set for the precision and restored; if they cannot be set, the only rows are two
+    `invalid` ones. Raises Unavailable if the device lacks the precision's units, ValueError for a budget that is not
+    above 0.
     """
     if not budget_s > 0:
         raise ValueError(f"expected a budget above 0 s, got {budget_s}")
@@ -144,8 +145,8 @@ def _with_note(row: Ceiling, note: str) -> Ceiling:
 class Bench:
     """Times kernels on one device until a deadline of its clock.
 
-    unused: "k of n calls waited for a processor and are not used", of the same row; empty if none did.
-    used: what others used of the processors in each of these windows; on a CPU alone.
+    unused: "k of n calls waited for a processor and are not used", of the last kernel timed; empty if none did. used:
+    for each kernel timed, how much of the processors other processes used meanwhile; only on a CPU.
     """
 
     def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
@@ -217,8 +218,8 @@ class Bench:
         return self.guarded(blank, 1, measure_blocks)
 
     def explained(self, row: Ceiling, trial: Trial) -> Ceiling:
-        """Return the row; if it is above the datasheet and its kernels' names show a fast algorithm, with that
-        algorithm."""
+        """Return the row; if it is above the datasheet, with the fast algorithm that its kernels' names show as its
+        `family`."""
         if self.device.type != "cuda" or not above_sheet(row, torch.cuda.get_device_name(self.device)):
             return row
         try:
@@ -250,10 +251,10 @@ class Bench:
             return replace(blank, status=status, reason=str(fault).splitlines()[0])
 
     def call_times_s(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
-        """Return the seconds of each call, up to a host time but at least one, after one call that does not count.
+        """Return the seconds of each call, until a host time but of at least one, after one call that does not count.
 
-        On a CPU these are only calls that did not wait for a processor, if there are enough of them. cold: whether the
-        last cache is overwritten before each.
+        On a CPU only calls that did not wait for a processor are returned, if there are LEAST_CALM of them. cold:
+        whether a GPU's last cache is overwritten before each.
         """
         call()  # searches algorithms, allocates
         others = Neighbours()
@@ -284,7 +285,7 @@ class Bench:
         self.clock.synchronize()
 
     def _round_trip_s(self) -> float | None:
-        """Return the time of a cache line between two processors, now; None on another device, or where it cannot be
+        """Return the seconds of a cache line's round trip between two processors; None on a GPU, or where it cannot be
         timed."""
         return round_trip() if self.device.type == "cpu" else None
 
@@ -363,9 +364,11 @@ LONGEST_CALL_S = 0.05
 
 
 def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, clock: Clock) -> list[CeilingKernel]:
-    """Return the fastest kernel of each unit among a session's rows, with operands on the device, to be timed again;
-    among kernels with a call of at most LONGEST_CALL_S, if there are any. A unit without a rate has none. Call it under
-    the flags of the precision."""
+    """Return the fastest kernel of each unit among a session's rows, with operands on the device, to be timed again.
+
+    Kernels with a call of at most LONGEST_CALL_S are preferred. A unit without a rate has no kernel. Call it under the
+    flags of the precision.
+    """
     if not rows:
         return []
     bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)

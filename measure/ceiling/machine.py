@@ -35,7 +35,7 @@ _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def last_cache_bytes(device: str, caches: Path = CPU_CACHES) -> int | None:
-    """Return the size of the device's last cache; None where it is unknown."""
+    """Return the bytes of the device's last cache; None where it is unknown."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(torch.device(device)).L2_cache_size) or None
     texts = [file.read_text().strip() for file in sorted(caches.glob("index*/size"))]  # such as "32768K"
@@ -59,7 +59,7 @@ def move_row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceil
 
 
 def _prepared(device: torch.device, move: Move) -> Call:
-    """Return the call on operands that exist already: random numbers that repeat after a MiB."""
+    """Return the call, with operands made beforehand: random numbers that repeat after a MiB."""
     pattern = torch.randn(min(PATTERN, move.elements), generator=torch.Generator().manual_seed(0)).to(device)
     source = pattern.repeat(-(-move.elements // len(pattern)))[: move.elements]
     target = source.clone()
@@ -99,7 +99,7 @@ def launch_row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -
 
 
 def _host_times_s(bench: Bench, calls: Callable[[], None], until_s: float) -> list[float]:
-    """Return the seconds in which the host hands the calls over, block after block."""
+    """Return the seconds in which the host submits the calls, of each block."""
     calls()
     bench.clock.synchronize()
     times_s: list[float] = []
@@ -134,8 +134,8 @@ def measure_machine(device: str, precisions: Sequence[str], budget_s: float) -> 
 
 
 def copies_and_launches(device: str, budget_s: float) -> list[Ceiling]:
-    """Return rows of a copy and a triad of operands that no cache holds, and of a launch, each within its part of the
-    budget."""
+    """Return rows of a copy and a triad of operands that no cache holds, and of a launch (on a GPU) and a call, each
+    within its part of the budget."""
     copies, views = copies_and_views(device)
     beyond = [move for move in copies if move.family == MEMORY][:COPIES]
     blank = Ceiling(session="", device=device, precision="", unit="", operation="", shape="")
@@ -152,8 +152,8 @@ PROBE_S = 60.0
 def plan(blank: Ceiling) -> list[Trial]:
     """Return products and convolutions to try in the blank's precision, the likeliest to be best first.
 
-    A device with fp8 units gets a product in them beside those of bf16. Both libraries have started when it returns.
-    Raises Unavailable for a precision that the device lacks, ValueError where its flags do not take.
+    In amp-bf16 a device with fp8 units also gets one product in fp8. Both libraries have started when it returns.
+    Raises Unavailable for a precision that the device lacks, ValueError if its flags cannot be set.
     """
     with bench_of(blank.device, PRECISIONS[blank.precision], blank.threads, PROBE_S) as bench:
         trials = sweep(bench.device.type, bench.probe())

@@ -3,8 +3,8 @@
 `shapes` and `sweep` take the kind of device and its probed rate, and return `Trial`s, kernels with their FLOP. `moves`
 takes the sizes of cache and memory, and returns `Move`s, copies with their bytes. `shapes` has the few kernels that a
 sweep's denominator needs. `sweep` adds matrix products of other sides (also just beside powers of two), flat ones and
-batches of small ones. It also adds both gradients of convolutions in both layouts. Sides are rounded to powers of two,
-so that one kind of device gets one set of shapes, each of about equal work. A convolution's FLOP are its direct
+batches of small ones. It also adds both gradients of the first two convolutions, in both layouts. The square product's
+side is a power of two, so that one kind of device gets one set of shapes. A convolution's FLOP are its direct
 multiply-adds. Not claimed: that the best shape of a device is among these shapes.
 """
 
@@ -31,10 +31,11 @@ ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
 """Number of trials that `shapes` returns."""
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
-"""Families of products: sides are powers of 2, or near these; large area and small depth; deep; many small ones."""
+"""Families of products: squares with powers of 2 as sides; squares near these; large area and small depth; deep; many
+small ones."""
 
 MEMORY, CACHE = "memory", "cache"
-"""Families of copies: operands so large that no cache helps, and smaller ones."""
+"""Families of copies: of operands so large that no cache helps, and of smaller ones."""
 BEYOND = 4
 """An operand this many times as large as the last cache is taken to lie in memory."""
 CACHE_IF_UNKNOWN_BYTES = 64 << 20
@@ -49,7 +50,7 @@ OPERANDS = {"copy": 2, "triad": 3}
 """Operation → how many operands a call moves: b = a; a = b + s · c."""
 
 FP8 = "fp8"
-"""Unit of a product that no precision here trains in: operands of float8_e4m3fn, a result of bfloat16."""
+"""Unit of a product with operands of float8_e4m3fn and a result of bfloat16. No precision here trains in it."""
 
 OWN_PEAK_S = 2.0
 """How long a meter searches for the fastest kernel of a CPU, whose peak no datasheet has; 0: not at all."""
@@ -118,7 +119,8 @@ class Move:
 def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
     """Return kernels for a device that multiplies at about this rate; the likeliest to be best come first.
 
-    Products of one size: square, two of large area and small depth, one deep. Convolutions: 3 × 3, 64 to 512 channels.
+    Products of equal FLOP: a square one, two of large area and small depth, a deep one. Convolutions: 3 × 3, 64 to 512
+    channels.
     """
     side = _side(kind, rate_flop_per_s)
     square_flop = operators_products.matmul(side, side, side).model_flop
@@ -165,8 +167,8 @@ def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
     """Return copies and triads: of three sizes beyond the last cache, then of smaller sizes from 1 MiB, each 4 times
     the one before.
 
-    cache_bytes: None where it is not known. memory_bytes: of the device. Where the first size beyond a large cache is
-    above MOST_BYTES, there is one such size, BEYOND times the cache, if the memory is large enough.
+    cache_bytes: None where it is not known. memory_bytes: of the device. If even the first size beyond the cache is
+    above MOST_BYTES or the memory's share, the only such size is BEYOND times the cache, if the share allows it.
     """
     share = memory_bytes // MEMORY_SHARE
     most = min(MOST_BYTES[kind], share)

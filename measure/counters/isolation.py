@@ -64,10 +64,8 @@ ON_SIZES = ("measure.counters.adapters.dispatched:flopledger", "runners.workers.
 class Task:
     """The task of the child process.
 
-    hyper: the factory's arguments beside the name. target: "module:function" of a counter; without one the process
-    records the model's calls, and counts nothing. trainer: "module:function" with function(workload, batch_size) ->
-    Operations of a step; explainer: "module:function" with function(model, inputs) -> why they do not fit, or "". Both
-    are for recordings.
+    hyper: the factory's arguments besides the name. target: "module:function" of a counter; without one the process
+    records the model's calls, and counts nothing. trainer, explainer: as in `record_isolated`.
     """
 
     counter: str
@@ -131,11 +129,11 @@ def record_isolated(
     trainer: str = "",
     explainer: str = "",
 ) -> tuple[dict[int, CallRecording], Failure | None]:
-    """Return the recorded calls of a model, as counters run it, by batch size; and the reasons of batches without a
-    recording.
+    """Return the recorded calls of a model, as counters run it, by batch size, and the failure after which no batch was
+    recorded; None if there was none.
 
     trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer:
-    "module:function" with function(model, inputs) -> why the model does not take them.
+    "module:function" with function(model, inputs) -> why the model does not take the inputs, or "".
     """
     task = Task("recording", factory, workload_name, dict(hyper), tuple(batch_sizes), timeout_s)
     recordings, failure = _supervise(dataclasses.replace(task, trainer=trainer, explainer=explainer))
@@ -154,7 +152,7 @@ def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
             process.start()
         try:
             rows, failure = _collect(receiver, task, process)
-            if failure is None:  # what it shares with others (tqdm has a lock) would else be reported as leaked
+            if failure is None:  # a killed process would be reported to leak what it shares (tqdm's lock)
                 process.join(GRACE_S)
             elif failure.status in ("timeout", "crashed"):
                 with open(noise.name, errors="replace") as printed:
@@ -163,7 +161,7 @@ def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
         finally:
             receiver.close()
             process.kill()
-            with contextlib.suppress(ProcessLookupError):  # nothing is left of its session, with what it started
+            with contextlib.suppress(ProcessLookupError):  # end what the child started; its session may be gone
                 os.killpg(process.pid or 0, signal.SIGKILL)
             process.join()
             lifeline.close()
@@ -194,9 +192,9 @@ def run(connection: Connection, task: Task, lifeline: Connection, noise_path: st
     accept_interrupts()
     end_with_parent(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
+    signal.alarm(int(task.timeout_s) + 10)  # ends this process even if the parent was killed
     redirect(noise_path)
-    # has an allocation fail that this machine cannot give, so that the kernel need not end another process for it
+    # an allocation beyond the machine's memory fails here, before the kernel ends another process for it
     free = free_bytes()
     if sys.platform == "linux" and free is not None:
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
@@ -205,7 +203,7 @@ def run(connection: Connection, task: Task, lifeline: Connection, noise_path: st
     left = list(task.batch_sizes)
     try:
         if not task.target or task.target in ON_SIZES:
-            with contextlib.suppress(Exception):  # what a model without weights raises, one with them may not
+            with contextlib.suppress(Exception):  # the model may run with weights where it fails without them
                 _answer(connection, task, left, baseline_bytes, has_weights=False)
         if left:
             _answer(connection, task, left, baseline_bytes, has_weights=True)
@@ -216,7 +214,7 @@ def run(connection: Connection, task: Task, lifeline: Connection, noise_path: st
 
 
 def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes: int, has_weights: bool) -> None:
-    """Count, or record, at each batch size that is left, send the result, and remove the size from the list."""
+    """Count or record at each batch size in `left`, send the result, and remove the size from the list."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -230,7 +228,7 @@ def _answer(connection: Connection, task: Task, left: list[int], baseline_bytes:
 
 
 def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
-    """Return the workload and its model in evaluation mode. has_weights: if not, the model's tensors have sizes and no
+    """Return the workload and its model in evaluation mode. has_weights: False: the model's tensors have sizes but no
     values."""
     from measure.operations.fake_results import built_on_meta, modules_on_meta
 
@@ -246,8 +244,8 @@ def _weights_unset() -> Iterator[None]:
     """Skip torch's initialisation of weights, which takes longer than counting; counters only see shapes.
 
     Use it in a process that counts and ends, so that nothing else is affected. Weights are zeros, not uninitialised
-    memory, since denormals are slow. Only a detector's work depends on its values, and that is meaningless with random
-    weights, too.
+    memory, since denormals are slow. Only a detector's operations depend on its values, and they mean nothing with
+    random weights either.
     """
     import torch
 
@@ -263,8 +261,8 @@ def _weights_unset() -> Iterator[None]:
 
 
 def _count(task: Task, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
-    """Return the adapter's rows at one batch size, with its time and the growth of the process's peak memory on the
-    first total: that of the forward pass, for both passes together."""
+    """Return the adapter's rows at one batch size. The total of the forward pass has the time of the count and the
+    growth of the process's peak memory, for both passes together."""
     inputs = _inputs(workload, size)
     start_s = time.perf_counter()
     try:
@@ -313,7 +311,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
     if task.trainer:
         try:
             recording = dataclasses.replace(recording, training=tuple(_load(task.trainer)(workload, size)))
-        except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # as of one that normalisation refuses
+        except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # such as a batch too small to normalise
             why = " ".join(f"{type(fault).__name__}: {fault}".split())[:TAIL_CHARACTERS]
             recording = dataclasses.replace(recording, untrained=why)
     return recording

@@ -3,10 +3,11 @@
 `record` takes a model and its inputs and returns a `CallRecording`, by which `cleaning/accounts` explains why counters
 differ. Nothing is counted here. Listeners replace functions where counters replace them (`torch.nn.functional`,
 `torch`, `torch.Tensor`). So the recording and the counters both miss a call through a name that was imported earlier.
-Calls by a kernel written in Python are left out. torch is patched in the whole process meanwhile: use a process of its
-own. `plain_calls` records a step as the counter torch_profiler does, on real tensors without a dispatch mode. Without
-that mode, gradient accumulation and a linear layer's bias addition run as in-place operations. What a checkpoint
-recomputes lies inside a composite operator (as `aten::linear`), which does not reach the dispatcher.
+Calls by a kernel written in Python are left out. torch is patched in the whole process meanwhile: call `record` in a
+separate process. `plain_calls` records a step as the counter torch_profiler does, on real tensors without a dispatch
+mode. Without that mode, gradient accumulation and a linear layer's bias addition run as in-place operations, and
+operations that a checkpoint recomputes lie inside composite operators (such as `aten::linear`), which do not reach the
+dispatcher.
 """
 
 import contextlib
@@ -158,7 +159,7 @@ class CallListener:
     def listening(self) -> Iterator[None]:
         """Hook modules and patch functions within the context; restore both after it."""
         watched = [(f"{library}.{name}", owner, name) for library, owner, names in WATCHED for name in names.split()]
-        if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
+        if "einops" in sys.modules:  # a counter installs it; a model that uses it has imported it
             watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
         with contextlib.ExitStack() as stack:
             stack.callback(register_module_forward_pre_hook(self._enters_module).remove)
@@ -200,7 +201,7 @@ class CallListener:
         return listen
 
     def _applied(self, original: Any) -> Any:
-        """Record functions with a backward pass of their own, whose `apply` belongs to the class it is called on."""
+        """Return `Function.apply` wrapped to be recorded, bound to the class on which it is called."""
 
         def apply(kind: type, *arguments: Any, **keywords: Any) -> Any:
             return self._listener(APPLIED, original.__get__(None, kind))(*arguments, **keywords)
@@ -218,8 +219,8 @@ class CallListener:
         self._around.pop()
 
     def _path(self, module: torch.nn.Module) -> str:
-        """Return the path by which the module around calls this one, else its first; for a module outside of the model
-        the path of the module around."""
+        """Return the module's path below the calling module, else its first path; for a module outside of the model the
+        path of the calling module."""
         paths = self._names.get(id(module))
         if not paths:
             return self._around[-1][0]
@@ -268,7 +269,8 @@ def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
 NAMES = frozenset(("aten::add", "aten::mul"))
 PRODUCTS = frozenset(("aten::conv2d", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
 FORWARD_ONLY = (PATH, "aten::conv2d", "aten::linear")
-"""Names that no formula of a derivative calls: in a backward pass they, and what runs inside, are recomputation."""
+"""Names that no formula of a derivative calls: in a backward pass they, and the calls inside them, are
+recomputation."""
 
 
 def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainCall, ...]:

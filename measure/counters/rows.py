@@ -50,7 +50,7 @@ def sum_counts(parts: Iterable[Counted]) -> dict[tuple[str, str], int | float]:
 
 
 def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_adds: float) -> None:
-    """Add the counter's result for one call: its multiply-adds, and all else in a row of its own."""
+    """Add the counter's result for one call to `own`: its multiply-adds, and the rest as a separate entry."""
     if multiply_adds:
         own[name, "mac"] += multiply_adds  # type: ignore[assignment]  # thop counts in floats
     if counted != multiply_adds:
@@ -58,8 +58,8 @@ def add_call(own: Counter[tuple[str, str]], name: str, counted: float, multiply_
 
 
 def walk_modules(module: torch.nn.Module, closed: Container[type] = ()) -> Iterator[torch.nn.Module]:
-    """Yield every module once for each parent that has it, as a walk over `children()` meets them. closed: classes into
-    which the walk does not go."""
+    """Yield a module and all modules in it, once for each parent, in the order of `children()`. closed: exact classes
+    whose children are left out."""
     yield module
     if type(module) not in closed:
         for child in module.children():
@@ -67,7 +67,7 @@ def walk_modules(module: torch.nn.Module, closed: Container[type] = ()) -> Itera
 
 
 def as_int(value: float) -> int | float:
-    """Return NumPy numbers and whole floats as int."""
+    """Return a whole number as int, any other as float."""
     return int(value) if float(value).is_integer() else float(value)
 
 
@@ -76,7 +76,7 @@ NO_OPERATOR = ("prim.", "profiler.")
 
 
 class UncountedCalls(TorchDispatchMode):
-    """Counts the calls of operators that run where the counter does not look; the calls themselves are unchanged."""
+    """Counts the calls of operators while `looks_here` is False: those that the counter does not see."""
 
     supports_higher_order_operators = True
 
@@ -92,7 +92,7 @@ class UncountedCalls(TorchDispatchMode):
 
 
 def uncounted(calls: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return (ignored, not understood): operator → calls. calls: of ATen's names, those that no rule counted."""
+    """Return (ignored, not understood): operator → calls. calls: by ATen's names, the calls that no rule counted."""
     ignored: Counter[str] = Counter()
     unsupported: Counter[str] = Counter()
     for name, times in calls.items():
@@ -108,12 +108,12 @@ def uncounted(calls: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]
 NO_ARITHMETIC = frozenset(
     {"Identity", "Dropout", "Dropout2d", "Dropout3d", "Flatten", "StochasticDepth", "Permute", "stochastic_depth"}
 )
-"""Leaf modules and functions without a rule that compute nothing in eval mode: ignored rightly."""
+"""Leaf modules and functions that compute nothing in eval mode: without a rule they are ignored."""
 
 
 def uncounted_leaves(model: torch.nn.Module, known: Container[type]) -> tuple[Counter[str], Counter[str]]:
-    """Return (ignored, not understood): class → calls of leaf modules of unknown classes, counted by hooks that stay on
-    the model."""
+    """Return (ignored, not understood): class → calls of leaf modules whose class is not in `known`. Hooks that stay on
+    the model fill both while it runs."""
     ignored: Counter[str] = Counter()
     unsupported: Counter[str] = Counter()
 

@@ -2,8 +2,8 @@
 
 `apply` takes a `Precision` and a device, `read_flags` returns the flags, and `check` the disagreements as text. Flags
 are set with the legacy calls (`set_float32_matmul_precision`, `cudnn.allow_tf32`) and read with the new getters
-(`fp32_precision`). Once a new-style setter ran, legacy reads raise RuntimeError, inductor's own among them (torch 2.11
-to 2.15). After legacy setters both kinds of reads work. A getter returns an inherited value as such; "none" means that
+(`fp32_precision`). Once a new-style setter ran, legacy reads raise RuntimeError, also those of inductor (torch 2.11 to
+2.15). After legacy setters both kinds of reads work. A getter also returns an inherited value; "none" means that
 nothing is set here or above, which is IEEE. On a CPU every policy computes float32 as IEEE, whatever oneDNN could do
 with tf32. Not claimed: that a library uses what a flag allows. Getters do not see environment variables that override a
 flag below torch; `read_flags` lists these, and `supported` refuses them.
@@ -64,7 +64,7 @@ def apply(precision: Precision, device: Any, cudnn_benchmark: bool = True, deter
 
     deterministic: cuDNN's deterministic algorithms, and torch's where they exist (others warn, they do not fail);
     the cuBLAS workspace is set too, which works only before the process's first product on the device.
-    Reductions of fp16 and bf16 products keep torch's default (reduced precision allowed): that is what users train.
+    Reductions of fp16 and bf16 products keep torch's default, as users train: reduced precision is allowed.
     """
     tf32 = precision.tf32 and _is_cuda(device)
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -133,7 +133,7 @@ _ATTRIBUTES: tuple[tuple[Any, str], ...] = (
 def session(
     precision: Precision, device: Any, cudnn_benchmark: bool = True, deterministic: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Apply flags within the context, and restore the former ones after it; gives the flags as read back."""
+    """Apply flags within the context, and restore the former ones after it. Yields the flags as read back."""
     with restored():
         apply(precision, device, cudnn_benchmark, deterministic)
         yield read_flags()
@@ -175,7 +175,7 @@ def _refused_on_cpu(precision: Precision) -> str:
 
 
 def _cpu_has_bf16() -> bool:
-    """Look for instructions, not oneDNN's emulation of them, which any AVX-512 CPU offers."""
+    """Return whether the CPU has bf16 instructions; oneDNN's emulation, which any AVX-512 CPU offers, is not enough."""
     if platform.machine() in ("aarch64", "arm64"):
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

@@ -4,8 +4,8 @@ The time shows whether the two processors share a cache now, on which the speed 
 between processors of one last-level cache, and several hundred between others. On a virtual machine the host places the
 processors, and may move them at any time without notice (docs/benchmarks.md, "Where the host puts two processors"). Two
 threads write to one word in turn, on the first and the last processor that the process may use. Nothing is claimed
-about the processors between. The threads run x86-64 instructions that are held here as bytes, so that no compiler is
-needed. This works on Linux only; elsewhere `Unavailable` is raised.
+about the processors between. The threads run x86-64 instructions that are stored here as bytes, so that no compiler is
+needed. This works on Linux and x86-64 only; elsewhere `Unavailable` is raised.
 """
 
 import ctypes
@@ -49,12 +49,12 @@ MOST_WAIT_S = 0.02
 """Longest time for which a thread waits for the other one to be ready."""
 
 Bounce = Callable[[int], int]
-"""Runs a number of rounds of one of the two threads; returns how many of them it gave up."""
+"""Runs a number of rounds in one of the two threads; returns how many were left when it gave up, or 0."""
 
 
 def ping_code() -> bytes:
-    """Return a function of x86-64 (called as System V has it) of the word's address and a number of rounds: in each, it
-    sets 1 and waits for 0."""
+    """Return the x86-64 code (System V calling convention) of a function of the word's address and a number of rounds.
+    In each round it sets 1 and waits for 0."""
     return _ROUNDS_LEFT + _STORE % 1 + _WAIT % (10, 0) + _NEXT
 
 
@@ -80,7 +80,7 @@ def round_trip_s() -> float:
         raise Unavailable("this system does not say which processors a process may use")
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < 2:
-        raise Unavailable("the process may use one processor alone")
+        raise Unavailable("expected two processors, the process may use only one")
     word = (ctypes.c_char * 256)()  # so large that nothing else is in its cache line
     address = ctypes.addressof(word) + 128 - ctypes.addressof(word) % 128
     ping, pong = (_function(code, address, word) for code in (ping_code(), pong_code()))
@@ -92,11 +92,11 @@ def round_trip_s() -> float:
         second.start()
         first.start()
     except RuntimeError as fault:  # no further thread may begin
-        raise Unavailable(f"no thread for it: {fault}") from fault
+        raise Unavailable(f"a thread could not be started: {fault}") from fault
     for thread in (second, first):
         thread.join()
     if not times_s:
-        raise Unavailable("one of two threads did not run beside the other")
+        raise Unavailable("the two threads did not run at the same time")
     return times_s[0]
 
 
@@ -123,7 +123,6 @@ def _run_on(processor: int, ready: threading.Barrier, task: Callable[[], object]
 
 
 def _function(code: bytes, address: int, word: object) -> Bounce:
-    """Make a Python function of machine code. word: the memory at the address, which is kept as long as a thread may
-    run this, however the caller ends."""
+    """Make a Python function of machine code. word: the memory at the address, which the function keeps alive."""
     function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_long)(address_of(code))
     return lambda rounds, _word=word: function(address, rounds)  # type: ignore[misc]

@@ -60,13 +60,13 @@ Facts = Mapping[str, Any]
 
 
 def environment() -> Facts:
-    """Return all facts of host, packages and torch. No name is one of a device's."""
+    """Return all facts of host, packages and torch. Their names differ from those of `device_facts`."""
     packages = {name.replace("-", "_"): package_version(name) for name in PACKAGES}
     return {**host_facts(), **packages, **torch_facts()}
 
 
 def host_facts() -> Facts:
-    """Return operating system, processor, load and the variables that matter. Imports no torch."""
+    """Return facts of the operating system, processor and load, and `variables`. Imports no torch."""
     fields = dict(line.split("=", 1) for line in read("etc/os-release").splitlines() if "=" in line)
     return {
         "python": platform.python_version(),
@@ -192,7 +192,7 @@ def cpu_name() -> str | None:
 
 
 def physical_cores() -> int | None:
-    """Return cores, counting two hardware threads of one core once."""
+    """Return the number of cores, each counted once whatever its hardware threads; None if unknown."""
     ids = re.compile(r"^(physical id|core id)\s*:\s*(\d+)", re.MULTILINE)
     processors = [dict(ids.findall(text)) for text in read("proc/cpuinfo").split("\n\n")]
     return len({(ids.get("physical id"), ids["core id"]) for ids in processors if "core id" in ids}) or None
@@ -210,7 +210,7 @@ def governor() -> str | None:
 
 
 def load_average() -> float | None:
-    """Return runnable tasks, mean of the last minute."""
+    """Return the mean number of runnable tasks in the last minute; None if unknown."""
     try:
         return os.getloadavg()[0]
     except OSError:
@@ -218,9 +218,11 @@ def load_average() -> float | None:
 
 
 def driver_version() -> str | None:
-    """Return the version of NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from
-    NVML, since Windows' Linux and sandboxes with a /proc of their own lack the file. Two sessions are comparable only
-    by this version."""
+    """Return the version of NVIDIA's kernel driver; None if unknown. Two sessions are comparable only by this version.
+
+    It is read from /proc, which needs no library and no permission, else from NVML: WSL and sandboxes with a private
+    /proc lack the file.
+    """
     if version := _first(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", "proc/driver/nvidia/version"):
         return version
     from measure.device import nvml
@@ -255,7 +257,7 @@ def _usable_cpus() -> int | None:
 
 
 def cpu_quota() -> float | None:
-    """Return how many processors' time the container may use (cgroup v2, else v1); None without a limit."""
+    """Return how many processors the container may use on average (cgroup v2, else v1); None without a limit."""
     quota, _, period = read("sys/fs/cgroup/cpu.max").strip().partition(" ")
     if not quota:
         quota, period = (read(f"sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))

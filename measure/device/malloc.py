@@ -31,7 +31,7 @@ _MOST_BLOCKS = 64
 """Maximum number of holes of the heap that are filled to reach its end."""
 
 _MOST_ANEW = 0.25
-"""Share of the pages of a freed block. More page faults than that show that the block was given back."""
+"""Page faults on more than this share of a freed block's pages show that the block was given back to the system."""
 
 
 def retain_freed_memory() -> None:
@@ -51,25 +51,26 @@ def retain_freed_memory() -> None:
         raise Unavailable("mallopt refused M_TRIM_THRESHOLD or M_MMAP_MAX")
     ratio = faults_of_a_second_block(c) * resource.getpagesize() / _PROBE_BYTES
     if ratio > _MOST_ANEW:
-        raise Unavailable(f"{ratio:.0%} of a freed block was given back to the system all the same")
+        raise Unavailable(f"{ratio:.0%} of a freed block was still given back to the system")
 
 
 def set_malloc(setting: str) -> None:
-    """Set the C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
+    """Set the C library's allocator to a cell's setting (`MALLOC_SETTINGS`). Raises Unavailable where that fails."""
     if setting != RETAIN:
         return
     try:
         retain_freed_memory()
     except Unavailable as fault:
-        raise Unavailable(f"freed memory is not retained: {fault}; FLOPLEDGER_MALLOC=default does without") from fault
+        raise Unavailable(f"freed memory is not retained: {fault}; FLOPLEDGER_MALLOC=default skips this") from fault
 
 
 def extend_heap(ratio: float) -> int:
     """Make room at the end of the heap and write to it, so that using it later causes no page fault. Call it after
     `retain_freed_memory`.
 
-    ratio: room ÷ the memory that the process has (RSS); at most half of what the machine can still give. Returns how
-    many bytes of new memory were written to: 0 where so much was free there, or where the sizes are not known.
+    ratio: room ÷ the process's resident memory (RSS). The room is at most half of the memory that the machine can still
+    give. Returns how many bytes of new memory were written to: 0 where enough was free at the end of the heap, or where
+    the sizes are not known.
     """
     bytes_ = min(int(ratio * _resident_bytes()), (free_bytes() or 0) // 2)
     if not bytes_:
@@ -79,7 +80,7 @@ def extend_heap(ratio: float) -> int:
     blocks: list[int] = []
     end, new = c.sbrk(0) or 0, 0
     while len(blocks) < _MOST_BLOCKS and not new and (block := c.malloc(bytes_)):
-        blocks.append(block)  # holes are filled until one lies at the end
+        blocks.append(block)  # fill holes until a block lies at the end
         new = min(max(0, block + bytes_ - end), bytes_)
     if new:
         ctypes.memset(blocks[-1] + bytes_ - new, 1, new)

@@ -28,7 +28,7 @@ FATAL = frozenset((1, 9, 12, 15, 16, 18))
 required, library and driver of different versions."""
 
 LOST = frozenset((15, 16))
-"""Members of FATAL that end a session: GPU lost, reset required. The others may be NVML's own trouble."""
+"""Members of FATAL that end a session: GPU lost, reset required. The others may concern only NVML."""
 
 EVENT_REASONS = {
     0x001: "gpu_idle",
@@ -46,9 +46,8 @@ EVENT_REASONS = {
 """Bits of nvmlDeviceGetCurrentClocksEventReasons (NVML reference, nvmlClocksEventReasons; the last two from the older
 list of throttle reasons) → the vocabulary of `analysis.devices.telemetry.EVENT_REASONS`, which has NVML's names."""
 
-Ask = tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], Any]]
-"""Functions to try in order, further arguments (a name of a pynvml constant, or a number), and the conversion of the
-value."""
+Ask = tuple[tuple[str, ...], tuple[str, ...], Callable[[Any], Any]]
+"""Functions to try in order, further arguments (names of constants of pynvml), and the conversion of the value."""
 
 
 def _text(value: Any) -> str:
@@ -86,7 +85,7 @@ POLLED: Mapping[str, Ask] = {
     ),
     "memory_used_bytes": (("nvmlDeviceGetMemoryInfo",), (), lambda memory: int(memory.used)),
 }
-"""Field of `Telemetry` → how to ask for it. The "…ThrottleReasons" and the plain temperature call end with CUDA 14."""
+"""Field of `Telemetry` → how to read it. The "…ThrottleReasons" and the plain temperature call end with CUDA 14."""
 
 STATE: Mapping[str, Ask] = {
     "name": (("nvmlDeviceGetName",), (), _text),
@@ -104,16 +103,15 @@ STATE: Mapping[str, Ask] = {
     "sm_clock_max_hz": (("nvmlDeviceGetMaxClockInfo",), ("NVML_CLOCK_SM",), _hz),
     "memory_clock_max_hz": (("nvmlDeviceGetMaxClockInfo",), ("NVML_CLOCK_MEM",), _hz),
 }
-"""Fact → how to ask for it; the driver is asked without a device."""
+"""Fact → how to read it from a device. The driver's version needs no device (`Nvml.facts`)."""
 
 OF_THE_SLICE = ("memory_used_bytes",)
-"""Fields that a MIG slice has itself; the others are read from the GPU it is cut from."""
+"""Fields that are read from a MIG slice; the others are read from its GPU."""
 
 
 class Nvml:
-    """One device. `nvml`: the pynvml module (or one like it); `handle`: of the device or of a MIG slice.
-
-    whole: handle of the GPU that a slice is cut from. clock: host time that readings carry.
+    """One device. nvml: the pynvml module (or one like it). handle: of the device or of a MIG slice. whole: handle of
+    the slice's GPU; None: the device is a whole GPU. clock: returns the host time of a reading, in s.
     """
 
     adapter = "nvml"
@@ -163,7 +161,7 @@ class Nvml:
         self.close()
 
     def _instant_power_w(self) -> float | None:
-        """Return W, None where this NVML has no such field."""
+        """Return the instantaneous power in W; None where this NVML or device has no such field."""
         try:
             (field,) = self._nvml.nvmlDeviceGetFieldValues(self._whole, [self._nvml.NVML_FI_DEV_POWER_INSTANT])
         except (AttributeError, self._nvml.NVMLError):
@@ -171,7 +169,7 @@ class Nvml:
         return _thousandth(field.value.uiVal) if field.nvmlReturn == 0 else None
 
     def _ask(self, field: str, functions: Sequence[str], arguments: Sequence[Any], convert: Callable[..., Any]) -> Any:
-        """Return the field's value, or None with a reason. Raises Unavailable for an error that ends everything."""
+        """Return the field's value, or None with the reason in `reasons`. Raises Unavailable for an error of FATAL."""
         if field in self._never:
             return None
         handle = self._handle if field in OF_THE_SLICE else self._whole
@@ -209,8 +207,8 @@ def open_nvml(
 ) -> Nvml:
     """Return the device to which CUDA gives this number ("cuda:1" is 1), or the one of a UUID (with or without "GPU-").
 
-    CUDA_VISIBLE_DEVICES is honoured. Raises Unavailable, with its cause, where NVML or the device cannot be had, and
-    where the number alone does not determine the card.
+    CUDA_VISIBLE_DEVICES is honoured. Raises Unavailable, with its cause, where NVML or the device is not available, and
+    where the number does not determine the card.
     """
     nvml = _module() if nvml is None else nvml
     _mapped(nvml, nvml.nvmlInit)
@@ -223,7 +221,7 @@ def open_nvml(
 
 
 def driver_version(nvml: Any = None) -> str:
-    """Return the driver's version as its library says it. Raises Unavailable where there is none."""
+    """Return the driver's version as NVML reports it. Raises Unavailable where there is none."""
     nvml = _module() if nvml is None else nvml
     _mapped(nvml, nvml.nvmlInit)
     try:
@@ -241,7 +239,7 @@ def _module() -> Any:
 
 
 def _find(nvml: Any, index_or_uuid: int | str, environ: Mapping[str, str]) -> tuple[Any, Any]:
-    """Return (handle, handle of the whole GPU if that is a MIG slice else None)."""
+    """Return (handle, handle of the whole GPU); the second is None unless the first is a MIG slice."""
     if isinstance(index_or_uuid, str):
         return _by_uuid(nvml, index_or_uuid)
     visible = environ.get("CUDA_VISIBLE_DEVICES")

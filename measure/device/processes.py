@@ -32,14 +32,14 @@ IDLE = "USDT:"
 
 
 def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
-    """Return the context "forkserver" where the system has it, else "spawn", which imports torch again. A plain fork of
-    a process that has threads or used torch is not safe. preload: modules that the server imports, if it does not run
-    yet."""
+    """Return the context "forkserver" where the system has it, else "spawn", which imports torch in each process. A
+    plain fork of a process that has threads or used torch is not safe. preload: modules that the server imports; no
+    effect once it runs."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forking = multiprocessing.get_context("forkserver")
     if preload:
-        forking.set_forkserver_preload(list(preload))  # without effect once the server runs
+        forking.set_forkserver_preload(list(preload))
     return forking
 
 
@@ -63,14 +63,14 @@ def prepare() -> None:
 
 
 def stop_server() -> None:
-    """End the server, if one runs. Its children must have ended. The next one has the environment of its own start."""
+    """End the server, if one runs. Its children must have ended. The next server takes the environment at its start."""
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def start_context(environ: Mapping[str, str]) -> Iterator[ForkServerContext | SpawnContext]:
-    """Give the context that starts a process within the block: the server's; if it needs variables that are not set
-    here, that of a new process which imports torch itself."""
+    """Yield the context in which to start a process: the server's, or "spawn" if the process needs variables that the
+    server lacks. environ: these variables, which are set only within the block."""
     os.environ.update(environ)
     try:
         with _without_interrupts():
@@ -82,7 +82,7 @@ def start_context(environ: Mapping[str, str]) -> Iterator[ForkServerContext | Sp
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C until the end of the block. Processes that start within keep it blocked
+    """Block Ctrl-C within the context. Processes that are started meanwhile inherit that
     (`measure/device/server_end.py`)."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -98,8 +98,8 @@ def accept_interrupts() -> None:
 
 
 def end_with_parent(lifeline: Connection) -> None:
-    """Have this process and its children killed when the other end of the lifeline closes, as it does however the
-    parent ends. The process leads a session of its own afterwards.
+    """Have this process and its children killed when the other end of the lifeline closes, which happens however the
+    parent ends. The process becomes the leader of a new session.
 
     On Linux the kernel sends the signal, because no thread of ours runs while a hanging library holds the interpreter.
     A sandbox's kernel may refuse; then a thread does it.
@@ -132,7 +132,7 @@ def redirect(path: str) -> None:
     os.close(file)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # so that a crash leaves its last words
+            stream.reconfigure(line_buffering=True)  # so that a crash loses no line
 
 
 def end_of(who: str, code: int | None) -> str:
@@ -148,6 +148,6 @@ def end_of(who: str, code: int | None) -> str:
 
 
 def output_tail(printed: str) -> str:
-    """Return the end of what a process printed, to follow how it ended; "" if it printed nothing."""
+    """Return the end of a process's output, as text to append to `end_of`; "" if it printed nothing."""
     text = " ".join(" ".join(line for line in printed.splitlines() if not line.startswith(IDLE)).split())
     return f"; it printed: {text[-TAIL_CHARACTERS:]}" if text else ""

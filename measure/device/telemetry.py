@@ -62,10 +62,10 @@ def open_device(device: str) -> DeviceTelemetry:
 
 
 def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> dict[str, Any]:
-    """Return a GPU's state before a run, JSON-able; None where not reported, with the reason under "absent".
+    """Return a GPU's state before a run, as values of JSON; None where not reported, with the reason under "absent".
 
-    baseline: `processes()` before any context of ours (None: now). "other_processes" is their number: all of them are
-    foreign. "processes_since" is the number that came after; one for each worker of ours is expected.
+    baseline: `processes()` before this run opened the device (None: now). "other_processes" is their number: all of
+    them belong to others. "processes_since" is the number of later processes; one for each worker is expected.
     """
     reading = vars(device.poll())
     state = {**device.facts(), **{name: reading[name] for name in POLLED}}
@@ -79,8 +79,8 @@ def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> 
 
 
 def new_processes(before: Processes, now: Processes) -> int:
-    """Return how many processes are there now that were not before: by number of processes a pid, since a container may
-    show one pid for all."""
+    """Return how many processes are there now that were not before. Processes are counted by pid, since a container may
+    show the same pid for all."""
     fresh = Counter(pid for pid, _ in now) - Counter(pid for pid, _ in before)
     return sum(fresh.values())
 
@@ -88,9 +88,8 @@ def new_processes(before: Processes, now: Processes) -> int:
 class Sampler:
     """Polls a device from a thread until stopped, and never raises into the sweep: `fault` says why it ended early.
 
-    device: anything with `poll() -> Telemetry`. wait(seconds) → True when it should end; tests pass their own. Readings
-    are kept until `stop`; the last 200,000 (5 hours at 0.1 s). lost: whether the fault is that the device is gone for
-    good.
+    device: anything with `poll() -> Telemetry`. wait(seconds): returns True when polling should end. The last 200,000
+    readings are kept (5 hours at 0.1 s). lost: whether the fault is that the device is gone for good.
     """
 
     def __init__(self, device: Any, interval_s: float = 0.1, wait: Callable[[float], bool] | None = None) -> None:

@@ -43,9 +43,9 @@ LATE = (
     "`with meter.step()` block, or before meter.update()"
 )
 
-WATCHED = "a call was counted as an observed step ran it, where masks are not seen"
+WATCHED = "a call's count is that of an observed step, which does not show masks"
 
-NOT_OBSERVED = "the loop runs other products than its calls' counts, and no step with calls of these sizes was observed"
+NOT_OBSERVED = "the loop's products differ from its calls' counts, and no step with calls of these sizes was observed"
 
 DENSE = "dense"
 
@@ -62,11 +62,11 @@ Products = Mapping[tuple[str, str], int]
 class CallCost:
     """FLOP of one forward pass and of its backward pass. For a phase with an unknown call only a part is known.
 
-    products: of each phase: forward; backward; recompute: what checkpoints inside the model compute again, for each
-    backward pass; again: of a call that a checkpoint around the model repeats, if that is not the whole call.
-    unknown_calls: phase → calls without a rule. reason: why something is unknown, or another note; "" where there is
-    none. must_run: whether only a real step shows its cost. attention: how much less other conventions of attention
-    count than the dense one; None where unknown.
+    products: phase → products. The phases are forward; backward; recompute: what checkpoints inside the model compute
+    again, for each backward pass; again: the part of the call that a checkpoint around the model repeats, if that is
+    not the whole call. unknown_calls: phase → calls without a rule. reason: why something is unknown, or another note;
+    "" where there is none. must_run: whether only a real step shows the cost. attention: how much less other
+    conventions of attention count than the dense one; None where unknown.
     """
 
     products: Mapping[str, Products] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class CallCost:
     attention: AttentionFlop | None = None
 
     def of(self, phase: str) -> Products:
-        """Return the products of one pass in a phase."""
+        """Return the products of one pass in a phase; those of "again" are by default those of "forward"."""
         return self.products.get(phase) or (self.of("forward") if phase == "again" else {})
 
     def flop(self, phase: str) -> int:
@@ -124,7 +124,7 @@ class CallCosts:
         self.cost_by_key: dict[CallKey, CallCost] = {}
         self.refused = ""  # why no call has a count
         self.observed: set[CallKey] = set()
-        self.only_observed = False  # whether calls cost something else than their count, which observed steps show
+        self.only_observed = False  # whether an observed step ran other products than its calls' counts
         self.counting_s = 0.0
         self._began_s = time.perf_counter()
         self._at_once = False
@@ -154,10 +154,10 @@ class CallCosts:
                 self.waiting[key] = self._copies[module_state], *copy_with(meta_like, (args, kwargs))
 
     def count_waiting(self, wanted: Collection[CallKey] = (), all_of_them: bool = False) -> float:
-        """Count waiting calls: always those of a new state of the model and those in `wanted`, others as long as the
-        budget lasts.
+        """Count waiting calls, and return the seconds that it took.
 
-        Returns the seconds that it took.
+        Those in `wanted` come first and are always counted. With all_of_them, or after a new state of the model, all
+        others are counted, too, otherwise as many as the budget allows.
         """
         began_s = time.perf_counter()
         for key in sorted(self.waiting, key=lambda key: key not in wanted):
@@ -174,7 +174,7 @@ class CallCosts:
         return taken_s
 
     def by_unit(self, amounts: Products) -> Products:
-        """Return the units that products run on. amounts: (kind, dtype) → FLOP."""
+        """Return (kind, unit) → FLOP. amounts: (kind, dtype) → FLOP."""
         products: Counter[tuple[str, str]] = Counter()
         for (kind, dtype), flop in amounts.items():
             products[kind, self.unit_of(kind, dtype)] += flop
@@ -221,13 +221,13 @@ class CallCosts:
                         attention_reasons.setdefault(name, attention.reasons.get(name, cost.reason or WATCHED))
                     else:
                         total.update(units)
-                        if less.get(phase):  # of the unit that runs it; as plain products, that of most of those
+                        if less.get(phase):  # taken from the unit of attention, else from the one with most FLOP
                             ran = {(kind == "attention", flop): unit for (kind, unit), flop in cost.of(phase).items()}
                             total[ran[max(ran)]] -= times[phase] * less[phase]
             unknown += sum(times[phase] * calls for phase, calls in cost.unknown_calls.items())
             unknown += times["hidden"] + times["late"]
             if times["hidden"]:
-                reasons["a call of the model failed, or gave no tensor: its backward pass is not seen"] = None
+                reasons["a call of the model failed, or returned no tensor: its backward pass is not seen"] = None
             if times["late"]:
                 reasons[LATE] = None
             if cost.reason:
@@ -313,7 +313,7 @@ def split_parameter(model: torch.nn.Module) -> str:
 
 
 def unsharded(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a model sharded by FSDP2 as each rank runs it on its own batch: a copy of its modules with whole
+    """Return a copy of the modules of a model sharded by FSDP2, as each rank runs them on its batch: with whole
     parameters and buffers on meta, without FSDP's hooks. Other attributes are shared with the model. A model that is
     not sharded is returned itself."""
     if all(_kind(module) is type(module) for module in model.modules()):
@@ -346,7 +346,7 @@ def unsharded(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _kind(module: torch.nn.Module) -> type[torch.nn.Module]:
-    """Return a module's class under the one that FSDP2 put over it."""
+    """Return a module's class, without the subclass that FSDP2 made of it."""
     sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     if not isinstance(module, sharded):
         return type(module)

@@ -146,12 +146,12 @@ class ModelState:
 class ForwardCalls:
     """The calls of one model, from `attach` to `detach`.
 
-    children: whether its direct children are watched, too, for a loop that calls them instead of the model; a call of a
-    child inside of the model's own is part of that.
-    meter: its `meet` is called with the key, the arguments and the keyword arguments of each call of a new kind; `late`
-    with the key of a call of a step that has ended, for each backward pass of it while no step is open; `fail` with
-    what went wrong in here, and the model's own call goes on. step: the `MeteredStep` where calls are noted. state: of
-    the model, looked at in each call. modules: path → the modules whose calls are seen.
+    children: whether the model's direct children are watched, too, for a loop that calls them instead of the model; a
+    call of a child inside a call of the model is part of that. meter: has three methods. `meet` is called with the key,
+    the arguments and the keyword arguments of each call of a new kind; `late` with the key of a call for each backward
+    pass that runs after the call's step while no step is open; `fail` with an exception raised here, after which the
+    model's call goes on. step: the `MeteredStep` where calls are noted. state: of the model, looked at in each call.
+    modules: path → the modules whose calls are seen.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class ForwardCalls:
     def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Note a call. All its output tensors are hooked: a trainer may ignore a model's own loss and compute another.
 
-        Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well return none.)
+        A call of the model that returns none is `hidden`: its backward pass cannot be seen. (A child may return none.)
         """
         call = ModelCall(self._key(path, args, kwargs), _graph_task() != OUTSIDE)
         self._step.calls.append(call)
@@ -271,16 +271,16 @@ class ForwardCalls:
 
 
 class Hook(functools.partial[Any]):
-    """A hook of the meter in a model: a copy of that model, or the model read from a file, is not measured.
+    """A hook of the meter in a model. In a copy of the model, or the model read from a file, it does nothing.
 
-    A partial, because calling one runs no Python code.
+    It is a partial, because calling a partial runs no Python code.
     """
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Callable[..., None]:
         return contextlib.nullcontext().__exit__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return a hook that does nothing, by names of the standard library: a file is read without flopledger, too."""
+        """Return a hook of the standard library that does nothing, so that the file can be read without flopledger."""
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 

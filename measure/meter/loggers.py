@@ -5,8 +5,8 @@
         log.log(step, meter.window().scalars())
 
 All loggers have `log`, which takes the number of a step and values by name, and `close`. An unknown value is left out,
-never written as 0. Creating a logger imports the package that it is named after; `CsvLog` needs none. `MeterCallback`
-is the common part of the trainers' callbacks. It meters each step, and turns a fault into one warning.
+never written as 0. TensorBoard and MLflow are imported when their logger is created. `MeterCallback` is the common part
+of the trainers' callbacks: it meters each step, and turns a fault into one warning.
 """
 
 import csv
@@ -26,7 +26,7 @@ class Logger(Protocol):
     """Takes the numbers of a step by name, until `close`."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Take the values of a step, by name."""
+        """Write the values of a step. values: name → number."""
 
     def close(self) -> None:
         """End the log."""
@@ -48,10 +48,10 @@ class _Closing:
 
 
 class CsvLog(_Closing):
-    """A CSV file with a row for each call of `log`: step, time_s (of the system's clock) and the values.
+    """A CSV file with a row for each call of `log`: step, time_s (s since 1970) and the values.
 
-    Rows are added to a file that exists. A value that a row lacks is empty. A new name becomes a column at the end; the
-    file is then written anew.
+    Rows are added to a file that exists. A value that a row lacks is empty. A new name becomes a column at the end, for
+    which the file is written again.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -162,7 +162,7 @@ class MeterCallback:
 def guarded(method: Callable[..., None]) -> Callable[..., None]:
     """Wrap a callback's method that a trainer calls: a fault in it ends the measurement with one warning, not training.
 
-    ValueError and TypeError pass while the meter is made, since the caller's options are wrong.
+    ValueError and TypeError are raised while there is no meter yet, since the caller's options are wrong.
     """
 
     @functools.wraps(method)

@@ -11,8 +11,8 @@ stops a training. A fault in the meter is one warning, and the numbers are absen
 forward hook and a look at the model per call, a hook on its gradient, and two marks per step. A step's FLOP are those
 of its calls, each kind of call counted once. Some steps are observed (`measure/meter/observations.py`), and steps after
 the last observation are "unverified". If an observation differs from the count, the steps since the observation before
-have no FLOP. Idle time inside a step is part of the step. Not claimed: work on other devices than the model's; a
-default for unknown devices.
+have no FLOP. Idle time inside a step is part of the step. Not claimed: work on other devices than the model's; a peak
+for unknown devices.
 """
 
 import contextlib
@@ -61,14 +61,14 @@ MICRO_BATCHES = (
 class MeterOptions:
     """Options of a meter; all have a default.
 
-    device: where the loop runs; None: where the model's parameters are.
-    warm_up_steps: steps left out of all numbers. unit: which unit runs the products, of UNITS; None: from dtypes,
-    autocast and the flags of TF32. peak_flop_per_s: the caller's own peak, FLOP/s; None: the datasheet's of this device
-    and unit, or none. ceilings: rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second
-    utilization; None: on a CPU the first summary measures some in about 2 s, unless this is one of several ranks.
-    loss_of: the model's outputs → what the loss is made of; None: all of them. children: whether the loop may call the
-    model's direct children instead of the model. energy: whether to read the device's energy counter.
-    Raises ValueError, in one line, for what cannot be right.
+    device: where the loop runs; None: where the model's parameters are. warm_up_steps: number of steps left out of all
+    numbers. unit: which unit runs the products, of UNITS; None: from dtypes, autocast and the flags of TF32.
+    peak_flop_per_s: the caller's own peak, FLOP/s; None: the datasheet's of this device and unit, or none. ceilings:
+    rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second utilization; None: on a CPU
+    without peak_flop_per_s the first summary measures some in about 2 s, unless this is one of several ranks. loss_of:
+    function from the model's outputs to the tensors whose sum is the loss; None: all outputs. children: whether the
+    loop may call the model's direct children instead of the model. energy: whether to read the device's energy counter.
+    Raises ValueError, in one line, for a value outside its range.
     """
 
     device: str | torch.device | None = None
@@ -91,10 +91,11 @@ class MeterOptions:
 
 
 class UtilizationMeter:
-    """Measures the steps of one training loop. The module's docstring says what it gives and does not claim.
+    """Measures the steps of one training loop. The module's docstring says what it measures and what it does not claim.
 
-    model: what the loop calls: a module, a compiled or a data-parallel one. options, or any of its fields as keywords:
-    `MeterOptions`. Raises ValueError, in one line, for invalid arguments, TypeError for an unknown one.
+    model: the module that the loop calls; it may be compiled or data-parallel. options: a `MeterOptions`; its fields
+    may be given as keywords instead. Raises ValueError, in one line, for invalid arguments, TypeError for an unknown
+    one.
 
     >>> import torch, flopledger
     >>> model = torch.nn.Linear(8, 4)
@@ -110,10 +111,10 @@ class UtilizationMeter:
     def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
         given: Any = model
         if not isinstance(given, torch.nn.Module):
-            several = "; of several modules, each has a meter of its own" if isinstance(given, (list, tuple)) else ""
+            several = "; make a meter for each of several modules" if isinstance(given, (list, tuple)) else ""
             raise ValueError(f"expected the module that the loop calls, got {type(given).__name__}{several}")
         if isinstance(model, torch.jit._script.RecursiveScriptModule):
-            raise ValueError("expected a module that takes forward hooks, got a scripted one: give one that calls it")
+            raise ValueError("expected a module with forward hooks, got a scripted one: pass a module that calls it")
         known = [field.name for field in dataclasses.fields(MeterOptions)]
         for name in keywords:
             if name not in known:
@@ -146,7 +147,7 @@ class UtilizationMeter:
             ),
         )
         self._warm, self._run = Stretch(), Stretch()
-        self._open = [self._run]  # and the window, after the first one, which is the run
+        self._open = [self._run]  # the run, and after the first call of `window` the current window
         self._warm_up = chosen.warm_up_steps
         self._energy = LoopEnergy(str(device) if chosen.energy else "")
         if not self._warm_up:
@@ -155,7 +156,7 @@ class UtilizationMeter:
         self._faults: dict[str, None] = {}
         self._broken = False
         self._own_peak = chosen.ceilings is None and chosen.peak_flop_per_s is None and device.type == "cpu"
-        self._left_pending = 0  # steps that waited to be added up at the end of the last step that had more to do
+        self._left_pending = 0  # number of pending steps left when steps were last added up
         self._calls.attach()
 
     def step(self, *inputs: Any, items: float | None = None) -> MeteredStep:
@@ -206,7 +207,8 @@ class UtilizationMeter:
         return self._no_summary()  # type: ignore[unreachable]
 
     def summary(self) -> MeterSummary:
-        """Sum up all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
+        """Sum up all steps after the warm-up. Waits for the last step's end on the device, and counts every shape that
+        waits to be counted."""
         with self._guarded():
             self._take(wait=True)
             self._costs.count_waiting(all_of_them=True)
@@ -267,11 +269,12 @@ class UtilizationMeter:
         if len(pending) - self._left_pending >= PENDING_STEPS or len(calls) > PENDING_CALLS or self._warm_up > 0:
             self._take(wait=False)
             self._left_pending = len(pending)
-        # how many steps there are until one before or after which there is something to do
+        # number of next steps that need nothing before or after them
         before = self._observations.plan(step.number)
         step.left = 0 if self._warm_up > 0 or self._costs.waiting else min(before, PENDING_STEPS - 1)
 
     def drop_step(self) -> None:
+        """Drop the open step, which ended with an exception or was never begun."""
         self._calls.drop()
         self._observations.drop()
 
@@ -312,8 +315,7 @@ class UtilizationMeter:
         )
 
     def _measure_peak(self, precisions: Sequence[str]) -> None:
-        """Measure the fastest kernel of this CPU, whose peak no datasheet has; the loop's times leave out the time of
-        that."""
+        """Measure the fastest kernel of this CPU, whose peak no datasheet has. The loop's times leave this time out."""
         began_s, device = time.perf_counter(), self._loop_device.device
         rows = ceilings_by_precision(device, precisions, clock_for(device), trials.OWN_PEAK_S)
         self._loop_device = dataclasses.replace(self._loop_device, ceiling=ceiling_of(rows))
@@ -331,7 +333,7 @@ class UtilizationMeter:
         )
 
     def _micro_batches(self, stretch: Stretch) -> tuple[str, ...]:
-        """Return a note where a step is not one backward pass and one update of the weights."""
+        """Return a note if steps wrote no weight (micro-batches), or have several backward passes."""
         unchanged, number, whole = self._step.unchanged, self._step.number, merged_block(stretch.blocks)
         if number > unchanged >= number - unchanged:
             return (f"{unchanged} of {number} {MICRO_BATCHES}",)
@@ -372,7 +374,7 @@ class UtilizationMeter:
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the module inside of torch.compile's and data parallelism's."""
+    """Return the module inside the wrappers of torch.compile and of data parallelism."""
     if isinstance(model, torch._dynamo.OptimizedModule):
         return _unwrapped(model._orig_mod)
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):

@@ -41,14 +41,12 @@ MAX_FAILED = 4
 """After this many observations in a row that saw only a part of their step, no more steps are observed."""
 
 OTHER_KERNELS = ("attention", "recurrent")
-"""Kinds of products whose kernels on a GPU differ from those on the CPU, and may calculate gradients that nobody asked
-for. Their observation is compared with the first one, and corrects no count."""
+"""Kinds of products whose kernels on a GPU differ from those on the CPU, and may calculate gradients that are not
+needed. Their observation is compared with the first one, and corrects no count."""
 
-OPAQUE = "what compiled and scripted code and copies of DataParallel run cannot be observed"
-IN_PART = (
-    "a part of each step runs where it cannot be observed: in a thread, or under a dispatch mode of the loop's own"
-)
-DIFFERS = "an observed step ran other products than were counted of its calls"
+OPAQUE = "the operations of compiled code, scripted code and DataParallel's copies cannot be observed"
+IN_PART = "a part of each step cannot be observed: it runs in another thread, or under the loop's own dispatch mode"
+DIFFERS = "an observed step ran other products than its calls were counted with"
 
 
 class Unsteady(Exception):
@@ -57,9 +55,9 @@ class Unsteady(Exception):
 
 @dataclass(frozen=True)
 class ObservationVerdict:
-    """What an observed step says. seen: the kinds of calls that it ran; differing: those of them that ran something
-    else than in the steps before. reason: what differs. has_changed: whether they were observed before, so that the
-    model is another one now."""
+    """The result of comparing an observed step. seen: the kinds of calls that it ran; differing: those that ran other
+    products than were counted in the steps before. reason: what differs. has_changed: whether these calls were observed
+    before, so that the model has changed."""
 
     seen: frozenset[CallKey]
     differing: frozenset[CallKey] = frozenset()
@@ -69,7 +67,8 @@ class ObservationVerdict:
 
 @dataclass
 class _PhaseRun:
-    """What the calls of one key ran in one phase. times: how often the phase ran. shares: of each call by itself."""
+    """The products that the calls of one key ran in one phase. times: how often the phase ran. shares: (FLOP, times) of
+    each call."""
 
     amounts: Amounts = field(default_factory=Counter)
     times: int = 0
@@ -77,7 +76,7 @@ class _PhaseRun:
 
     @property
     def is_even(self) -> bool:
-        """Whether each call ran as much as the others, for each time."""
+        """Whether all calls ran the same FLOP each time."""
         return all(flop * self.times == times * self.amounts.total() for flop, times in self.shares)
 
 
@@ -86,11 +85,11 @@ CallPhase = tuple[CallKey, str]
 
 
 class ObservedCosts:
-    """Holds observed steps against the counts of calls, and corrects those.
+    """Compares observed steps with the counts of calls, and corrects the counts.
 
-    other_kernels: whether the device has kernels of its own for OTHER_KERNELS.
-    outside_flop: the most that ran outside of the model's calls in a step. replaced: calls that are counted as they
-    ran; parts: those that have no other count.
+    other_kernels: whether the device is no CPU, so that the kernels of OTHER_KERNELS differ. outside_flop: the most
+    FLOP that ran outside of the model's calls in a step. replaced: calls whose count was replaced by an observed one;
+    parts: calls that have only an observed count (tensor parallelism).
     """
 
     def __init__(self, costs: CallCosts, other_kernels: bool) -> None:
@@ -103,8 +102,8 @@ class ObservedCosts:
         self.parts: set[CallKey] = set()
 
     def judge(self, observed_step: ObservedStep, is_new: Callable[[CallKey], bool]) -> ObservationVerdict | None:
-        """Compare an observed step with the counts of its calls; None where a call has no count to hold it against.
-        is_new: whether a kind of call is so new that no step before can have been counted wrongly. Raises Unsteady."""
+        """Compare an observed step with the counts of its calls; return None if one of them has no count. is_new:
+        whether a kind of call is so new that no earlier step can have been counted wrongly. Raises Unsteady."""
         costs, ran = self._costs.cost_by_key, _by_call_phase(observed_step)
         seen = frozenset(key for key, _ in ran)
         if not ran or any(key not in costs or (costs[key].unknown_calls and not costs[key].must_run) for key in seen):
@@ -160,21 +159,22 @@ class ObservedCosts:
         return same_calls and not observed_step.outside_flop and everything == sum(expected.values())
 
     def _add_elsewhere(self, ran: Mapping[CallPhase, _PhaseRun], observed_step: ObservedStep) -> None:
-        """Add what nodes of no call ran to the only call that has a backward pass, if nothing else ran."""
+        """Assign the products of nodes that no call made to the only call with a backward pass. Raises Unsteady if
+        there is not exactly one, or if products ran outside of the calls."""
         if not observed_step.elsewhere:
             return
         owners = [phase_ran for (_, phase), phase_ran in ran.items() if phase == "backward" and phase_ran.times]
         if observed_step.outside_flop or len(owners) != 1:
             raise Unsteady(
-                "a step ran products in its backward passes that belong to no call of the model, as gradients of "
-                "gradients do, and calls that did not run what was counted of them"
+                "a step's backward passes ran products that belong to no call of the model (such as gradients of "
+                "gradients), and its calls ran other products than were counted"
             )
         owners[0].amounts.update(observed_step.elsewhere)
         owners[0].shares.clear()
 
     def _corrected(self, key: CallKey, ran: Mapping[CallPhase, _PhaseRun]) -> tuple[CallCost | None, str]:
-        """Return the cost of a call as it ran, None where it was counted so; and what differs from an observation
-        before. Raises Unsteady."""
+        """Return the cost of a call as it ran, or None if its count is right; and what differs from an earlier
+        observation. Raises Unsteady."""
         before = self._costs.cost_by_key[key]
         products = {} if before.must_run else dict(before.products)
         differs = before.must_run
@@ -184,9 +184,7 @@ class ObservedCosts:
             phase, expected = call_phase[1], before.flop(call_phase[1])
             if before.must_run or phase_ran.amounts.total() != expected * phase_ran.times or not phase_ran.is_even:
                 if not phase_ran.times:
-                    raise Unsteady(
-                        "a backward pass ran through the model that began at none of the tensors that it gave"
-                    )
+                    raise Unsteady("a backward pass through the model began at none of its output tensors")
                 if not phase_ran.is_even or any(flop % phase_ran.times for flop in phase_ran.amounts.values()):
                     raise Unsteady(f"equal calls of the model ran different products in one step ({phase})")
                 flop = phase_ran.amounts.total() // phase_ran.times
@@ -253,13 +251,13 @@ class Observations:
         self.reason = OPAQUE if is_opaque else ""
 
     def meet(self, key: CallKey, is_new_state: bool, number: int) -> None:
-        """Meet a call of a kind that was not seen before, in the step after so many. is_new_state: of the model."""
+        """Note a call of a new kind in step `number` + 1. is_new_state: whether the model's state is new, too."""
         self._first_seen[key] = number + 1
         self._is_new = True
         self._is_new_state |= is_new_state
 
     def begin(self, number: int) -> None:
-        """Begin the next step, after so many: observe it, if it is due."""
+        """Begin step `number` + 1, and observe it if it is due."""
         self.drop()
         if self._next > number + 1 or self.reason:
             return
@@ -270,7 +268,8 @@ class Observations:
             self._fails()
 
     def end(self) -> tuple[ObservedStep | None, bool]:
-        """End the step. Return what was seen of it, if it was observed; and whether its time is that of no other."""
+        """End the step. Return its observation, if there is one; and whether its time must be left out, since observing
+        made it longer."""
         observer, self._observer = self._observer, None
         if observer is None:
             return None, False
@@ -286,7 +285,7 @@ class Observations:
         return observed_step, self.last >= FIRST or (observed_step is None and self._failed > FIRST)
 
     def judge(self, observed_step: ObservedStep, number: int) -> ObservationVerdict | None:
-        """Hold what was seen in the step of this number against what is counted by now."""
+        """Compare the observed step of this number with the present counts; None if nothing can be concluded."""
         self._cost_s = observed_step.host_s
         self._observed += 1
         self._first = max(0, self._first - 1)
@@ -301,12 +300,12 @@ class Observations:
             self._unexplained += 1
             self._first = FIRST
             if self._unexplained > 1 or number - self.last <= 1:
-                self._costs.refused = self.reason = f"{verdict.reason}: sizes and modes do not say what they cost"
+                self._costs.refused = self.reason = f"{verdict.reason}: sizes and modes do not determine their cost"
         self.last = number
         return verdict
 
     def plan(self, number: int) -> int:
-        """Return how many steps come after the first `number` before the next one to observe; 0: the next step is."""
+        """Return how many steps after step `number` come before the next observed one; 0: the next step is observed."""
         is_due = self._is_new_state or (self._is_new and self._observed * NEW_SIZES_EVERY <= number)
         costs = self._costs.cost_by_key.items()
         is_needed = any(self._costs.must_be_observed(key, cost) for key, cost in costs)
@@ -335,8 +334,8 @@ class Observations:
         self._period, self._before = steps if steps == self._before else 0, steps
 
     def drop(self) -> None:
-        """Stop observing the current step, and leave its dispatch mode, also one that a backward pass or the exit of a
-        later mode was to end."""
+        """Stop observing the current step and leave its dispatch mode; leave an earlier one, too, that could not be
+        left at the end of its step."""
         observer, self._observer = self._observer, None
         if observer is not None:
             self._leave(observer)
@@ -349,7 +348,7 @@ class Observations:
         notes = []
         seen = set() if self._costs.refused else set(keys)
         if seen & self._ran.parts:
-            notes.append("each layer's part on this rank is counted as an observed step ran it (tensor parallelism)")
+            notes.append("tensor parallelism: each layer's part on this rank is counted as an observed step ran it")
         if seen & self._ran.replaced:
             notes.append(
                 "counted as an observed step ran it: the loop runs other products than one forward pass and one "
@@ -357,7 +356,7 @@ class Observations:
             )
         if self._ran.outside_flop:
             notes.append(
-                f"{self._ran.outside_flop:,} FLOP of a step ran outside of the model's calls: no number here has them"
+                f"{self._ran.outside_flop:,} FLOP of a step ran outside of the model's calls and are in no number here"
             )
         return tuple(notes)
 
@@ -368,10 +367,10 @@ class Observations:
             self.reason = IN_PART
 
     def _leave(self, observer: StepObserver) -> None:
-        """Take the mode off, now or, where one was entered in it and not left, before a later step."""
+        """Leave the observer's dispatch mode, now or, if a mode entered later is still on, before a later step."""
         self._left = None if observer.leave() else observer
 
     def _affordable(self, number: int) -> int:
-        """Return one in how many steps may be observed."""
+        """Return n, where the budget allows one observed step in n."""
         step_s = (time.perf_counter() - self._began_s) / max(number, 1)
         return max(1, round(self._cost_s / max(BUDGET_S, BUDGET_RATIO * step_s)))

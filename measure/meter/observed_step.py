@@ -67,7 +67,7 @@ class ObservedStep:
 class StepObserver(TorchDispatchMode):
     """Observes one step, from `begin` to `end`, of modules whose calls are noted by others (`ForwardCalls`).
 
-    fault: the first fault in here; the step goes on, and nothing about it is known.
+    fault: the first exception raised by the observer; the step goes on, and its observation is lost.
     """
 
     supports_higher_order_operators = True
@@ -94,7 +94,7 @@ class StepObserver(TorchDispatchMode):
         self._began_s = 0.0
 
     def begin(self) -> bool:
-        """Begin to observe; return whether that is possible: not inside of a dispatch mode of the caller's."""
+        """Begin to observe; return False if that is impossible, inside a dispatch mode of the caller's."""
         if any(not isinstance(mode, StepObserver) for mode in _get_current_dispatch_mode_stack()):
             return False
         for module in self._modules:
@@ -154,7 +154,7 @@ class StepObserver(TorchDispatchMode):
 
     def _note(self, plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> None:
         if any(issubclass(type(tensor), FakeTensor) or tensor.is_meta for tensor in tensors_in((out,))):
-            return  # no work: DTensor works out sizes so, and another meter counts on meta tensors
+            return  # nothing is computed: DTensor infers sizes in this way, and another meter counts on meta tensors
         node = _current_node()
         inputs = tensors_in((*args, *kwargs.values()))
         call = self._gradients.seen(plan.describe(args, kwargs, shapes, out), inputs)
@@ -171,7 +171,7 @@ class StepObserver(TorchDispatchMode):
             again = in_checkpoint()
             number = node._sequence_nr()
             if again and node.name() == "CheckpointFunctionBackward":
-                # what it computes again has nodes of its own, which the engine runs inside of this one
+                # the operations that it computes again have other nodes, which the engine runs inside this one
                 self._recompute_owners[next_number() - 1] = self._owner(number)
             self._backward.append((number, again, what, flop))
 
@@ -185,7 +185,7 @@ class StepObserver(TorchDispatchMode):
     def _before_call(self, _module: torch.nn.Module, _args: Any) -> None:
         try:
             if not _modes():
-                self._is_complete = False  # a thread of the loop's own
+                self._is_complete = False  # another thread of the loop
                 return
             self._depth += 1
             if self._depth == 1:

@@ -129,7 +129,7 @@ class StepBlock:
 class Stretch:
     """Any number of steps, added up in at most MAX_BLOCKS blocks of equal numbers of steps, except for the last block.
 
-    blocks: in order. lost_steps: steps whose FLOP became unknown; lost: their passes; why_lost: the reason.
+    blocks: in order. lost_steps: number of steps whose FLOP became unknown; lost: their passes; why_lost: the reason.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Stretch:
         self.blocks[-1].add(step)
 
     def observed(self, verdict: ObservationVerdict) -> None:
-        """Take the verdict on the last step, which was observed."""
+        """Apply the verdict on the last step, which was observed, to the steps since the observation before."""
         lost: Passes = {}
         for call_phase in [call_phase for call_phase in self._since if call_phase[0] in verdict.seen]:
             times = self._since.pop(call_phase)
@@ -177,9 +177,8 @@ class CompletedSteps:
     def completed(self, wait: bool = False) -> Iterator[StepBlock | ObservationVerdict]:
         """Yield steps that have completed, in order, each observed one followed by its verdict.
 
-        wait: for all of them. It waits for the end of the last step that was begun, and not for the device: work that
-        was given to it afterwards may go on. Use it at the end of a loop (`UtilizationMeter.summary`), never inside of
-        one.
+        wait: whether to wait until all steps have completed. Work that was submitted to the device after the last step
+        may go on. Use it at the end of a loop (`UtilizationMeter.summary`), never inside one.
         """
         while self.pending:
             marked = self.pending[0]
@@ -243,7 +242,7 @@ class LoopEnergy:
         self._start = self._window = self._read()
 
     def mean_power(self, of_window: bool = False) -> tuple[float | None, str]:
-        """Return the power in W since the start, or since the last call for a window; and why it is unknown."""
+        """Return (power in W, ""), or (None, why it is unknown), since the start or the last call for a window."""
         before, now = self._window if of_window else self._start, self._read()
         if of_window:
             self._window = now
@@ -253,7 +252,7 @@ class LoopEnergy:
             power_w = (now.energy_j - before.energy_j) / (now.time_s - before.time_s)
             if math.isfinite(power_w) and power_w >= 0:
                 return power_w, ""
-        return None, "no energy: the device has no energy counter that goes on"
+        return None, "no energy: the device has no energy counter that increases"
 
     def close(self) -> None:
         """Read once more, and release the device."""

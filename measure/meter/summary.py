@@ -28,8 +28,8 @@ CONVENTION: Mapping[str, str] = {
 }
 
 UNBOUNDED = 100.0
-"""An interval is not shown if its upper end is this many times the lower one, as it bounds nothing; a few steps next to
-a busy process have such an interval."""
+"""The upper end of an interval is not shown if it is more than this many times the lower end, since it bounds nothing;
+a few steps next to a busy process have such an interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class MeterSummary:
     unit, and the utilization by that peak only. They are given in a loop on several units, whose peak_flop_per_s
     combines their peaks.
     items_per_s: items ÷ time inside of steps; None where a step's items are not known.
-    energy_per_item_j: mean power × time from the first begin of a step to the last end, ÷ items.
-    goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
+    energy_per_item_j: mean power × time in and between steps ÷ items.
+    goodput_ratio: time inside of steps ÷ time in and between steps. Times leave out observed steps and counting.
     causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: attention is counted up to the
     diagonal where it is causal, or by the pairs that its masks keep. All other fields count attention dense. None: not
     known, and attention_reasons says why.
@@ -152,14 +152,14 @@ class MeterSummary:
 
 
 def _of_peak(name: str, ratio: float | None, peak: float | None, source: str, ends: str = "") -> list[str]:
-    """Return the line of a ratio, if it is known. ends: of its interval, with the blank before them."""
+    """Return the line of a ratio, if it is known. ends: its interval in words (`_ends`)."""
     if ratio is None or peak is None:
         return []
     return [f"{name:11} {_short(100 * ratio)} %{ends} of {_short(peak / 1e9)} GFLOP/s{f', {source}' if source else ''}"]
 
 
 def _ends(low: float | None, high: float | None, scale: float, unit: str) -> str:
-    """Return an interval in words, with a blank before it; without an upper end that is UNBOUNDED."""
+    """Return an interval in words, with a blank before it; without its upper end if that bounds nothing."""
     if low is None or high is None:
         return ""
     if high > UNBOUNDED * low:
@@ -168,13 +168,13 @@ def _ends(low: float | None, high: float | None, scale: float, unit: str) -> str
 
 
 def _short(value: float) -> str:
-    """Return a number with three digits, and with all of those before the point: 0.0178, 10.4, 312,000."""
+    """Return a number with three significant digits, or with all digits before the point: 0.0178, 10.4, 312,000."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
 class LoopDevice:
-    """The device of a loop, and the peaks to divide by there. peak: datasheet or given; ceiling: measured."""
+    """The device of a loop, and the peaks to divide by. peak: of the datasheet, or given; ceiling: measured."""
 
     device: str
     device_name: str
@@ -189,7 +189,7 @@ def summary(
     power_w: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MeterSummary:
-    """Sum up steps. power_w: mean power of the device over them."""
+    """Sum up the steps of a stretch. power_w: mean power of the device over them. warnings: further ones to report."""
     whole, blocks = (
         merged_block(stretch.blocks),
         [block for block in stretch.blocks if block.steps and block.time_s > 0],
@@ -209,9 +209,9 @@ def summary(
         row["goodput_ratio"] = time_s / (time_s + outside_s)
         lacking = ""
         if whole.without_items:
-            lacking = f"those of {whole.without_items} of {whole.steps} steps are not known"
+            lacking = f"the items of {whole.without_items} of {whole.steps} steps are not known"
         elif whole.given not in (0, whole.steps):
-            lacking = f"they were given for {whole.given} of {whole.steps} steps, and others count samples"
+            lacking = f"items were given for {whole.given} of {whole.steps} steps, and others count samples"
         elif whole.items:
             row["items_per_s"] = whole.items / time_s
             row["energy_per_item_j"] = None if power_w is None else power_w * (time_s + outside_s) / whole.items
@@ -242,7 +242,7 @@ def _add_counts(
     row |= {"unknown_calls": unknown, "units": tuple(sorted(flop.by_unit[DENSE]))}
     row["at_least_flop_per_step"] = total / steps if total else None
     if not total and not unknown:
-        reasons.append("no forward pass of the model was seen inside of a step: is it the model that is called?")
+        reasons.append("no forward pass of the model was seen inside of a step: does the loop call this model?")
     if total and not unknown:
         row |= {"model_flop_per_step": total / steps, "recompute_flop_per_step": flop.recompute_flop / steps}
         row |= {"attention_reasons": flop.attention_reasons, "has_attention": flop.has_attention}
@@ -292,7 +292,7 @@ def _add_rates(
 
 
 def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:
-    """Return the ratio by a table of one unit: all FLOP over the peak of the unit with most FLOP."""
+    """Return the fields of all FLOP over the peak of the unit with most FLOP; {} if all units have the same peak."""
     used = {unit: flop for unit, flop in by_unit.items() if flop}
     if len({peak.peak_by_unit[unit] for unit in used}) < 2:
         return {}

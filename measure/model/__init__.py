@@ -1,5 +1,4 @@
-"""How is somebody else's model run, and left as it was?
+"""How is a user's model run, and left as it was?
 
-Restores the state that it knows of: parameters, buffers, modes, hooks and random numbers. State that a model keeps
-elsewhere is not restored.
+Restores parameters, buffers, modes, hooks and random numbers. State that a model keeps elsewhere is not restored.
 """

@@ -101,8 +101,8 @@ def _masks(name: str, value: Any) -> bool:
 
 
 class Masks:
-    """The masks of one model and batch. inputs: of the step, in any nesting; batch: whether they have masks of their
-    own, if the caller has looked at inputs with values."""
+    """The masks of one model and batch. inputs: of the step, nested in any way. batch: the result of `has_masks` on
+    inputs with values; None: it is called on `inputs`."""
 
     def __init__(self, model: torch.nn.Module, inputs: Any = (), batch: bool | None = None) -> None:
         says = any("is_causal" in m.__dict__ or hasattr(type(m), "is_causal") for m in model.modules())
@@ -113,7 +113,7 @@ class Masks:
         self._known: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}  # calls of one signature share attributes
 
     def with_mask(self, operation: Operation) -> Operation:
-        """Return the operation with what is known about its mask."""
+        """Return the operation; if it is attention in a module with a rule, with the rule among its attributes."""
         rule = self._rules.get(operation.module, "")
         if not rule or not may_have_mask(operation):
             return operation

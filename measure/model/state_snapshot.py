@@ -58,7 +58,7 @@ def _holds_same_objects(now: Any, before: Any) -> bool:
 
 @contextlib.contextmanager
 def preserved_random() -> Iterator[Callable[[], bool]]:
-    """Restore the random numbers after the context. Gives a function that returns whether any was drawn since."""
+    """Restore the random numbers after the context. Yields a function that returns whether any was drawn since."""
     before = _state()
 
     def state_changed() -> bool:
@@ -99,7 +99,7 @@ def _set(before: tuple[Any, Any, Any]) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Set eval mode, with gradients on and none held; the model is restored after the context."""
+    """Set eval mode, turn gradients on and remove those that parameters hold; restore the model after the context."""
     with preserved_state(model), torch.enable_grad():
         model.eval()
         for parameter in model.parameters():
@@ -122,12 +122,12 @@ def arguments(inputs: Any) -> tuple[Any, ...]:
 def check_outputs(model: torch.nn.Module, outputs: Any) -> None:
     """Raise ValueError where a trainable model returns no tensor: its backward pass would be left out."""
     if next(iter(tensors(outputs)), None) is None and any(parameter.requires_grad for parameter in model.parameters()):
-        what = f"expected tensors in what the model gives, or in its fields, got {type(outputs).__name__}"
-        raise ValueError(f"{what}: loss_of= says what the loss is made of")
+        what = f"expected outputs of the model that are or hold tensors, got {type(outputs).__name__}"
+        raise ValueError(f"{what}: pass loss_of=, which returns the tensors of the loss")
 
 
 def sum_of_outputs(outputs: Any, dense: bool = False) -> torch.Tensor | None:
-    """Return the sum of all output tensors that have a gradient, of complex ones that of both parts; None if none has,
+    """Return the sum of all output tensors that require a gradient, with both parts of complex ones; None if none does,
     since there is no backward pass then. dense: whether each gradient is made contiguous, for operators that refuse one
     without strides."""
     sums = []

@@ -1,11 +1,11 @@
 """Notices work of a step that torch's dispatcher does not show, so that a step with such work gets no total.
 
-`watch_work_outside` calls a function with a name (THREAD, ARRAY, …) when such work begins. The work may be in a thread
-of the model's own, since dispatch modes are per thread. It may be on a tensor's memory, in NumPy or in a kernel of the
-model's own, or run while dispatch modes are switched off. Such work can be noticed, but not counted. torch's own code
-does the same in places (a fake tensor's kernels, shapes of a checkpoint's tensors); this is not the model's work. Not
-noticed: threads that were started before and take work from a queue of their own; calculations with Python's numbers;
-operators in C++ that exclude the key of dispatch modes themselves.
+`watch_work_outside` calls a function with a name (THREAD, ARRAY, …) when such work begins. The work may run in a thread
+that the model starts, since dispatch modes are per thread. It may run on a tensor's memory, in NumPy or in the model's
+own kernel, or while dispatch modes are switched off. Such work can be noticed, but not counted. torch's own code does
+the same in places (a fake tensor's kernels, shapes of a checkpoint's tensors); this is not the model's work. Not
+noticed: threads that were started before and take work from a queue; calculations with Python's numbers; operators in
+C++ that exclude the key of dispatch modes.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ def _modes_disabled(*_args: Any, **_kwargs: Any) -> bool:
 
 
 def _without_modes(_guard: Any, *keys: Any) -> bool:
-    """Return whether a guard with these arguments (sets of keys that are left out; of _ForceDispatchKeyGuard the
-    second) hides operators from dispatch modes."""
+    """Return whether a guard hides operators from dispatch modes. keys: the guard's arguments, of which the last is the
+    set of keys that it leaves out."""
     python = torch._C.DispatchKey.Python
     return (not keys or keys[-1].has(python)) and _requested_by_model()

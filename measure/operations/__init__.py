@@ -1,5 +1,5 @@
 """Which operations does a training step run?
 
-Sees what reaches the dispatcher. Work outside of it (NumPy, threads, custom kernels without an operator) is reported
-where it is noticed, and is not counted.
+Records the operations that reach the dispatcher. Work outside of it (NumPy, threads, custom kernels without an
+operator) is reported where it is noticed, and is not counted.
 """

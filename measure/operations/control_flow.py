@@ -22,8 +22,8 @@ from results.errors import Unavailable
 
 @contextlib.contextmanager
 def inlined_operators() -> Iterator[None]:
-    """Run the bodies of these operators as Python code within the context. `torch.compile` leaves functions as they
-    are, so code that would be compiled runs as it was written."""
+    """Run branches and loops (`_BODIES`) as Python code within the context. `torch.compile` returns functions
+    unchanged, so that code that would be compiled runs as it was written."""
     with contextlib.ExitStack() as undo:
         for name, run in _BODIES.items():
             operator = getattr(torch.ops.higher_order, name, None)
@@ -54,7 +54,7 @@ def _value(operator: Any, tensor: Any) -> int:
     try:
         return int(tensor)
     except Unavailable as fault:
-        raise Unavailable(f"the course of {operator.name()} depends on a value") from fault
+        raise Unavailable(f"the branch or end of {operator.name()} depends on a value") from fault
 
 
 def _cond(self: Any, predicate: Any, *branches_and_operands: Any) -> Any:
@@ -156,7 +156,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 @contextlib.contextmanager
 def cuda_rules() -> Iterator[None]:
-    """Make steps on CPU tensors within the context dispatch and keep what they would on CUDA."""
+    """Make steps on CPU tensors dispatch the operations, and keep the tensors, that they would on CUDA."""
     library = torch.library.Library("aten", "IMPL")
     try:
         for name in IN_FLOAT32:
@@ -169,7 +169,7 @@ def cuda_rules() -> Iterator[None]:
 
 
 def _in_float32(name: str) -> Callable[..., Any]:
-    """Return the operator on copies in float32 of arguments in half precision."""
+    """Return a function that runs the operator on float32 copies of the arguments in half precision."""
     packet, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
     fused = FUSED_WITH_HALF.get(name)

@@ -52,17 +52,17 @@ NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
 _MODULE_OWN = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: its parameters, buffers, children and hooks."""
 Bare = Callable[[torch.Tensor], torch.Tensor]
-"""What makes another tensor of one."""
+"""A function that makes a tensor with the form of another one."""
 _CPU = torch.device("cpu")
 _PROFILER = torch.ops.profiler
 _MARKERS = frozenset((_PROFILER._record_function_enter_new.default, _PROFILER._record_function_exit._RecordFunction))
-"""Operators that mark a range for a profiler and have no tensors; as torch's mode runs them, which takes longer."""
+"""Operators that mark a range for a profiler and have no tensors. They run directly: torch's mode takes longer."""
 _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
 
 
 _SEPARATE = frozenset((torch.ops.aten.mkldnn_rnn_layer_backward.default,))
-"""Operators whose rule for fake tensors returns one tensor twice (both bias gradients), where the kernel makes two, and
-torch's cache of results two from the second call on."""
+"""Operators whose rule for fake tensors returns one tensor twice (both bias gradients). The kernel returns two, and so
+does torch's cache of results from the second call on."""
 
 
 _STATISTICS = {torch.ops.aten.native_batch_norm.default: 1, torch.ops.aten.native_layer_norm.default: 2}
@@ -88,12 +88,12 @@ class FakeMode(FakeTensorMode):
         self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
 
     def enter_phase(self, phase: str) -> None:
-        """Say which phase of the step begins."""
+        """Set the phase of the step that begins; the end of a step is part of "optimizer"."""
         self.phase = "optimizer" if phase == "end" else phase
 
     @property
     def busy(self) -> bool:
-        """Whether an operation runs that the watcher was shown, and nothing is shown until it has ended."""
+        """Whether operations are not shown to a watcher: an operation that was shown still runs, or there is none."""
         return self._watcher is None
 
     def wrapped(self, bare: torch.Tensor) -> torch.Tensor:
@@ -102,11 +102,11 @@ class FakeMode(FakeTensorMode):
         return self._memo.wrapped(bare)
 
     def watched_by(self, watcher: Any) -> contextlib.AbstractContextManager[None]:
-        """Show all operations to `watcher`, a `Recorder`; None: to nobody."""
+        """Return a context in which all operations are shown to `watcher`, a `Recorder`; None: no watcher."""
         return replaced_attribute(self, "_watcher", watcher)
 
     def reading_scalars_as(self, value: int) -> contextlib.AbstractContextManager[None]:
-        """Read this number from every tensor inside."""
+        """Return a context in which every tensor reads as this number."""
         return replaced_attribute(self, "_scalar", value)
 
     @classmethod
@@ -144,8 +144,8 @@ class FakeMode(FakeTensorMode):
             self._watcher = watcher
 
     def _answer(self, plan: Any, seen: Signature | None, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of an operation: as it was before with this signature; of a view, what the operator's own
-        kernel returns, wrapped; else what torch's mode makes of it."""
+        """Return the result of an operation: the cached one of its signature; of a view, the wrapped result of the
+        operator's kernel; otherwise that of torch's mode."""
         if seen is None:
             return self._run(func, types, args, kwargs)
         known = plan.returned.get(seen.key)
@@ -179,7 +179,7 @@ class FakeMode(FakeTensorMode):
             raise Unavailable(f"fake tensors cannot run {func}") from fault
 
     def _separate_storages(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Give each tensor but the first of a storage a storage of its own."""
+        """Give each of several tensors that share a storage, except the first, a new storage."""
         seen: set[int] = set()
         tensors = []
         for tensor in out:
@@ -203,8 +203,8 @@ def fake_mode() -> FakeMode:
 
 
 def quiet_logs() -> contextlib.AbstractContextManager[None]:
-    """Return a context without what torch logs there: fake tensors tell what they cannot run as an error, with a
-    traceback."""
+    """Return a context without torch's logs of fake tensors, which log each operation that they cannot run as an error
+    with a traceback."""
     return replaced_attribute(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
@@ -229,10 +229,9 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
 
 
 def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode | None) -> tuple[torch.nn.Module, Any]:
-    """Return a copy of the model and of a tree of tensors on fake ones; the caller's are not touched, no data is
-    copied.
+    """Return a copy of the model and of a tree of tensors, made of fake tensors of this mode, without copying data.
 
-    mode: None for a copy with values.
+    mode: None: the copy has real tensors with the same values. The caller's model and tensors stay as they are.
     """
     bare = (lambda tensor: tensor.detach().clone()) if mode is None else _fakes(mode)
     copied: tuple[torch.nn.Module, Any] = copy_with(bare, (model, tree), True)
@@ -240,7 +239,7 @@ def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode | None) ->
 
 
 def copy_with(bare: Bare, tree: Any, hooked: bool = False) -> Any:
-    """Return a copy of models and tensors, each tensor what `bare` makes of it; those that are shared stay shared.
+    """Return a copy of models and tensors, with each tensor replaced by `bare(tensor)`; shared tensors stay shared.
 
     hooked: whether hooks on gradients are copied, too.
     """
@@ -255,15 +254,15 @@ def copy_with(bare: Bare, tree: Any, hooked: bool = False) -> Any:
 
 
 def tensors_of(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the tensors that a model's modules hold: parameters, buffers, and what else is a tensor."""
+    """Return the tensors that a model's modules hold: parameters, buffers, and other attributes."""
     return [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
 
 
 def meta_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of its sizes, strides and dtype, without values. Raises Unavailable for one that keeps some of
-    its numbers only: by its sizes it would be a dense one."""
+    """Return a meta tensor with the sizes, strides and dtype of a tensor. Raises Unavailable for one that is not dense,
+    whose numbers of values are not known from its sizes."""
     if tensor.layout is not torch.strided:
-        raise Unavailable(f"a tensor of the layout {tensor.layout} is not only its sizes: it has no stand-in")
+        raise Unavailable(f"expected a dense tensor, got one of layout {tensor.layout}, whose sizes do not describe it")
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
@@ -277,7 +276,7 @@ def _copier(bare: Bare, hooked: bool) -> Callable[[Any], Any]:
     copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # holds the originals, so that no id comes twice
 
     def copied(value: Any) -> Any:
-        if _is_packed(value):  # its sizes of batches are run by, and stay real
+        if _is_packed(value):  # its batch sizes control the step, and stay real
             data, order, back = map(copied, (value.data, value.sorted_indices, value.unsorted_indices))
             return PackedSequence(data, value.batch_sizes, order, back)
         if not isinstance(value, torch.Tensor):
@@ -294,7 +293,8 @@ def _is_packed(value: Any) -> bool:
 
 
 def _as_parameter(copied: torch.Tensor, original: torch.Tensor, hooked: bool) -> torch.Tensor:
-    """Return `returned`, with what the given tensor is besides its numbers."""
+    """Give a copy the other properties of the original tensor, and return it: requires_grad, whether it is a parameter,
+    and if `hooked` the hooks on its gradient."""
     copied.requires_grad_(original.requires_grad)
     if original.requires_grad and not original.is_leaf:  # made no leaf, so that it may be written in place
         with torch.enable_grad():
@@ -310,8 +310,8 @@ def _as_parameter(copied: torch.Tensor, original: torch.Tensor, hooked: bool) ->
 
 
 def _on_fake(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a hook on a gradient that says so where it cannot run on fake tensors (one that looks for the real
-    parameter)."""
+    """Return a hook on a gradient that raises Unavailable if it cannot run on fake tensors, such as a hook that looks
+    up the real parameter."""
 
     @functools.wraps(hook)
     def run(*arguments: Any) -> Any:
@@ -330,10 +330,10 @@ _aten = torch.ops.aten
 
 
 def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *_rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss of each sample, and what the backward pass needs: batch × frames × (2 labels + 1).
+    """Return the loss of each sample, and a tensor for the backward pass: batch × frames × (2 labels + 1).
 
-    As if one sample had as many labels as there is room for. log_probs: frames × batch × classes. Raises Unavailable of
-    labels that lie one after the other in one dimension: how many a sample has, only their values say.
+    Each sample is taken to have the maximum number of labels. log_probs: frames × batch × classes; targets: batch ×
+    labels. Raises Unavailable for targets in one dimension, where only values tell how many labels a sample has.
     """
     frames, size = log_probs.shape[0], log_probs.shape[1]
     if targets.dim() != 2:
@@ -345,4 +345,4 @@ SHAPES: Mapping[Any, Callable[..., Any]] = {
     _aten._ctc_loss.Tensor: ctc_loss,
     _aten._ctc_loss_backward.Tensor: lambda _grad, log_probs, *_rest: torch.empty_like(log_probs),
 }
-"""Operator → what it gives for fake tensors."""
+"""Operator → function that returns its results on fake tensors."""

@@ -78,7 +78,7 @@ class ResultCache:
         return kind([None if part is None else self.new(*part) for part in parts])
 
     def new(self, shape: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-        """Return a fake tensor with a storage of its own."""
+        """Return a fake tensor with a new storage."""
         with torch._C._DisableTorchDispatch():
             return self.wrapped(torch.empty_strided(shape, stride, dtype=dtype, device=_META))
 
@@ -154,7 +154,7 @@ def built_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     try:
         with torch.device("meta"):
             return build()
-    except Exception:  # noqa: BLE001  code of others, which reads values
+    except Exception:  # noqa: BLE001  a user's code may read values
         return build()
 
 

@@ -25,7 +25,7 @@ from results.process import free_bytes
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
-DREW = "the model drew random numbers while it ran: one of its courses is counted"
+DREW = "the model drew random numbers while it ran: one of its possible runs is counted"
 """The note of a trace that may differ the next time."""
 
 ON_VALUES = "counted on real tensors"
@@ -46,8 +46,9 @@ def trace_model(
     """Return the operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of the
     loss that `loss_of` makes of them.
 
-    make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too. has_values:
-    whether data is copied, too, so that nothing is fake. dense: as in `sum_of_outputs`.
+    train: whether to set train or eval mode; None: as it is. make_optimizer: parameters that need a gradient → an
+    optimizer, whose second step is in the trace, too. has_values: whether the step runs on real tensors with the same
+    values instead of fake ones. dense: as in `sum_of_outputs`.
     """
     mode = None if has_values else fake_mode()
     copied, (positional, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
@@ -73,7 +74,7 @@ def trace_model(
                 total.backward()
             except Exception as fault:
                 if loss_of is None and not isinstance(fault, Unavailable):
-                    fault.add_note("the loss is the sum of all outputs: loss_of= says what another is made of")
+                    fault.add_note("the loss is the sum of all outputs: pass loss_of= for another loss")
                 raise
         if optimizer is not None:
             mark("optimizer")
@@ -98,11 +99,11 @@ def trace_any(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[s
         was_loaded = FLEX in sys.modules
         try:
             return trace_model(model, inputs, kwargs, **options)
-        except Exception as fault:  # noqa: BLE001  code of others, which runs otherwise on real tensors
+        except Exception as fault:  # noqa: BLE001  a user's code, which may run on real tensors
             first = fault
         is_dense = "stride" in str(first)
-        if is_dense or (FLEX in sys.modules and not was_loaded):  # the model itself imported what is stood in for
-            with contextlib.suppress(Exception):  # what is said is what the first fault says
+        if is_dense or (FLEX in sys.modules and not was_loaded):  # the run imported FlexAttention, now replaced
+            with contextlib.suppress(Exception):  # the first fault is the one that is reported
                 return trace_model(model, inputs, kwargs, dense=is_dense, **options)
     if why := _why_no_values(model, (inputs, kwargs)):
         raise Unavailable(f"the step could not be traced on fake tensors: {_reason(first)}; {why}") from first
@@ -121,11 +122,11 @@ def _why_no_values(model: torch.nn.Module, inputs: Any) -> str:
     """Return why there is no copy with values, as an addition to another reason; "" if there is one."""
     held = [*tensors_of(model), *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]
     if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in held):
-        return "the model or its inputs have no values to run it with"
+        return "the model or its inputs have no values to run with"
     needed = 2 * sum(
         {id(tensor): tensor.nbytes for tensor in held if tensor.is_cpu and tensor.layout is torch.strided}.values()
     )
     free = free_bytes()
     if free is not None and needed > free:
-        return f"a copy with values and its gradients are {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+        return f"a copy with values and its gradients need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
     return ""

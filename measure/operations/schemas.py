@@ -48,7 +48,8 @@ HIDDEN_WRITES = {
     "aten.batch_norm_gather_stats": (None, ("running_mean", "running_var")),
     "aten.batch_norm_gather_stats_with_counts": (None, ("running_mean", "running_var")),
 }
-"""Operator → (condition, tensors it writes although its schema declares no mutation); the condition is an argument."""
+"""Operator → (condition, tensors that it writes although its schema declares no mutation). condition: an argument that
+must be true; None: always."""
 
 UNMARKED_VIEWS = ("aten._unsafe_view",)
 """Operators whose result shares the memory of their argument although their schema does not say so."""
@@ -73,7 +74,7 @@ class Description:
     attributes: Mapping[str, Any]
 
     def operation(self) -> Operation:
-        """Return the record that formulas read; place and storages are left out."""
+        """Return the record that formulas read, without index, phase, module and storages."""
         return Operation(
             0, self.name, self.kind, "", "", None, None, self.input_names, self.input_shapes, self.input_dtypes,
             self.output_shapes, self.output_dtypes, self.attributes, (), (),
@@ -81,7 +82,8 @@ class Description:
 
 
 class Argument(NamedTuple):
-    """One argument of a schema. default: JSON-able. attribute: whether its value is kept if it is not a tensor."""
+    """One argument of a schema. default: as a value of JSON. attribute: whether its value is kept if it is not a
+    tensor."""
 
     name: str
     has_default: bool
@@ -97,9 +99,10 @@ class Plan:
     makes_node: False for detach, whose output autograd does not see. written: (position, name) of the tensor arguments
     that it writes and does not return; hidden: those that its schema does not mark. returns_self: whether it only
     changes the values of its first argument. is_view: whether it returns a view, or a list of views, of its first
-    argument, its only tensor. again: whether it writes nothing and only returns new tensors. composes: whether it has
-    no rule, and is made of others, which are recorded in its place. mixed: whether an argument is a list whose items
-    may be of several types. described: signature → description, on fake tensors; returned: signature → its result.
+    argument, its only tensor. again: whether it writes nothing and only returns new tensors, so that its result can be
+    made again. composes: whether it has no rule, and is made of others, which are recorded in its place. mixed: whether
+    an argument is a list whose items may be of several types. described: signature → description, on fake tensors;
+    returned: signature → its result.
     """
 
     __slots__ = (
@@ -177,8 +180,8 @@ class Plan:
     def describe(self, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[Any], out: Any) -> Description:
         """Describe the calls with this signature.
 
-        shapes: sizes of the input tensors before the call, in the order of the call's arguments, which is that of the
-        schema (the dispatcher passes by position whatever it can, and the rest in order).
+        shapes: sizes of the input tensors before the call, in the order of the call's arguments. This is the schema's
+        order: the dispatcher passes arguments by position where it can, and the others in order.
         """
         names: list[str] = []
         tensors: list[torch.Tensor] = []
@@ -246,7 +249,7 @@ def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Return whether it makes views of its only tensor by a kernel of its own; a composed operator may copy."""
+    """Return whether the operator has a kernel that makes views of its only tensor; a composed operator may copy."""
     schema = func._schema
     if not func.is_view or is_composite(func):
         return False
@@ -277,10 +280,10 @@ def sparse(values: Any) -> bool:
 
 
 def with_stored(described: Description, values: Sequence[Any]) -> Description:
-    """Describe a call with sparse tensors: how many values each of them stores, and ATen's products by a name of their
-    own, such as "sparse.mm"; with more than one of them "sparse.mm_of_sparse", which no rule counts.
+    """Describe a call with sparse tensors, with the number of values that each of them stores. A product of ATen gets
+    another name, such as "sparse.mm", or with several sparse tensors "sparse.mm_of_sparse", which no rule counts.
 
-    Raises Unavailable where tensors have no values, so that the number is unknown.
+    Raises Unavailable for fake and meta tensors, whose number of values is unknown.
     """
     stored: dict[str, int] = {}
     for name, tensor in zip(described.input_names, tensors_in(values), strict=True):
@@ -300,15 +303,14 @@ WHOLE = ("attention", "recurrent")
 """Kinds of operations that contain their products, and are one operation in the backward pass."""
 TIME_FIRST = "aten.conv_tbc"
 WITHOUT_MASK = (TIME_FIRST, "aten._trilinear", "torchvision.deform_conv2d")
-"""Other operations whose backward pass does not get which gradients are needed, or that share a product between
-gradients."""
+"""Other operations whose backward pass does not know which gradients are needed, or shares a product between them."""
 
 
 class Gradients:
     """Records which inputs of forward calls need a gradient, and corrects the count of their backward calls by that.
 
-    A kernel may compute gradients that nothing needs. The backward pass of conv_tbc comes as the products of its taps
-    without the padding: the first of them stands for all. A forward call is known by any number of the caller's.
+    A kernel may compute gradients that nothing needs. The backward pass of conv_tbc runs as the products of its taps
+    without the padding: the first of them stands for all. The caller identifies a forward call by a number.
     """
 
     def __init__(self) -> None:
@@ -324,10 +326,11 @@ class Gradients:
         self._forward.setdefault(number, ([name for name, tensor in pairs if is_known and tensor.requires_grad], call))
 
     def seen(self, call: Description, inputs: Iterable[Any]) -> Description | None:
-        """Note a call of either pass that has just run, forward calls by the numbers of their nodes."""
+        """Note a call of either pass that has just run, and return its description as `of_backward` does in a backward
+        pass. Forward calls are identified by the numbers of their nodes."""
         node = torch._C._current_autograd_node()
         needed = call if node is None else self.of_backward(node._sequence_nr(), call)
-        if torch.is_grad_enabled() or not call.name.startswith("aten."):  # others' nodes turn gradients off
+        if torch.is_grad_enabled() or not call.name.startswith("aten."):  # other libraries' nodes turn gradients off
             self.note(torch._C._autograd._get_sequence_nr() - 1, call, inputs)
         return needed
 

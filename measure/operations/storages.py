@@ -51,7 +51,7 @@ class Storages:
     def number(self, tensor: torch.Tensor, born: int, role: str = "") -> int:
         """Return the number of the tensor's storage; a new one is entered as born at operation `born`.
 
-        A tensor without storage (sparse, opaque) counts as its own, of unknown size.
+        A tensor without storage (sparse, opaque) stands for its own memory, of unknown size.
         """
         owner = owner_of(tensor)
         number = self.numbers.get(id(owner))

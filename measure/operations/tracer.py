@@ -6,7 +6,7 @@ fake tensors (`fake_mode.py`) or real ones; `trace` tries fake ones and falls ba
 reaches the dispatcher below autograd and autocast is an Operation, views included. A call that its own kernel
 decomposes is one Operation. Recomputation is a module's forward, or torch's checkpoint, inside an autograd node; a
 user's own checkpoint over a function counts as backward. Python's collector is off, so memory that only the collector
-frees counts as alive. Not claimed: times and kernels; compiled models, which are traced before they are compiled.
+frees counts as alive. Not claimed: times and kernels; compiled code (trace a model before it is compiled).
 """
 
 import contextlib
@@ -165,8 +165,8 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self, mode: FakeMode | None) -> Iterator[None]:
-        """Record all operations within the context: in this fake mode, which is entered already, or else under a mode
-        of its own."""
+        """Record all operations within the context. mode: the fake mode that is active; None: operations on real
+        tensors are recorded."""
         self._mode = mode
         if mode is not None:
             mode.notes.clear()
@@ -220,7 +220,7 @@ class Recorder:
         self._masked_rows.update(range(first, len(self._rows)))
 
     def trace(self) -> Trace:
-        """Return the records of what was recorded. Raises ValueError if the step announced no phase."""
+        """Return the recorded operations and storages. Raises ValueError if the step announced no phase."""
         if not self._marked:
             raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
         operations = []
@@ -243,12 +243,13 @@ class Recorder:
     def before(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None = None
     ) -> Call | None:
-        """Note a call before it runs; None if it is not recorded. seen: its signature, if it has one already."""
+        """Note a call before it runs, and return it for `after`; None if it is not recorded. seen: its signature, if
+        known."""
         plan = plan_of(func)
         if not plan.recorded or not self.active:
             return None
         tensors = tensors_in((*args, *kwargs.values())) if seen is None else seen.tensors
-        role = "input" if self.phase in ("forward", "loss") else "optimizer_state"  # of what was there before
+        role = "input" if self.phase in ("forward", "loss") else "optimizer_state"  # of storages from before the step
         reads = tuple([self._storages.number(tensor, BEFORE, role) for tensor in tensors])
         described = None if seen is None else plan.described.get(seen.key)
         shapes = [tensor.shape for tensor in tensors] if described is None else []
@@ -276,7 +277,7 @@ class Recorder:
             self._rows.append((described, origin, reads, writes))
 
     def _outside(self, name: str) -> None:
-        """Note work that no dispatch mode is shown, as a call without a rule, unless a kernel of torch's does it."""
+        """Note work that no dispatch mode sees as a call without a rule, unless a kernel of torch does it."""
         if self.active and not self.busy:
             self._hidden.append(name)
             described = Description(name, "", (), (), (), (), (), {})

@@ -45,12 +45,12 @@ def split_model(
     styles: Mapping[str, str] | None = None,
     strict: bool = True,
 ) -> torch.nn.Module:
-    """Return the model of this rank, or its stage of the model, to be trained in place of the given one. A grid of one
-    rank changes nothing.
+    """Return the model that this rank trains in place of the given model (or stage), which is changed in place. A grid
+    of one rank changes nothing.
 
     mesh: of `rank_mesh`; styles: pattern → style of the tensor and the expert axis; None: the model's own. strict: as
     in `apply_plan`, for given styles. Raises ValueError for a model without a plan or that does not fit it, Unavailable
-    for a torch that cannot repeat split modules.
+    for a torch that cannot replicate split modules.
     """
     plan, experts = plans_of(model, grid, styles)
     strict = strict and styles is not None
@@ -211,15 +211,15 @@ def pipeline_stage(
         try:
             pipe = pipeline(model, part, split_spec=dict.fromkeys(starts, SplitPoint.BEGINNING))
             if pipe.num_stages != grid.pp:
-                raise ValueError(f"it has {pipe.num_stages} stages")
+                raise ValueError(f"expected {grid.pp} stages, got {pipe.num_stages}")
             ranks = None if mesh is None else mesh["pp"].get_group()
             stage = pipe.build_stage(torch.distributed.get_rank(ranks), device, ranks)
-        except Exception as fault:  # torch.export raises what it likes
+        except Exception as fault:  # torch.export raises exceptions of any type
             reason = one_line(" ".join(str(fault.__cause__ or fault).split()), 200)
             raise ValueError(f"pp={grid.pp}: torch.distributed.pipelining cannot split the model: {reason}") from fault
     if mesh is not None:
         if grid.tp > 1:
-            whole = dict(model.named_modules())  # whose layers stand in place of what the export made of them
+            whole = dict(model.named_modules())  # whose layers replace those that the export made of them
             for path, _ in list(stage.submod.named_modules()):
                 if isinstance(whole.get(path), (torch.nn.Linear, torch.nn.Embedding)):
                     stage.submod.set_submodule(path, whole[path])

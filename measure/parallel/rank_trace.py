@@ -3,8 +3,8 @@
 `trace_rank` takes a `RankStep`, the mesh's sizes and a rank, and returns a `RankTrace`. `trace_single` records the step
 of a single device, without a plan. A plan (pattern of module paths → style) is applied to the model first
 (`styles.py`). The step is forward, the sum of all outputs as its loss, and backward, as in
-`measure.operations.model_trace`. The optimizer's step is not run. Recorded sizes are local: this rank computes with
-them and hands them to collectives.
+`measure.operations.model_trace`. The optimizer's step is not run. Recorded sizes are local: those that this rank
+computes with and passes to collectives.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
 def _split(
     model: torch.nn.Module, step: RankStep, mesh: DeviceMesh, mode: FakeMode
 ) -> tuple[dict[str, str], list[str], dict[str, int]]:
-    """Apply the plans of a step to its model, as this rank of the mesh. Returns axes and experts as in RankTrace, and
-    name of a parameter → rows that replicas share, if they do."""
+    """Apply the plans of a step to its model, as this rank of the mesh. Return the axes and experts of RankTrace, and
+    name of a parameter → rows that the replicas divide, if it is sharded."""
     axes = group_axes(mesh)
     experts: list[str] = []
     tensor = mesh["tp"]
@@ -138,7 +138,7 @@ def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable
 
 
 def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[LocalParameter]:
-    """Return this rank's part of each parameter. rows: name → rows that replicas share, where they do."""
+    """Return this rank's part of each parameter. rows: name → rows that the replicas divide, if it is sharded."""
     names: dict[int, list[str]] = {}
     held: dict[int, torch.Tensor] = {}
     elements = {
@@ -166,11 +166,10 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gradient_buckets(parameters: Sequence[LocalParameter]) -> list[int]:
-    """Return the bytes of each all-reduce that DistributedDataParallel makes of these gradients, which come in this
-    order.
+    """Return the bytes of each all-reduce of DistributedDataParallel. parameters: in the order of their gradients.
 
-    By torch's own rule, from the second step on, when its buckets follow the order of arrival. Only the last
-    micro-batch is reduced (`no_sync` before).
+    The buckets are those of torch's rule from the second step on, when they follow the order of arrival. Gradients are
+    reduced once a step, in the last micro-batch (`no_sync` before).
     """
     if not parameters:
         return []

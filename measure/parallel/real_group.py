@@ -1,8 +1,8 @@
 """Makes process groups and device meshes of a plan's axes, over real ranks or torch's fake group; times collectives.
 
-`rank_group` joins a real rank for one cell (workload, batch size, precision) and gives a `RankGroup`, whose first rank
+`rank_group` joins a real rank for one cell (workload, batch size, precision) and yields a `RankGroup`, whose first rank
 announces each block of steps. `rank_mesh` and `fake_mesh` take the axes and return meshes. A step's collectives run
-over NCCL on GPUs and gloo on CPUs. Announcements go over a gloo group of their own, outside the timed part. If a rank
+over NCCL on GPUs and gloo on CPUs. Announcements go over a separate gloo group, outside the timed part. If a rank
 fails, collectives of the others raise. The fake group (`torch.testing._internal.distributed.fake_pg`) is a world in one
 process whose collectives move nothing. `collective_rates` returns the rates of all_reduce, all_gather, reduce_scatter
 and all_to_all of float32. A block of collectives begins at a barrier and lasts as long as on the slowest rank. Not
@@ -43,7 +43,7 @@ _PROPAGATION = "_propagate_tensor_meta_non_cached"
 
 @contextlib.contextmanager
 def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
-    """Give the mesh of these axes, the last axis innermost, as this rank sees it.
+    """Yield the mesh of these axes, the last axis innermost, as this rank sees it.
 
     Raises Unavailable where torch has no fake group, or this process is in a group already.
     """
@@ -62,7 +62,7 @@ def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
 
 
 def clear_answers() -> None:
-    """Clear DTensor's cache of operations, which belongs to the mesh of a group that no longer exists."""
+    """Clear DTensor's caches, whose entries may belong to the mesh of a group that no longer exists."""
     from torch.distributed.tensor._redistribute import _gen_transform_infos
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
@@ -71,9 +71,9 @@ def clear_answers() -> None:
 
 
 def no_global_shapes(mode: FakeMode) -> contextlib.AbstractContextManager[None]:
-    """Hide from this mode that DTensor runs operations on stand-ins of whole tensors.
+    """Return a context in which this mode does not show the operations that DTensor runs on stand-ins of whole tensors.
 
-    Raises Unavailable where this torch does that elsewhere: these would be counted as work.
+    Raises Unavailable for a torch that runs them elsewhere, since they would be counted as work.
     """
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
@@ -94,14 +94,14 @@ def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
 
 
 def group_axes(*meshes: DeviceMesh) -> dict[str, str]:
-    """Return the name of a process group, as in operators → the axis of a mesh."""
+    """Return name of a process group, as operators have it → axis of a mesh."""
     return {mesh.get_group(axis).group_name: axis for mesh in meshes for axis in mesh.mesh_dim_names or ()}
 
 
 def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
-    """Return another view of a mesh "pp", "dp", "tp": "dp" as "edp" and "ep", whose ranks together have all experts.
-    Its groups are separate: torch gives an axis of all ranks the default group, which another axis of all ranks has,
-    too."""
+    """Return a mesh "pp", "edp", "ep", "tp" over the ranks of a mesh "pp", "dp", "tp": "dp" is divided into "edp" and
+    "ep", whose ranks together have all experts. An axis "ep" of all ranks gets a separate group: torch would give it
+    the default group, which another axis of all ranks has, too."""
     stages, tensor = mesh["pp"].size(), mesh["tp"].size()
     sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
     backend: Any = {"ep": dist.get_backend()} if experts == mesh.size() else None
@@ -116,8 +116,8 @@ def copies_of_experts(wide: DeviceMesh) -> DeviceMesh:
 @dataclass(frozen=True)
 class GroupMember:
     """A rank's position in a group. address: host and port of the store where ranks meet; prefix: of this group's keys
-    in it; timeout_s: of a collective, after which the ranks that wait for one that hangs fail; alone: whether all ranks
-    are on one host."""
+    in the store; timeout_s: seconds after which a collective fails on ranks that wait for another one; single_host:
+    whether all ranks are on one host."""
 
     rank: int
     world: int
@@ -132,7 +132,7 @@ LOOPBACK = "lo"
 
 
 class RankGroup:
-    """The group that a process is in while `rank_group` lasts. Raises RuntimeError where another rank is gone."""
+    """The group that a process is in within `rank_group`. Methods raise RuntimeError where another rank is gone."""
 
     def __init__(self, rank: int, control: Any) -> None:
         self.rank = rank
@@ -145,7 +145,7 @@ class RankGroup:
             self.barrier()
 
     def order(self) -> BlockOrder:
-        """Wait, on the other ranks, for the next block; all ranks begin it."""
+        """Wait for the next block, on all ranks but the first; all ranks begin it."""
         order: BlockOrder = self.share(None)
         if order.part != END:
             self.barrier()
@@ -158,7 +158,7 @@ class RankGroup:
         return box[0]
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Return the largest of all ranks' values, for each value."""
+        """Return the maximum over all ranks of each value."""
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self._control)
         return [float(value) for value in tensor]
@@ -173,7 +173,7 @@ def rank_group(member: GroupMember) -> Iterator[RankGroup]:
     """Join the group of a member. Raises RuntimeError (of torch.distributed) if a rank does not come."""
     on_cuda = member.device.startswith("cuda")
     if member.single_host and LOOPBACK in (name for _, name in socket.if_nameindex()):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # a host whose name does not resolve has this one still
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # works even if the host's name does not resolve
     limit = timedelta(seconds=member.timeout_s)
     store = PrefixStore(member.prefix, TCPStore(*member.address, is_master=False, timeout=limit))
     dist.init_process_group(

@@ -5,8 +5,8 @@ styles, with the names of transformers' `tp_plan`; torch's parallelize_module ap
 a path, and `*` matches any one part. Parameters become DTensors without communication: each rank keeps its part of its
 own copy. With expert parallelism each rank has some of the experts. transformers sorts the tokens by expert and
 exchanges them by all-to-all (`AllToAllEP`). How many tokens each rank gets depends on values. On fake tensors the
-tokens are taken to be spread evenly; otherwise only the ranks' shares differ, not their sum. Not claimed: packed or
-quantized weights; styles outside of STYLES, which are refused.
+tokens are taken to be spread evenly; another distribution changes the ranks' shares, but not their sum. Not claimed:
+packed or quantized weights; styles outside of STYLES, which are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 class ReplicatedParallel(ParallelStyle):
-    """Keeps the whole module on every rank, which runs it on its own part; gradients of its parameters are summed."""
+    """Keeps the whole module on every rank, which runs it on its part of the inputs; gradients of the module's
+    parameters are summed over the ranks."""
 
     def _apply(self, module: torch.nn.Module, device_mesh: DeviceMesh) -> torch.nn.Module:
         hooked: set[int] = set()
@@ -48,7 +49,7 @@ class ReplicatedParallel(ParallelStyle):
             return summed
 
         def hook(module: torch.nn.Module, _inputs: Any) -> None:
-            """Hook the weights that replicas share, which are others in the forward pass than before it."""
+            """Hook the weights when the forward pass begins: weights that replicas share are other tensors before."""
             for parameter in module.parameters(recurse=False):
                 if parameter.requires_grad and id(parameter) not in hooked:
                     hooked.add(id(parameter))
@@ -125,7 +126,7 @@ def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str]
         paths = list(matching_modules(model, pattern))
         if strict and not paths:
             near = _nearest_hint(pattern, [path for path, _ in model.named_modules() if path])
-            raise ValueError(f"plan: expected patterns of modules, got {pattern!r}, which means none{near}")
+            raise ValueError(f"plan: expected patterns of modules, got {pattern!r}, which matches none{near}")
         for path in paths:
             parallel_style: Any = STYLES[style]()
             if parallel_style is None:
@@ -152,7 +153,7 @@ def _tied(model: torch.nn.Module) -> list[list[str]]:
 
 
 def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
-    """Tie parameters again that were one, where a rank has the same part of each."""
+    """Tie parameters again that were the same object, if the rank has the same part of each."""
     for first, *others in tied:
         tied_to = model.get_parameter(first)
         for name in others:
@@ -163,15 +164,15 @@ def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
 
 
 def shard_weights(model: torch.nn.Module, mesh: DeviceMesh) -> None:
-    """Shard parameters over the replicas, by torch's fully_shard: each element of the outermost lists of modules by
-    itself, and the rest with the whole model. mesh: only of the data axis."""
+    """Shard parameters over the replicas, by torch's fully_shard: each element of the outermost lists of modules
+    separately, and the rest with the whole model. mesh: only of the data axis."""
     for _, layer in outermost_elements(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 
 def repeat_split_modules(model: torch.nn.Module, mesh: DeviceMesh, but: Sequence[str] = ()) -> None:
-    """Reduce gradients between replicas of a model with DTensors, which DistributedDataParallel excludes, by torch's
+    """Make replicas of a model with DTensors, which DistributedDataParallel refuses, reduce their gradients, by torch's
     `replicate`; each rank keeps its part. mesh: only of the replicas; but: names of parameters that are left as they
     are. Raises Unavailable if this torch has no `replicate`."""
     try:
@@ -199,7 +200,7 @@ def outermost_elements(module: torch.nn.Module, path: str = "") -> Iterator[tupl
 
 
 DISPATCH, DIVIDED = "ep_dispatch_experts", "grouped_gemm"
-"""Styles of a module whose tokens go to other ranks, and of its parameters, a part of the first dimension on each."""
+"""Styles of a module whose tokens go to other ranks, and of its parameters, divided by their first dimension."""
 
 EXPERT_STYLES = (DISPATCH, DIVIDED)
 
@@ -208,8 +209,8 @@ def plans_of(
     model: torch.nn.Module, grid: RankGrid, styles: Mapping[str, str] | None, instead: str = "a model that has one"
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the plans of the tensor and of the expert axis: the model's own, or those in `styles`, which has both.
-    With ep, modules whose tokens go to their experts are only in the second one. instead: what to pass for a model
-    without a plan.
+    With ep, modules whose tokens go to their experts are only in the second one. instead: what a message tells the
+    caller to pass for a model without a plan.
 
     Raises ValueError for an axis of several ranks without a plan.
     """
@@ -233,18 +234,17 @@ def plans_of(
 def apply_experts(
     model: torch.nn.Module, experts: DeviceMesh, tensor: DeviceMesh, plan: Mapping[str, str], strict: bool
 ) -> list[str]:
-    """Apply the plan of the expert axis to the model, in place; returns the names of the parameters that are divided
-    now.
+    """Apply the plan of the expert axis to the model, in place. Return the names of the divided parameters.
 
     experts, tensor: meshes of only these axes; strict: as in `apply_plan`. Not claimed: experts that are not
     three-dimensional parameters of a module with `num_experts`, or are divided over the tensor axis, too. Raises
-    ValueError for styles outside of EXPERT_STYLES, a pattern without a match, or experts that the ranks do not divide;
-    Unavailable without a transformers that has it.
+    ValueError for styles outside of EXPERT_STYLES, a plan that divides no parameters, a pattern without a match if
+    `strict`, or experts that the ranks do not divide; Unavailable for a transformers without expert parallelism.
     """
     try:
         from transformers.distributed.expert_parallel import apply_expert_parallelism
     except ImportError as fault:
-        raise Unavailable("ep: expected transformers 5.23 or later, whose exchange of tokens is used") from fault
+        raise Unavailable("ep: expected transformers 5.23 or later, which exchanges the tokens") from fault
     named = _named(model, plan, strict)
     divided = [name for name, style in named.items() if style == DIVIDED]
     if not divided or DISPATCH not in named.values():
@@ -262,8 +262,8 @@ def apply_experts(
 
 
 def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dict[str, str]:
-    """Return the name of a parameter or module → style: parameters first, because modules get the number of experts
-    that are left."""
+    """Return name of a parameter or module → style. Parameters come first: dividing them changes the number of experts
+    that their module has."""
     styles: dict[str, str] = {}
     parameters = [name for name, _ in model.named_parameters()]
     for pattern, style in sorted(plan.items(), key=lambda item: item[1] == DISPATCH):
@@ -272,7 +272,7 @@ def _named(model: torch.nn.Module, plan: Mapping[str, str], strict: bool) -> dic
             raise ValueError(f"style of {pattern}: {expected}, got {style!r}{_nearest_hint(style, EXPERT_STYLES)}")
         names = list(matching_modules(model, pattern) if style == DISPATCH else matching_names(parameters, pattern))
         if strict and not names:
-            raise ValueError(f"plan: expected a pattern of {style}, got {pattern!r}, which means nothing")
+            raise ValueError(f"plan: expected a pattern of {style}, got {pattern!r}, which matches nothing")
         styles.update(dict.fromkeys(names, style))
     return styles
 

@@ -1,4 +1,4 @@
-"""What does each operation of a step take?
+"""How long does each operation of a step take?
 
 Times of single operations include the overhead of the profiler. Totals are compared with steps without it.
 """

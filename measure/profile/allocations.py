@@ -2,7 +2,7 @@
 
 `on_cpu` and `on_cuda` take a function that makes the step, run it once so that the optimizer has its state, and measure
 the second run. `on_cpu` returns an `AllocationPeak`, and `on_cuda` the allocator's history. The profiler starts before
-the model is made, so that every free finds its allocation. Measuring changes no order of operations and adds no tensor.
+the model is made, so that every free has its allocation. Measuring changes no order of operations and adds no tensor.
 Not claimed: memory that a library takes past torch's allocators (malloc inside oneDNN, a device's context).
 """
 
@@ -25,7 +25,7 @@ Make = Callable[[], StepParts]
 
 @dataclass(frozen=True)
 class AllocationPeak:
-    """A step's bytes at their peak. tensors_bytes: the peak of blocks that outlive the operation that made them."""
+    """A step's peaks. peak_bytes: of all blocks; tensors_bytes: of blocks that outlive the operation that made them."""
 
     peak_bytes: int
     tensors_bytes: int
@@ -73,7 +73,7 @@ def _history(device: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Allocation:
-    """One allocation. freed_ns: None: it outlives the recording."""
+    """One allocation. freed_ns: None if it outlives the recording."""
 
     allocated_ns: int
     freed_ns: int | None
@@ -81,13 +81,12 @@ class Allocation:
 
 
 def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], step: tuple[int, int]) -> AllocationPeak:
-    """Return the highest moment within `step` (start, end). spans: operations that do not overlap, in order of their
-    start.
+    """Return the peaks within `step` (start, end). spans: operations that do not overlap, in order of their start.
 
-    A block that one operation made and freed is that operation's own.
+    A block that the same operation made and freed is not counted in `tensors_bytes`.
     """
     starts = [start for start, _ in spans]
-    changes: list[tuple[int, int, int]] = []  # time, bytes, bytes that are an operation's own
+    changes: list[tuple[int, int, int]] = []  # time, bytes, bytes of blocks that one operation made and freed
     for block in blocks:
         index = bisect_right(starts, block.allocated_ns) - 1
         ends = spans[index][1] if index >= 0 else -1
@@ -96,7 +95,7 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], s
         if block.freed_ns is not None:
             changes.append((block.freed_ns, -block.nbytes, -block.nbytes * own))
     live = own_live = peak = tensors = 0
-    for time_ns, nbytes, own_bytes in sorted(changes):  # of one time what goes is first
+    for time_ns, nbytes, own_bytes in sorted(changes):  # frees come before allocations of the same time
         live, own_live = live + nbytes, own_live + own_bytes
         if step[0] <= time_ns <= step[1]:
             tensors = max(tensors, live - own_live)
@@ -112,7 +111,7 @@ def run_once(make: Make) -> StepParts:
 
 
 def memory_profiler() -> profile:
-    """Return a profiler of memory events. Garbage is collected before, and not in the middle of the step."""
+    """Return a profiler of memory events. Garbage is collected now, so that it is not collected during the step."""
     gc.collect()
     return profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
 

@@ -35,7 +35,7 @@ _OPERATOR = re.compile(r"(?!profiler::|prim::)\w+::\w+")
 
 
 class Frame:
-    """An event on a host thread, with its place in the program. Times are in ns of the recording's clock."""
+    """An event on a host thread, with its position in the program. Times are in ns of the recording's clock."""
 
     __slots__ = (
         "above", "end_ns", "event", "index", "module", "name", "node", "nodes", "number", "parent", "phase", "scope",
@@ -50,17 +50,17 @@ class Frame:
         self.start_ns: int = event.start_ns()
         self.end_ns: int = self.start_ns + event.duration_ns()
         self.number: int = event.sequence_nr()  # -1: none
-        self.index: int | None = None  # among the calls that are kept; None: not kept
+        self.index: int | None = None  # among the operator calls; None: not an operator call
         self.parent: Frame | None = None
-        self.above: Frame | None = None  # the nearest call above that is kept
-        self.node: Frame | None = None  # the autograd node that runs it; None outside, and where forward is recomputed
+        self.above: Frame | None = None  # the nearest operator call around it
+        self.node: Frame | None = None  # the autograd node that runs it; None: none, or the forward pass is recomputed
         self.module = ""
         self.phase = ""
         self.nodes = 0  # how many nodes that took part in the backward pass were made in it
 
     @property
     def inside_of_all(self) -> Iterator[Frame]:
-        """Itself and what is around it, outwards."""
+        """This frame and the frames around it, from the innermost outwards."""
         frame: Frame | None = self
         while frame is not None:
             yield frame
@@ -70,9 +70,11 @@ class Frame:
 def to_operations(
     recording: Any, pass_name: str, *, cuda: bool
 ) -> tuple[tuple[ProfiledOperation, ...], tuple[str, ...]]:
-    """Return the operator calls of the last step in a recording, in the order of their start, and what it lacks.
+    """Return the operator calls of the last step in a recording, in the order of their start, and notes about missing
+    data.
 
-    recording: torch's `_ProfilerResult`. Raises Unavailable if it holds no step under `Ranges`.
+    recording: torch's `_ProfilerResult`. cuda: whether calls get a device time. Raises Unavailable if the recording
+    has no step under `Ranges`.
     """
     events = recording.events()
     (frames,) = step_frames(events, last=True)
@@ -109,11 +111,10 @@ def to_operations(
 
 
 def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame]]:
-    """Return, for each step under `Ranges`, its own frame, then the frames that begin in its time on any thread,
-    nested.
+    """Return, for each step under `Ranges`, the step's frame, then the frames that begin within its time on any thread.
 
-    They are in the order of their start, the outer first. last: return the last step only. Raises Unavailable if there
-    is not a step.
+    Frames are nested, and in the order of their start, the outer first. last: return only the last step. Raises
+    Unavailable if there is no step.
     """
     on_host = [event for event in events if event.device_type() == DeviceType.CPU and not event.is_async()]
     steps = sorted((Frame(e) for e in on_host if e.name() == f"{DOMAIN}.step"), key=lambda frame: frame.start_ns)
@@ -125,7 +126,7 @@ def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame
         index = bisect_right(starts, event.start_ns()) - 1
         if index >= 0 and event.start_ns() < placed[index][0].end_ns:
             frame = Frame(event)
-            # no call of CUDA's runtime, whose threads and numbers are not torch's
+            # leave out calls of CUDA's runtime, whose threads and numbers are not torch's
             is_step_part = frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name
             if is_step_part and frame.name != f"{DOMAIN}.step":
                 placed[index].append(frame)
@@ -184,12 +185,12 @@ class _Makers:
 
     A node knows its number and the thread that made it; a call inside of a node has the node's number. A forward call
     is recorded with the number that the *next* node of its thread will get, so several carry the same one: calls inside
-    one another, and earlier calls that made no node. The last of them to begin made the node. The kept call (`of`) is
-    that or the outermost around it that has the same number, made no other node that took part, and has another name:
-    aten::conv2d around aten::convolution; of the two aten::conv2d that autocast makes the inner, with cast arguments;
-    of a linear layer aten::addmm, as its transpose is a node of its own. What the engine does with a node's results
-    (sums of gradients) belongs to that node; what AccumulateGrad does belongs to no forward call. A node that an
-    unrecorded call made is taken for that of the last recorded one before it.
+    one another, and earlier calls that made no node. The last of them to begin made the node. `of` returns that call,
+    or instead the outermost call around it that has the same number, made no other node of the backward pass, and has
+    another name. So it returns aten::conv2d around aten::convolution; the inner one, with cast arguments, of the two
+    aten::conv2d that autocast makes; and aten::addmm of a linear layer, whose transpose makes another node. What the
+    engine does with a node's results (sums of gradients) belongs to that node; what AccumulateGrad does belongs to no
+    forward call. A node that an unrecorded call made is assigned to the last recorded call before it.
     """
 
     def __init__(self, frames: Sequence[Frame]) -> None:
@@ -205,7 +206,7 @@ class _Makers:
                     frame.nodes += 1
 
     def of(self, node: Frame | None) -> tuple[Frame | None, Frame | None]:
-        """Return the frame that made a node, and the kept call that stands for it; None where there is none."""
+        """Return the frame that made a node, and the call that stands for it; None where there is none."""
         maker = None if node is None else self._maker(node)
         if maker is None or maker.index is None:
             return maker, None
@@ -217,7 +218,8 @@ class _Makers:
         return maker, call
 
     def number(self, frame: Frame) -> int | None:
-        """Return the number of a frame or of the node that runs it, from the thread's first in the step; None: none."""
+        """Return the number of a frame or of the node that runs it, counted from the first number of the thread in the
+        step; None if it has none."""
         thread, number = (frame.thread, frame.number) if frame.number >= 0 or frame.node is None else _key(frame.node)
         numbers, _ = self._makers.get(thread, ([], {}))
         return number - numbers[0] if numbers and number >= numbers[0] else None
@@ -241,11 +243,12 @@ def _tuples(value: Any) -> Any:
 def launched(
     events: Sequence[Any], frames: Sequence[Frame], end_ns: int | None = None
 ) -> Iterator[tuple[Any, Frame | None]]:
-    """Yield what ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
+    """Yield the kernels, copies and fills of a step, each with the innermost frame that launched it.
 
     An event of the device names the innermost event of the host that launched it. Annotations mirrored to the device
-    are no such event. One without a recorded call is reported, with None, if it began in the step or after it and
-    before `end_ns`. One that was recorded twice, equal in name, launch, start and duration, is reported once.
+    are left out. An event without a recorded launch is yielded with None, if it began after the step's start and before
+    `end_ns` (None: no limit). An event that was recorded twice, with equal name, launch, start and duration, is yielded
+    once.
     """
     by_number = {frame.event.correlation_id(): frame for frame in frames}
     annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}
@@ -266,7 +269,7 @@ def launched(
 def _device_times(
     events: Sequence[Any], calls: Sequence[Frame], frames: Sequence[Frame]
 ) -> tuple[Sequence[float | None], tuple[str, ...]]:
-    """Return the device time of each call's launches, s, and what is missing."""
+    """Return the device time of each call's launches in s, and notes about missing data."""
     spent_ns, lost_ns = [0] * len(calls), []
     count = 0
     for event, frame in launched(events, frames):
@@ -278,6 +281,6 @@ def _device_times(
             spent_ns[cast("int", call.index)] += event.duration_ns()
             call = call.above
     if not count:
-        return (None,) * len(calls), ("no kernels: CUPTI gave the profiler none, so that no call has a device time",)
+        return (None,) * len(calls), ("no kernels: the profiler got none from CUPTI, so no call has a device time",)
     lost = f"{len(lost_ns)} of {count} kernels and copies, {sum(lost_ns) / 1e9:.3g} s, have no recorded call"
     return [ns / 1e9 for ns in spent_ns], (lost,) if lost_ns else ()

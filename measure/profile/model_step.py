@@ -2,8 +2,8 @@
 
 `ModelStep` takes a model and its inputs, runs a step when called, announces its phases to `mark` and reads no clock.
 `traced` returns the step's `Trace`, on fake tensors where the model runs on them. `preserve_state` restores the model
-after a context: modes, attributes, gradients, hooks, buffers (running means too) and the random numbers of torch and
-NumPy. With an optimizer the steps are real training: weights, buffers and the optimizer's state keep their new values.
+after a context: modes, attributes, gradients, hooks, buffers (running means too) and random numbers (Python's, torch's,
+NumPy's). With an optimizer the steps really train: weights, buffers and the optimizer's state keep their new values.
 Changes that a model's code makes outside of its modules are not undone. `naming_faults` adds to an exception the module
 in which the model failed.
 """
@@ -28,7 +28,8 @@ from results.errors import Inconsistent, Unavailable, one_line
 
 
 class ModelFailed(ValueError):
-    """The model, its loss or its optimizer raised. The message has the module, and the sizes of its inputs."""
+    """The model, its loss or its optimizer raised an exception. The message has the module and the sizes of its
+    inputs."""
 
 
 @contextlib.contextmanager
@@ -58,7 +59,7 @@ def leaves(inputs: Any) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def naming_faults(model: torch.nn.Module) -> Iterator[None]:
-    """Turn exceptions of the model within the context into ModelFailed; running out of memory stays as it is."""
+    """Turn exceptions of the model within the context into ModelFailed; an out-of-memory error only gets a note."""
     try:
         yield
     except (Unavailable, Inconsistent, ModelFailed):
@@ -92,9 +93,10 @@ def _location(model: torch.nn.Module, trace: TracebackType | None) -> str:
 
 
 def paths_below(model: torch.nn.Module, ignored: Any) -> frozenset[str]:
-    """Return paths of the modules to leave out, and of all below them.
+    """Return the paths of the modules to leave out, and of all modules in them.
 
-    ignored: classes, their names, or paths. Raises ValueError for what the model does not have.
+    ignored: classes, their names, or paths. Raises ValueError for one that the model does not have, and for the model
+    itself.
     """
     named = dict(model.named_modules(remove_duplicate=False))
     roots: set[str] = set()
@@ -120,10 +122,8 @@ MODES = ("train", "forward", "generate")
 
 @dataclass(frozen=True)
 class ModelStep:
-    """Runs one step when called. optimizer: the caller's own, whose steps are real.
-
-    grad: whether a forward pass of mode "forward" or "generate" records for gradients.
-    """
+    """Runs one step when called. optimizer: the caller's own, which really changes the model. grad: whether modes
+    "forward" and "generate" run with gradients enabled."""
 
     model: torch.nn.Module
     args: tuple[Any, ...]
@@ -140,7 +140,7 @@ class ModelStep:
         if self.mode != "train":
             with torch.set_grad_enabled(self.grad), self._autocast():
                 mark("forward")
-                _output = self._run()  # lives until the end, as it would
+                _output = self._run()  # the output lives until the end of the step, as a caller's would
                 mark("end")
             return
         if self.optimizer is not None:
@@ -174,7 +174,8 @@ class ModelStep:
         else:
             loss = self.loss(output) if self.target is None else self.loss(output, self.target)
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad or loss.numel() != 1:
-            raise ValueError("expected a loss of one number that has a gradient: mode 'forward' needs none")
+            got = f"a tensor of sizes {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise ValueError(f"expected a loss of one number with a gradient, got {got}: mode 'forward' needs no loss")
         return loss
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -183,8 +184,8 @@ class ModelStep:
 
 
 def traced(step: ModelStep) -> Trace:
-    """Return the operations of the step on copies of fake CPU tensors; or of a real step if it is on another device or
-    cannot run on fake tensors, which a note then says."""
+    """Return the trace of the step, run on a fake copy of the model; or of a real step, if it is on another device or
+    cannot run on fake tensors. A note says which."""
     why = ""
     before = int(step.optimizer is not None)
     if step.device_type == "cpu":
@@ -192,7 +193,7 @@ def traced(step: ModelStep) -> Trace:
             with quiet_logs():
                 trace = _trace_copy(step, fake_mode(), before)
             return replace(trace, notes=("operations of a step on fake CPU tensors",))
-        except Exception as fault:  # noqa: BLE001  a model's own code may raise anything on them; the real step tells
+        except Exception as fault:  # noqa: BLE001  a model's code may raise anything on fake tensors
             why = f"no fake tensors: {type(fault).__name__}: {one_line(str(fault), 200)}"
     inputs = (step.args, step.kwargs, step.target)
     trace = trace_step(step, model=step.model, optimizer=step.optimizer, inputs=inputs, steps_before=before)

@@ -44,12 +44,12 @@ _PROGRESS = re.compile(r"\[[\d/]+\] \[[^\]]*\]?\s*[^\s%]*%?")
 
 
 def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
-    """Return the path and the version of Nsight Systems. Raises Unavailable with the package to install, or with its
-    fault."""
+    """Return the path and the version of Nsight Systems. Raises Unavailable if it is not installed, with the package to
+    install, or does not run."""
     path = which(NSYS)
     if path is None:
         install = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"
-        raise Unavailable(f"expected its command {NSYS} on PATH, found none: {install}")
+        raise Unavailable(f"expected the command {NSYS} on PATH, found none: {install}")
     try:
         answer = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60.0
@@ -69,9 +69,9 @@ def command(nsys: str, folder: Path, target: Sequence[str]) -> list[str]:
 
 
 def record(command_line: Sequence[str], folder: Path, limit_s: float, environ: dict[str, str] | None = None) -> Path:
-    """Run a `command`; returns the path of its export. Raises Unavailable. All processes that it started are ended.
+    """Run a `command`, end all processes that it started, and return the path of its export. Raises Unavailable.
 
-    environ: variables for it, in addition to those of this process.
+    limit_s: seconds after which it is killed. environ: variables in addition to those of this process.
     """
     log = folder / "nsys.log"
     variables = {**os.environ, **(environ or {}), "TMPDIR": str(folder), MARK: str(folder)}
@@ -101,7 +101,7 @@ def end_marked(folder: Path) -> None:
     """End all processes with the mark of a recording, whatever their session or parent. Linux only."""
     mark = f"{MARK}={folder}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to somebody else
+        with contextlib.suppress(OSError):  # the process ended meanwhile, or belongs to another user
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
 

@@ -22,12 +22,12 @@ from results.records.characterization import PROFILED, CallTime, Characterizatio
 from results.records.counts import Operation
 
 Interval = tuple[int, int, int]
-"""(start, end, index of its operation), in ns."""
+"""(start in ns, end in ns, index of the operation)."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Times in ns: own and waited by index of operation, and `end`, the time after the last operation."""
+    """Times in ns. own, waited: by index of the operation; end: the time after the last operation."""
 
     own: dict[int, int]
     waited: dict[int, int]
@@ -35,11 +35,11 @@ class Shares:
 
 
 def shares(intervals: Iterable[Interval], start_ns: int, end_ns: int) -> Shares:
-    """Divide the time from start to end among the operations; parts of intervals outside of it do not count.
+    """Divide the time from start to end among the operations; parts of intervals outside this time do not count.
 
-    Each instant belongs to the operation that began last: of nested calls to the innermost, of concurrent kernels to
-    the later one. An instant in which no operation runs is waiting before the next operation; after the last operation
-    it is the step's end. Times are whole nanoseconds, so the shares add up to the step exactly.
+    Each instant belongs to the running operation that began last: to the innermost of nested calls, to the later of
+    concurrent kernels. An instant in which no operation runs is waiting before the next operation, or the end of the
+    step after the last operation. Times are whole nanoseconds, so the shares add up to the step exactly.
     """
     own: defaultdict[int, int] = defaultdict(int)
     waited: defaultdict[int, int] = defaultdict(int)
@@ -57,8 +57,8 @@ def shares(intervals: Iterable[Interval], start_ns: int, end_ns: int) -> Shares:
 
 
 def _spend(running: list[tuple[int, int]], now: int, until: int, own: defaultdict[int, int]) -> int:
-    """Give the time up to `until` to the running operations, the last begun first; returns when that ended, or
-    `until`."""
+    """Assign the time from `now` to `until` to the running operations, the last begun first. Return the time up to
+    which one ran, at most `until`."""
     while running and now < until:
         ends, index = running[-1]
         if ends <= now:
@@ -71,9 +71,11 @@ def _spend(running: list[tuple[int, int]], now: int, until: int, own: defaultdic
 
 @dataclass(frozen=True)
 class OperationStepTimes:
-    """One recorded step, in s and by index of the operation. All steps have the same operations.
+    """The times of one recorded step in s, by index of the operation. All steps have the same operations.
 
-    step_s: the sum of own_s, waited_s and end_s, without the own time of ignored operations (left_out_s).
+    own_s: on a CPU of the call, on a device of its kernels. host_s: of the call on the host. waited_s: before the
+    operation. kernels: number of launches. step_s: the sum of own_s, waited_s and end_s, without the own time of
+    ignored operations (left_out_s).
     """
 
     step_s: float
@@ -82,7 +84,7 @@ class OperationStepTimes:
     waited_s: Mapping[int, float]
     kernels: Mapping[int, int] = field(default_factory=dict)
     end_s: float = 0.0  # after the last operation
-    left_out_s: float = 0.0  # of ignored operations: no part of step_s
+    left_out_s: float = 0.0  # own time of ignored operations, which step_s leaves out
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class OperationTimings:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step as it was recorded. kernels: (event of the device, index of its operation: that of the innermost joined
-    call around its launch; or None)."""
+    """One recorded step. kernels: (event of the device, index of the operation whose call is the innermost around the
+    launch, or None)."""
 
     frames: Sequence[Frame]
     calls: Mapping[int, Frame]
@@ -106,7 +108,7 @@ class _Step:
 
     @property
     def end_ns(self) -> int:
-        """The time when the host had ended the step, and the device its work."""
+        """The time at which both the host and the device had finished the step."""
         ends_ns: list[int] = [event.start_ns() + event.duration_ns() for event, _ in self.kernels]
         return max([self.frames[0].end_ns, *ends_ns])
 
@@ -119,10 +121,11 @@ def read(
     ignored: Iterable[int] = (),
     only: Collection[int] | None = None,
 ) -> OperationTimings:
-    """Return the times. recording: torch's `_ProfilerResult` of steps. only: positions of the steps that run these
-    operations; None: all steps do.
+    """Return the times of the operations in recorded steps.
 
-    ignored: indices of operations that are left out of the steps' times. Raises Unavailable if it holds no step.
+    recording: torch's `_ProfilerResult`. cuda: whether times are those of kernels. ignored: indices of operations that
+    are left out of the steps' times. only: positions of the steps to read; None: all. Raises Unavailable if the
+    recording has no step.
     """
     steps = list(_steps(recording.events(), operations, cuda, only))
     everywhere = set.intersection(*(set(step.calls) for step in steps))
@@ -131,11 +134,11 @@ def read(
     kernels = any(step.kernels for step in steps)
     timed = everywhere if kernels or not cuda else set[int]()
     times = tuple(_times(step, timed, frozenset(ignored), cuda) for step in steps)
-    notes = [*_unjoined(operations, expected - anywhere, "in no recorded step")]
-    notes += _unjoined(operations, expected & (anywhere - everywhere), "not in every recorded step")
+    notes = [*_unjoined(operations, expected - anywhere, "no recorded step has them")]
+    notes += _unjoined(operations, expected & (anywhere - everywhere), "not every recorded step has them")
     notes += _spare(steps, kernels and cuda)
     if cuda and not kernels:
-        notes.append("no kernels: CUPTI gave the profiler none, so that no operation has a time")
+        notes.append("no kernels: the profiler got none from CUPTI, so no operation has a time")
     unrecorded = frozenset(operation.index for operation in operations) - anywhere
     return OperationTimings(times, unrecorded, tuple(notes))
 
@@ -177,11 +180,11 @@ def _times(step: _Step, timed: set[int], ignored: frozenset[int], cuda: bool) ->
     )
 
 
-def _unjoined(operations: Sequence[Operation], missing: set[int], where: str) -> Iterator[str]:
+def _unjoined(operations: Sequence[Operation], missing: set[int], why: str) -> Iterator[str]:
     if missing:
         names = Counter(operation.name for operation in operations if operation.index in missing)
         text = ", ".join(f"{name} × {count}" for name, count in names.most_common(5))
-        yield f"{len(missing)} of {len(operations)} operations have no time, being {where}: {text}"
+        yield f"{len(missing)} of {len(operations)} operations have no time, since {why}: {text}"
 
 
 def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
@@ -190,10 +193,10 @@ def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
     if spare:
         text = ", ".join(name for name, _ in Counter(frame.name for frame in spare).most_common(5))
         spent_s = sum(frame.end_ns - frame.start_ns for frame in spare) / len(steps) / 1e9
-        yield f"{len(spare)} calls in {len(steps)} steps are of no operation ({text}); a step {spent_s:.3g} s"
+        yield f"{len(spare)} calls in {len(steps)} steps belong to no operation ({text}): {spent_s:.3g} s of a step"
     lost = [event.duration_ns() for step in steps for event, index in step.kernels if index is None]
     if kernels and lost:
-        yield f"{len(lost)} kernels in {len(steps)} steps, {sum(lost) / 1e9:.3g} s, are of no operation"
+        yield f"{len(lost)} kernels in {len(steps)} steps belong to no operation: {sum(lost) / 1e9:.3g} s"
 
 
 _OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#(\w+)\.")
@@ -210,7 +213,7 @@ def type_rows(recorded: Any, recording: int, *, cuda: bool) -> Characterization:
     on a device. A call inside of `Optimizer.step` or `Optimizer.zero_grad` has that scope, because torch puts a range
     around both.
 
-    recording: the number of the recording. Raises Unavailable if it holds no step.
+    recording: its number, for the rows. Raises Unavailable if it has no step.
     """
     events = recorded.events()
     steps = step_frames(events)
@@ -268,7 +271,7 @@ def _on_device(
     spans = []
     for event, frame in launched(events, frames, until_ns):
         around = () if frame is None else frame.inside_of_all
-        call = next((outer for outer in around if outer.index is not None), None)  # the innermost that is kept
+        call = next((outer for outer in around if outer.index is not None), None)  # the innermost operator call
         scope = ("", "", "") if frame is None else types[id(frame)][1:]
         launcher = ("unlinked", *scope) if call is None else types[id(call)]
         spans.append((event.start_ns(), event.start_ns() + event.duration_ns(), launcher))
@@ -291,8 +294,7 @@ def _is_view(name: str) -> bool:
 
 
 def _types(frames: Sequence[Frame]) -> dict[int, CallType]:
-    """Return id of a frame → its type; a frame inside of an optimizer's range has that scope, whatever its own
-    parent."""
+    """Return id of a frame → its type; all frames inside an optimizer's range have its scope."""
     types: dict[int, CallType] = {}
     for frame in frames:  # parents first
         scope = types[id(frame.parent)][2:] if id(frame.parent) in types else ("", "")

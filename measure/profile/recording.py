@@ -4,9 +4,9 @@
 number and the profiler's own count, right or wrong (`cleaning/` cleans it). `record_step` runs a step under NVTX ranges
 for a profiler around this process (Nsight Systems). `record` returns `RecordedSteps`: times of steps without a
 profiler, and a recording of others. `time_operations` runs each distinct call of a step again a few times on copies of
-its tensors, and returns `AloneTime` rows. Random numbers are restored. Only one profiler can be active at a time. Not
-claimed: that a step takes as long under a profiler; that caches are as in the step; times of calls that only return
-views.
+its tensors, and returns `AloneTime` rows; the CPU's random numbers are restored. Only one profiler can be active at a
+time. Not claimed: that a step takes as long under a profiler; that caches are as in the step; times of calls that only
+return views.
 """
 
 import contextlib
@@ -59,15 +59,14 @@ def profile_step(
     most_s: float = 2.0,
     export: bool = False,
 ) -> Profile:
-    """Run `step` under torch's profiler: once untimed, then up to `most_steps` times, each timed alone.
+    """Run `step` under torch's profiler: once untimed, then up to `most_steps` times, each timed separately.
 
-    step: takes a `mark` and announces its phases to it, as `workloads.step.TrainingStep` does. model: what the
-    step trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. pass_name: one of
-    `PASSES`, as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed
-    step none begins that would take them over `most_s`. The operations are those of the last step. Starting, stopping
-    and reading the profiler lie outside of the blocks. export: the recording of all these steps is kept, too
-    (`Profile.recording`); which of them is the last, our ranges in it say.
-    Raises Unavailable if nothing can be recorded.
+    step: takes a `mark` and announces its phases to it, as `workloads.step.TrainingStep` does. model: the model that
+    the step trains (the compiled one, if it is compiled); it gets hooks, which are removed afterwards. pass_name: one
+    of `PASSES`, for the records (the blocks of "batch" leave it empty). most_s: after the first timed step, no step
+    begins that would make the timed steps longer than this. The operations are those of the last step. Starting,
+    stopping and reading the profiler lie outside of the blocks. export: whether the recording of all these steps is
+    kept, too (`Profile.recording`). Raises Unavailable if nothing can be recorded.
     """
     check_available(cuda)
     ranges = Ranges(True)
@@ -106,14 +105,14 @@ def check_available(cuda: bool) -> None:
     if not torch.profiler.kineto_available():
         raise Unavailable("this build of torch has no Kineto, with which torch.profiler records")
     if torch._C._autograd._profiler_enabled():
-        raise Unavailable("another profiler is listening in this process, and torch has room for one")
+        raise Unavailable("another profiler is active in this process, and torch allows only one")
     if cuda and not torch.cuda.is_available():
         raise Unavailable("expected a CUDA device to profile, torch sees none")
 
 
 def kernel_device(cuda: bool) -> str | None:
-    """Return the device that the profiler records kernels of. Without CUPTI it would put a pair of events around each
-    call."""
+    """Return the device whose kernels the profiler records; None on a CPU, and without CUPTI, where the profiler would
+    put a pair of events around each call."""
     kernels = torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
     return "cuda" if cuda and kernels else None
 
@@ -132,14 +131,14 @@ def _timed_steps(
 
 
 WARM_STEPS = 3
-"""Steps before the recorded one: the first loads libraries and tries algorithms, the next ones find memory as it will
-be."""
+"""Steps before the recorded one: the first loads libraries and tries algorithms, the next ones bring the allocator into
+its steady state."""
 
 
 def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, pass_name: str, cuda: bool) -> None:
     """Run `step` untimed: `WARM_STEPS` times, then once to be recorded.
 
-    step: announces its phases, as for `profile_step`. model: gets hooks, which are gone afterwards.
+    step: announces its phases, as for `profile_step`. model: gets hooks, which are removed afterwards.
     """
     for _ in range(WARM_STEPS):
         step(noop)
@@ -149,7 +148,7 @@ def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, pass_name: 
         captured.enter_context(torch.cuda.profiler.profile())
         captured.enter_context(torch.autograd.profiler.emit_nvtx(record_shapes=True))
     with captured, ModuleRanges(model), collector_off():
-        ranges = Ranges(True, listening=lambda: True)  # not before: a range's name is told when it is first used
+        ranges = Ranges(True, listening=lambda: True)  # not before: a range's name is registered at its first use
         with ranges.around(pass_name):
             ranges.step(step)()
         clock.synchronize()
@@ -157,7 +156,7 @@ def record_step(step: Step, model: torch.nn.Module, clock: Clock, *, pass_name: 
 
 @dataclass(frozen=True)
 class RecordedSteps:
-    """Times of steps without the profiler, in s, and torch's `_ProfilerResult` of others."""
+    """Times in s of steps without the profiler (warm-up, others), and torch's `_ProfilerResult` of further steps."""
 
     warm_up: tuple[float, ...]
     plain: tuple[float, ...]
@@ -206,7 +205,10 @@ def record(
 
 
 def time_operations(step: Step, device: str, recording: int = 0, repeats: int = 5) -> list[AloneTime]:
-    """Run the step once under the mode. recording: its number. Raises what the step raises."""
+    """Run the step once, and time each distinct call in it: the median of `repeats` calls on copies of its tensors.
+
+    recording: its number, for the rows. Raises what the step raises.
+    """
     mode = _Mode(clock_for(device), repeats)
     with mode:
         step(mode.enter)
@@ -254,7 +256,7 @@ class _Mode(TorchDispatchMode):
                 func(*copied_args, **copied_kwargs)
                 self._clock.synchronize()
                 times.append(self._clock.wall_s() - start_s)
-        except RuntimeError:  # an operator that refuses copies of what it was given
+        except RuntimeError:  # an operator that refuses copies of its tensors
             return None
         finally:
             torch.set_rng_state(state)

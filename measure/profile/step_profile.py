@@ -58,12 +58,13 @@ def profile_step(
 
     inputs: a tensor, a tuple or list of arguments, or a mapping of them by name; None: what input_constructor makes.
     kwargs: further arguments by name. mode: "train" (forward, loss, backward, and the optimizer's step where one is
-    given), "forward" (without gradients) or "generate" (model.generate). loss: of the output, and of the target where
-    that is not None; None: the sum of all outputs that have a gradient. precision: a name of
-    `analysis.devices.precisions`, no loss being scaled. compare_steps: as many are timed without the profiler, half of
-    them before and half after. ignore_modules: classes, their names, or paths, whose operations and parameters are left
-    out of everything. Raises ValueError for what cannot be asked, ModelFailed (a ValueError) where the model fails,
-    Unavailable where nothing can be recorded.
+    given), "forward" (without gradients) or "generate" (model.generate). loss: function of the output, or of output and
+    target if that is not None; None: the sum of all outputs that require a gradient. precision: a name of
+    `analysis.devices.precisions`; the loss is not scaled. warm_up, steps: number of steps before, and of profiled ones.
+    compare_steps: number of steps that are timed without the profiler, half of them before and half after.
+    ignore_modules: classes, their names, or paths, whose operations and parameters are left out of everything. Raises
+    ValueError for invalid arguments, ModelFailed (a ValueError) where the model fails, Unavailable where nothing can be
+    recorded.
     """
     expect_module(model)
     _check(mode, precision, warm_up, steps, compare_steps)
@@ -72,11 +73,11 @@ def profile_step(
     if is_compiled(model):
         raise ValueError("expected a model that is not compiled: the operations of a compiled one are not in its table")
     if target is not None and loss is None:
-        raise ValueError("expected a loss of output and target, got a target alone")
+        raise ValueError("expected a loss of output and target, got only a target")
     groups = [] if optimizer is None else optimizer.param_groups
     updated = [id(parameter) for group in groups for parameter in group["params"]]
     if optimizer is not None and {id(parameter) for parameter in model.parameters()}.isdisjoint(updated):
-        raise ValueError("expected an optimizer of the model's parameters, got one that has none of them")
+        raise ValueError("expected an optimizer of the model's parameters, got one with none of them")
     ignored = paths_below(model, ignore_modules)
     args, named = _arguments(input_constructor() if inputs is None and input_constructor else inputs, kwargs)
     device = _device(model, (args, named))
@@ -115,11 +116,11 @@ def profile_ready(
     compare_steps: int = 0,
     ignored: frozenset[str] = frozenset(),
 ) -> StepProfile:
-    """Profile a step. described: the profile without results. ignored: modules' paths.
+    """Profile a step. described: the profile without results. ignored: paths of modules that are left out.
 
     The caller sets the flags of the precision, and the model stays as the steps leave it.
     """
-    lead = int(described.device.startswith("cuda"))  # one more first: CUPTI takes its time for the first kernels
+    lead = int(described.device.startswith("cuda"))  # one more step: CUPTI is slow with the first kernels
     with naming_faults(step.model):
         step.forget()
         trace = traced(step)
@@ -141,11 +142,10 @@ def table_of(
     ignored: frozenset[str] = frozenset(),
     only: Collection[int] | None = None,
 ) -> StepProfile:
-    """Return the profile of recorded steps that ran a trace's operations. only: the positions of those steps
-    among all."""
+    """Return the profile of recorded steps. trace: of the same step. only: positions of the steps to use; None: all."""
     left_out = [operation.index for operation in trace.operations if operation.module in ignored]
     cuda = described.device.startswith("cuda")
-    with collector_off():  # of a recording's many small objects none is garbage
+    with collector_off():  # none of a recording's many small objects is garbage
         timings = read(recording, trace.operations, cuda=cuda, ignored=left_out, only=only)
     views = {o.index for o in trace.operations if o.kind == "view" and o.index in timings.unrecorded}
     operations = [o for o in trace.operations if o.index not in views and o.module not in ignored]
@@ -155,7 +155,7 @@ def table_of(
     notes = [*trace.notes, *timings.notes]
     unknown_storages = unsized(trace.operations, trace.storages)
     if names := {o.name for o in trace.operations if unknown_storages.intersection((*o.reads, *o.writes))}:
-        notes.append(f"bytes of {', '.join(sorted(names))} are at least so many: what it keeps has no known size")
+        notes.append(f"bytes of {', '.join(sorted(names))} are lower bounds: some of its storages have no known size")
     if left_out:
         spent_s = fmean(step.left_out_s for step in timings.steps)
         notes.append(f"{len(left_out)} operations of ignored modules are left out, and of each step {spent_s:.3g} s")
@@ -186,8 +186,7 @@ def operation_rows(
     device: str,
     groups: Sequence[tuple[int | None, int]] = (),
 ) -> tuple[tuple[StepOperation, ...], Counter[str]]:
-    """Return a row for each operation, numbered anew; and the operations that no rule understands, with their numbers
-    of calls.
+    """Return a row for each operation, numbered from 0; and name → number of calls of operations without a rule.
 
     groups: one pair an operation, from ideal fusion (`analysis.operators.fusion.fused`).
     """
@@ -235,7 +234,7 @@ def _unit(dtype: str, precision: str, device: str) -> str:
 
 
 def _times(index: int, steps: Sequence[OperationStepTimes]) -> dict[str, Any]:
-    """Return the fields of times of an operation; empty if it has no call."""
+    """Return the time fields of an operation's row; {} if it has no call."""
     if not steps or index not in steps[0].own_s:
         return {}
     spread = summarise([step.own_s[index] for step in steps])
@@ -251,8 +250,8 @@ def _times(index: int, steps: Sequence[OperationStepTimes]) -> dict[str, Any]:
 
 
 def between(operations: Sequence[Operation], steps: Sequence[OperationStepTimes]) -> dict[str, float]:
-    """Return phase → mean time in which none of its operations ran: the waits before each; the last phase has the end,
-    too."""
+    """Return phase → mean seconds in which no operation ran: the waits before the phase's operations. The time after
+    the last operation belongs to its phase."""
     times: defaultdict[str, float] = defaultdict(float)
     for operation in operations:
         times[operation.phase] += fmean(step.waited_s.get(operation.index, 0.0) for step in steps)
@@ -285,8 +284,8 @@ def _check(mode: str, precision: str, warm_up: int, steps: int, compare_steps: i
     if precision not in PRECISIONS:
         raise ValueError(f"expected a precision ({', '.join(PRECISIONS)}), got {precision!r}")
     if steps < 1 or warm_up < 0 or compare_steps < 0:
-        got = f"{warm_up} to warm up, {steps} and {compare_steps} to compare"
-        raise ValueError(f"expected at least one step and none below zero, got {got}")
+        got = f"steps={steps}, warm_up={warm_up}, compare_steps={compare_steps}"
+        raise ValueError(f"expected steps from 1, warm_up and compare_steps from 0, got {got}")
 
 
 def expect_module(model: Any) -> torch.nn.Module:
@@ -307,7 +306,7 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
 
 
 def _device(model: torch.nn.Module, batch: Any) -> torch.device:
-    """Return the one device of the tensors other than the CPU, or else the CPU."""
+    """Return the only device of the tensors besides the CPU, or the CPU. Raises ValueError for several, or for meta."""
     held = [*model.parameters(), *model.buffers(), *tensors(batch)]
     others = sorted({str(tensor.device) for tensor in held} - {"cpu"})
     if len(others) > 1:

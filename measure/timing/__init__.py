@@ -1,4 +1,4 @@
 """How long does a step take?
 
-Times whole blocks of steps between synchronizations. Times of single operations are in `measure.profile`.
+Times blocks of steps between synchronizations. `measure.profile` times single operations.
 """

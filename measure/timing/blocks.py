@@ -4,7 +4,7 @@
 `Timing`. `stopping.py` has the rules, their sources and the interval. A block is K steps issued without waiting,
 between two events, then one synchronise: waiting after every step would put a launch gap into each. On a device with
 time of its own a step's time is the time between the events ÷ K; on a CPU it is wall time ÷ K. `BlockTimer` says more.
-`measure_phases` times a step's phases, and `measure_stretch` times steps from end to end. Both are passes of their own,
+`measure_phases` times a step's phases, and `measure_stretch` times steps from end to end. Both are separate passes,
 since their marks cost a little. Not claimed: that clocks, heat and other processes did not matter; telemetry polls
 those.
 """
@@ -39,8 +39,8 @@ from results.records.cell import Sample
 Step = Callable[..., Any]
 
 Announce = Callable[[int, str, int], None]
-"""Called before each block with its steps, its part and its lead-in steps, where other ranks must run the same block
-(`measure/timing/rank_blocks.py`). It returns when all ranks are ready."""
+"""Called before each block that other ranks must run, too, with its steps, its part and its lead-in steps. It returns
+when all ranks are ready (`measure/timing/rank_blocks.py`)."""
 
 AGAIN_FACTOR = 2.0
 """Disturbed blocks are replaced for at most this many times the time that all blocks needed. They are not replaced
@@ -50,7 +50,7 @@ MOST_LENGTH = 2.5
 """A block that takes this many times the protocol's time is followed by one of fewer steps."""
 
 TRIES = 5
-"""A block is measured this often before the reason says that the process was stopped again and again."""
+"""Maximum number of times that a block is measured, if the process is suspended in each."""
 
 
 class WarmUp(NamedTuple):
@@ -78,9 +78,10 @@ def warm_up(
 ) -> WarmUp:
     """Run steps until two neighbouring blocks agree (see `Protocol`).
 
-    The first block is one step: it may compile, search algorithms and allocate, so it counts towards no limit and
-    predicts nothing; a second block always follows. interleaved: as for `measure_blocks`. It is warmed up after the
-    first block: its kernels may take memory that the first step freed, and then the next step takes new memory.
+    The first block is one step: it may compile, search algorithms and allocate, so its time counts towards no limit and
+    is compared with no other; a second block always follows. interleaved: as for `measure_blocks`. It is warmed up
+    after the first block: its kernels may take memory that the first step freed, and then the next step takes new
+    memory.
     """
     with BlockTimer(step, clock, announce) as timed:
         blocks = [timed.block(1, "warmup")]
@@ -112,15 +113,15 @@ def measure_blocks(
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows.
     interleaved: runs once for each block, before the first, after the second, before the third, …
-    (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: a step whose machine is
-    slower and faster by turns has no narrow time of its own. report: is called after each block with how wide the
-    interval still is.
+    (`measure/timing/rank_blocks.py`). The rule for the interval then holds for the ratio to it: on a machine that is
+    slower and faster by turns the step's time has no narrow interval. report: is called after each block with a text
+    that says how wide the interval is.
     """
     steps = steps_for(protocol.block_s, step_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Sample] = []
     with collector_off(), BlockTimer(step, clock, announce, with_round_trip=announce is None) as timed:
-        origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
+        origin_s = timed.used_s()  # after collecting the garbage of compiling, which may take a second
         again_s = math.inf
         while True:
             begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
@@ -135,7 +136,7 @@ def measure_blocks(
             now_s = timed.used_s()
             best = in_one_placement(blocks)
             if not is_narrow(blocks, blocks, protocol, interleaved):
-                again_s = math.inf  # also where they were before: what came since has widened their interval
+                again_s = math.inf  # also if all blocks were narrow before and later ones widened the interval
             elif again_s == math.inf:
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
             rules = contended_rules(blocks, protocol)
@@ -186,17 +187,17 @@ def _device_s(clock: Clock, first: Any, last: Any, steps: int) -> float | None:
 
 
 class BlockTimer:
-    """Times blocks of one step, each again where the process was suspended in it.
+    """Times blocks of one step, and times a block again if the process was suspended in it.
 
-    suspended: the blocks in which it was, in order; no rule and no summary sees them. with_round_trip: whether each
-    block has the time of a cache line between two processors.
+    suspended: the blocks in which it was suspended, in order; they are in no rule and no summary. with_round_trip:
+    whether each block has the time of a cache line between two processors.
 
     * On a device with time of its own, a step's time has no synchronise and no start of an idle queue in it, like each
       of many steps in a row. Wall time is kept, too. Where the device waits for its host, the gaps are in both times,
       so that they cannot show it; `sync_wait_s` can.
     * Each block begins with `lead_in_steps` untimed steps, so that the first timed step finds a filled queue as the
-      later ones do. They lie before `start_s`; the rest of them that still runs on the device is in `wall_s`, never in
-      `device_s`.
+      later ones do. They begin before `start_s`; the part of them that still runs on the device then is in `wall_s`,
+      never in `device_s`.
     * Python's cyclic collector is off inside blocks, as in the standard library's timeit, so that blocks are
       comparable; it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the
       step time.
@@ -267,12 +268,12 @@ def collector_off() -> Iterator[None]:
 def measure_phases(
     step: Step, clock: Clock, protocol: Protocol, step_s: float, announce: Announce | None = None
 ) -> list[Sample]:
-    """Time the phases of a step, in a pass of its own.
+    """Time the phases of a step, in a separate pass.
 
     step: takes a `mark` and calls it as each phase begins and with "end" after the last. What runs before the first
-    mark (zero_grad) belongs to "optimizer". Returns, for each block of steps, one `Sample` a phase: together they are
-    the whole block. device_s: between events; wall_s: how long the host took to issue the phase (on a CPU: to do it).
-    An event at each mark costs the device under 2 µs, so a headline time is never taken from this pass.
+    mark (zero_grad) belongs to "optimizer". Returns, for each block of steps, one `Sample` per phase, which add up to
+    the whole block. device_s: between events; wall_s: how long the host took to issue the phase (on a CPU: to run it).
+    An event at each mark costs the device up to 2 µs, so a headline time is never taken from this pass.
     """
     steps = steps_for(protocol.block_s, step_s)
     blocks: list[Sample] = []
@@ -296,8 +297,8 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], pass_name:
 
     Nothing waits between two segments: each begins at the event at which the one before ended, so that together they
     are the whole stretch, and the one synchronise belongs to the last. On a device with time of its own a segment's
-    wall time is how long the host took to issue it, but their sum is that of the whole. Raises Unavailable where the
-    process was suspended meanwhile.
+    wall time is how long the host took to issue it, and the last one's includes the synchronise. Raises Unavailable
+    where the process was suspended meanwhile.
     """
     blocks = []
     with collector_off(), SuspensionWatch() as watch:

@@ -11,11 +11,11 @@ from typing import Any
 
 
 class Clock:
-    """The operations that timing needs of a device. This class is for a CPU, whose work is done when the call returns.
-    It has host time only."""
+    """The operations that timing needs of a device. This class is for a CPU, which has only host time, and whose work
+    is done when a call returns."""
 
     def wall_s(self) -> float:
-        """Return monotonic host time."""
+        """Return monotonic host time in s."""
         return time.monotonic()
 
     def event(self) -> Any:

@@ -6,7 +6,7 @@ it (`/proc/self/task/*/schedstat`, summed over threads). Steal is time that a hy
 (`/proc/stat`). `Neighbours` measures other processes' use of the processors, and `SuspensionWatch` counts suspensions.
 `page_fault_warning` reports page faults for memory that was given back, and `round_trip` times a cache line between two
 processors. Not claimed: neighbours that take no processor time (caches, memory, the other hardware thread, heat); waits
-for another thread that was set aside; a control group's quota; a frozen container; a paused virtual machine.
+for a thread that the system does not run; a control group's quota; a frozen container; a paused virtual machine.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ STEAL = 8
 
 
 def disturbance() -> dict[str, Any]:
-    """Return the totals now, s, by the columns of samples.csv. None: the system does not count it."""
+    """Return column of samples.csv → its total now, in s; None where the system does not count it."""
     return {name: _or_none(read) for name, read in _TOTALS.items()}
 
 
 def since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the increase of each total; unknown if a thread ended meanwhile, whose wait is lost."""
+    """Return the increase of each total; None where it is unknown, also if a thread ended meanwhile with its wait."""
     pairs = [(name, before[name], now[name]) for name in now]
     return {name: None if None in (was, has) or has < was else has - was for name, was, has in pairs}
 
 
 def round_trip() -> float | None:
-    """Return the time of a cache line between two processors, now; None if it cannot be timed. Measuring takes 0.5 ms
-    of both."""
+    """Return the seconds of a cache line's round trip between two processors; None if it cannot be timed. Measuring
+    takes 0.5 ms of both."""
     return _or_none(round_trip_s)
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
-    """Return column of samples.csv → why this system leaves it empty. on_cpu: whether the round trip is needed, too."""
+    """Return column of samples.csv → why this system leaves it empty. on_cpu: whether to include the round trip."""
     reasons = {}
     for name, read in {**_TOTALS, **({"core_round_trip_s": round_trip_s} if on_cpu else {})}.items():
         try:
@@ -67,7 +67,7 @@ def absent(on_cpu: bool) -> dict[str, str]:
 
 
 def run_wait_s() -> float | None:
-    """Return the seconds in which threads of this process were ready and no processor took them, summed over all
+    """Return the seconds in which threads of this process were ready to run, but without a processor, summed over all
     present threads; None where the system does not count it."""
     return _or_none(_run_wait_s)
 
@@ -81,7 +81,7 @@ def _or_none(read: Callable[[], float]) -> float | None:
 
 def _run_wait_s() -> float:
     tasks = ROOT / "proc/self/task"
-    try:  # nanoseconds are the second number of each
+    try:  # the second number of each file is the wait in ns
         waits = [int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir()]
     except (OSError, IndexError, ValueError) as fault:  # no such system, or a thread that ended meanwhile
         raise Unavailable(f"/proc/self/task/*/schedstat: {_fault_text(fault)}") from fault
@@ -135,7 +135,8 @@ def others_ratio(windows: Sequence[ProcessorUse]) -> float | None:
 
 
 class Neighbours:
-    """Begins to watch when made. own_s: processor time of this process, all threads; wall_s: any monotonic clock."""
+    """Measures the use of the processors from its creation. stat: the file to read, /proc/stat. own_s: returns the
+    processor time of this process, all threads; wall_s: any monotonic clock."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class Neighbours:
         self._begun = self._now()
 
     def used(self) -> ProcessorUse:
-        """Return the processor time that was used since then."""
+        """Return the processor time that was used since the creation."""
         (busy, processors, own, wall), (busy_before, _, own_before, wall_before) = self._now(), self._begun
         if busy is None or busy_before is None:
             return ProcessorUse(None, 0.0)
@@ -176,7 +177,7 @@ def _busy_s(stat: Path) -> tuple[float | None, int]:
 
 
 SUSPENDED = "suspended"
-"""The part of a timed block in which the process was suspended; also the beginning of its warning."""
+"""`part` of a timed block in which the process was suspended; also the beginning of the warning."""
 
 WARNING = f"{SUSPENDED}: the process was stopped, or the machine slept, while blocks were timed: they are not used"
 
@@ -228,10 +229,10 @@ def asleep_s() -> float:
 
 
 NOTABLE_RATIO = 0.1
-"""The system's share of processor time from which its cause is reported."""
+"""Minimum share of processor time in the system from which page faults are reported."""
 
 LEAST_FAULTS = 10_000
-"""Page faults a step, 40 MB in pages of 4 KiB, from which they are taken to be the cause."""
+"""Minimum number of page faults a step (40 MB in pages of 4 KiB) from which they are taken to be the cause."""
 
 
 def page_fault_warning(

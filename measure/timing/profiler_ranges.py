@@ -25,7 +25,7 @@ BEFORE_FORWARD = "optimizer"
 
 
 def noop(phase: str) -> None:
-    """Ignore the phase: the mark of a pass that nobody listens to."""
+    """Ignore the phase: a mark for steps whose phases are not used."""
 
 
 class Ranges:
@@ -50,16 +50,17 @@ class Ranges:
 
             self._nvtx = nvtx
             if nvtx is None:
-                with contextlib.suppress(ImportError):  # ranges are a courtesy to profilers; a sweep does without
+                with contextlib.suppress(ImportError):  # NVTX ranges are optional
                     self._nvtx = getattr(importlib.import_module("nvtx"), "get_domain", lambda _: None)(DOMAIN)
             self._record = record or torch.profiler.record_function
             self._listening: Callable[[], bool] = listening or torch._C._autograd._profiler_enabled
             self._attributes: dict[str, Any] = {}
 
     def step(self, step: Step) -> Step:
-        """Return `step` under a range of its own, each of its marks opening a phase; what calls it may listen too.
+        """Return a function that runs `step` under a range, with a range for each phase that the step marks.
 
-        Returned as it is when disabled. However the step ends, no range of it stays open.
+        The function takes a `mark`, which is called at each phase, too. However the step ends, none of its ranges stays
+        open. Returns `step` itself when disabled.
         """
         if not self.enabled:
             return step

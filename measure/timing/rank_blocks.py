@@ -36,7 +36,7 @@ class BlockOrder:
 
 
 def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> list[Sample]:
-    """Run each block that is ordered, until the order to end; returns the samples of this rank's blocks, in order.
+    """Run each block that is ordered, until the order to end, and return the samples of this rank's blocks, in order.
 
     order: waits for the next order. A block in which this process was suspended has the part "suspended".
     """
@@ -56,14 +56,14 @@ def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> 
 
 
 def join_blocks(ranks: Sequence[Sequence[Sample]]) -> tuple[list[list[Sample]], list[Sample]]:
-    """Return the blocks of each rank, with parts that all ranks agree on, and those of the step.
+    """Return the blocks of each rank, with the same `part` on all ranks, and the blocks of the parallel step.
 
-    A block of whole steps is "suspended" where any rank was suspended, since the others waited for it, and "disturbed"
-    or "moved" where the first rank set it aside. The step's is that of the rank that took longest, when and as what the
-    first rank ran it; phases are the first rank's, and so are blocks that it set aside, whose waits are its own.
+    A block of whole steps is "suspended" if any rank was suspended, since the others waited for it, and "disturbed" or
+    "moved" if the first rank set it aside. A block of the parallel step has the time of the slowest rank, and part and
+    start of the first rank. Phases, and blocks that the first rank set aside, are those of the first rank.
 
-    ranks: the blocks of the first one, which decides, in any order, then each other rank's, as they ran. Raises
-    Inconsistent where their numbers of steps differ.
+    ranks: the blocks of the first rank, in any order, then those of each other rank, in the order in which they ran.
+    Raises Inconsistent if the ranks' numbers of blocks or steps differ.
     """
     whole = [[block for block in blocks if not block.phase] for blocks in ranks]
     whole[0].sort(key=lambda block: block.start_s)
@@ -85,15 +85,15 @@ def join_blocks(ranks: Sequence[Sequence[Sample]]) -> tuple[list[list[Sample]], 
 
 
 CEILING = "ceiling"
-"""The part of a block of a ceiling's kernel."""
+"""`part` of a block of a ceiling's kernel."""
 
 BLOCK_SHARE = 0.2
-"""Time of a kernel's block ÷ time of a step's block. (Blocks of 40 ms next to steps of seconds made most of the ratio's
-interval.)"""
+"""Time of a kernel's block ÷ time of a step's block. (Blocks of 40 ms next to steps of seconds caused most of the
+ratio's interval.)"""
 
 LEAD_IN_CALLS = 1
-"""Calls of a kernel before each of its blocks, which fill the caches after the step. (After ResNet-18's step, batch 4,
-on an Intel Xeon, a block of seven calls was 16 % slower than the next one, and 4 % with one call before it.)"""
+"""Untimed calls of a kernel before each of its blocks, which fill the caches after the step. (After ResNet-18's step,
+batch 4, on an Intel Xeon, a block of seven calls was 16 % slower than the next one, and 4 % with one such call.)"""
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ class CeilingBlocks:
             timer.__exit__(*fault)
 
     def warm_up(self) -> None:
-        """Run two calls of each kernel, in no sample: the first may search algorithms, the second one's time is
-        used."""
+        """Run two calls of each kernel, which give no sample: the first may search algorithms, and the time of the
+        second sets the number of calls in a block."""
         for timer in self._timers:
             timer.block(1, CEILING)
         self._calls_s = [step_time_s(timer.block(1, CEILING)) for timer in self._timers]
@@ -157,7 +157,7 @@ class CeilingBlocks:
 
 def step_time_warning(timing: Timing, protocol: Protocol) -> str:
     """Return a warning on a cell whose ratio to the kernels has the requested precision while its step time has not;
-    else ""."""
+    otherwise ""."""
     width = timing.summary.half_width_ratio
     if timing.status != "ok" or (width is not None and width <= protocol.target_ci_ratio):
         return ""

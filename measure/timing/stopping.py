@@ -2,8 +2,9 @@
 
 `is_narrow` takes blocks and a `Protocol` (`for_device` returns a device's rules). `timing_of` returns the `Timing`, and
 functions named `…_warning` return text. On a CPU, disturbed blocks are measured again and get the part "disturbed". The
-step time is the mean of the others, or of all if the others are too few; a warning gives both means. If the distance of
-two processors falls into two groups, blocks of the rarer group, and those in which it changed, get the part "moved".
+step time is the mean of the others, or of all if the others are too few; a warning gives both means. If the round trips
+between two processors fall into two groups, blocks of the rarer group, and blocks in which the group changed, get the
+part "moved".
 Limits: the interval covers the mean of this process in this window, not differences between processes. Stopping when
 the interval is narrow costs coverage (`benchmarks/paired/stopping.py`). In simulation, with a scatter of 1 or 3 %,
 coverage is at least 0.957 for autocorrelation of blocks up to 0.4, and 0.905 for 0.6.
@@ -69,13 +70,13 @@ class Protocol:
     interval_rule: str = BATCHES
 
     def cap_with_s(self, blocks: int) -> float:
-        """Return the cap if so many blocks were measured, s."""
+        """Return the cap in s after this number of blocks."""
         return self.cap_s * (CAP_FACTOR if blocks < self.cap_blocks else 1)
 
     @property
     def longest_s(self) -> float:
-        """The caps together. A cell takes no longer, but for two steps before the warm-up's cap is asked, and where a
-        single block is longer than a cap, or cap_blocks are longer than cap_s."""
+        """The sum of the caps in s. A cell takes longer only by two steps before the warm-up's cap is checked, and if a
+        single block is longer than a cap, or cap_blocks blocks are longer than cap_s."""
         untimed_s = sum(self.epoch_cap_s if name == "epoch" else self.profile_cap_s for name in self.passes)
         timed = sum(name in TIMED_PASSES for name in self.passes)
         passes_s = timed * self.for_pass().longest_s if timed else 0.0
@@ -83,14 +84,15 @@ class Protocol:
 
     @property
     def least_s(self) -> float:
-        """What a cell takes at least, if everything settles at once; profiles and epochs, which may be short, apart."""
+        """The least time of a cell in s, if everything settles at once; without profiles and epochs, which may be
+        short."""
         timed = sum(name in TIMED_PASSES for name in self.passes)
         passed = self.for_pass()
         return self.warm_min_s + self.min_time_s + timed * (passed.warm_min_s + passed.min_time_s)
 
     def for_pass(self) -> Protocol:
-        """Return the rules for another pass of a cell that has just been measured: the device is warm, the process has
-        loaded what it needs. A third of the time for warming up, a third of the caps, none of them longer for few
+        """Return the rules for another pass of a cell that has just been measured, so that the device is warm and
+        libraries are loaded: a third of the times for warming up and of the cap, no extension of the cap for few
         blocks, no phases."""
         share = 1 / 3
         shorter = {name: getattr(self, name) * share for name in ("warm_min_s", "warm_cap_s", "cap_s")}
@@ -108,8 +110,8 @@ class Protocol:
         """Return the protocol of a device ("cpu", "cuda", "cuda:1").
 
         quick: times ÷ 5 and fewer blocks. target_ci_ratio: None is 0.5 % on CUDA and 3 % on a CPU, where a step of a
-        small network varies by 11 % and 0.5 % would never come. time_left_s: caps shrink to fit into it, minimum
-        counts do not: a cell that cannot reach them is not_converged. passes: as the fields say.
+        small network varies by 11 % and 0.5 % would never be reached. time_left_s: caps shrink to fit into it, but not
+        the minimum counts and times: a cell that cannot reach them is not_converged. passes: the field.
         """
         protocol = replace(CUDA_PROTOCOL if device.startswith("cuda") else CPU_PROTOCOL, passes=passes)
         if target_ci_ratio is not None:
@@ -173,30 +175,31 @@ CAP_FACTOR = 2
 """cap_s is extended by this factor while there are fewer than cap_blocks blocks."""
 
 TIMED_PASSES = ("one", "last")
-"""Passes that are warmed up and timed beside the cell's own; an epoch's time follows from them, or it is run once."""
+"""Passes that are warmed up and timed in addition to the cell's own; an epoch's time follows from them, or it is run
+once."""
 
 _CAPS = ("cap_s", "warm_cap_s", "phase_cap_s", "epoch_cap_s", "profile_cap_s")
 _NOT_QUICKER = ("epoch_cap_s", "limit_s")
 
 HOST_BOUND_RATIO = 0.05
-"""A device that is done within this share of a step when the host starts to wait had caught up with the host."""
+"""If the host's last wait for the device takes at most this share of a step, the device had caught up with the host."""
 
 CONTENDED_CAP_S = 25.0
-"""Cap of measuring where others took the processors, s: more time would bring more of the same, and two cells have an
-answer within two minutes."""
+"""Cap of measuring in s where other processes took the processors: more time would not narrow the interval, and so two
+cells have an answer within two minutes."""
 
 LEAST_CALM = 3
-"""Least number of undisturbed blocks that show their spread."""
+"""Minimum number of undisturbed blocks that show their spread."""
 
 
 class Interleaved(typing.Protocol):
-    """What is timed between the blocks of a step, as a ceiling's kernels are."""
+    """Something that is timed between the blocks of a step, such as a ceiling's kernels."""
 
     def warm_up(self) -> None:
         """Run first calls, which may search algorithms and take memory."""
 
     def run(self, block_s: float) -> None:
-        """Run once for each block of the step. block_s: what that block takes, s."""
+        """Run once for each block of the step. block_s: time of that block in s."""
 
     def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
         """Return half of the 95 % interval of the ratio to these blocks; None where it is unknown."""
@@ -223,7 +226,7 @@ class Timing:
 
     @property
     def window(self) -> tuple[float, float]:
-        """Host time of the first block's start and the last one's end."""
+        """Host time in s of the first block's start and of the last block's end."""
         return self.blocks[0].start_s, self.blocks[-1].start_s + self.blocks[-1].wall_s
 
 
@@ -235,8 +238,8 @@ def step_time_s(block: Sample) -> float:
 def _half_width_ratio(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> float | None:
-    """Return half of the 95 % interval ÷ mean if these of the measured blocks are used: of the ratio to what was
-    interleaved with them, else of the time of a step."""
+    """Return half of the 95 % interval ÷ mean if only these of the measured blocks are used: of the ratio to the
+    interleaved kernels, or without these of the step time."""
     if interleaved is not None:
         return interleaved.half_width_ratio((*used, *_aside(measured, used)))
     return _summary(used, protocol).half_width_ratio
@@ -245,7 +248,7 @@ def _half_width_ratio(
 def _lacking(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> str:
-    """Return the rules that are unmet if these of the measured blocks are used; empty if nothing."""
+    """Return the first rule that is unmet if only these of the measured blocks are used; "" if all are met."""
     if len(used) < protocol.min_blocks:
         return f"{len(used)} of at least {protocol.min_blocks} blocks"
     if total_s(used) < protocol.min_time_s:
@@ -276,6 +279,7 @@ def narrowing(
 def is_narrow(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, interleaved: Interleaved | None
 ) -> bool:
+    """Return whether measuring may stop if only these of the measured blocks are used."""
     return bool(used) and not _lacking(used, measured, protocol, interleaved)
 
 
@@ -303,9 +307,9 @@ def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
 def timing_of(
     measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], interleaved: Interleaved | None
 ) -> Timing:
-    """Sum up the first of these that is enough: undisturbed blocks of one placement, undisturbed blocks, all blocks. If
-    none is, take the first that has LEAST_CALM blocks: a few undisturbed ones say more of the step than many that
-    waited."""
+    """Sum up the first of these choices that meets the rules: undisturbed blocks of one placement, undisturbed blocks,
+    all blocks. If none does, take the first choice with at least LEAST_CALM blocks: a few undisturbed blocks say more
+    about the step than many that waited."""
     calm = [block for block in measured if not is_disturbed(block)]
     choices = (in_one_placement(measured), calm, measured)
     enough = [choice for choice in choices if is_narrow(choice, measured, protocol, interleaved)]
@@ -335,13 +339,12 @@ def timing_of(
 
 
 def disturbance_warning(timing: Timing) -> str:
-    """Return a warning on measured blocks that waited for a processor; empty if none did, or if it is not known of any.
+    """Return a warning on measured blocks that waited for a processor; empty if no block is known to have waited.
 
-    A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The mean of the other
-    blocks beside that of all shows what the wait did to the step time. Where all waited, the warning has the step's
-    time less the waits: a thread that waits delays a step by its wait at most, so that undisturbed the step takes at
-    least that, and at most the measured time; not on a device whose own clock timed it. Not claimed: the effect of
-    neighbours that slow the step down without a wait.
+    A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The warning compares
+    the mean of the other blocks with that of all. If all waited, and the host's clock timed them, it has the step time
+    less the waits: a waiting thread delays a step by its wait at most, so that the undisturbed step takes at least this
+    time, and at most the measured time. Not claimed: the effect of neighbours that slow the step down without a wait.
     """
     blocks = (*timing.blocks, *timing.aside)
     calm = [block for block in blocks if not waited(block)]
@@ -376,8 +379,8 @@ def placement_warning(timing: Timing) -> str:
 
 
 def steadiness_warning(timing: Timing, paired: PairedCeiling | None) -> str:
-    """Return a warning on blocks whose interval may not hold what longer windows give; empty if they show nothing.
-    paired: what was timed beside them, whose ratio to them is then looked at."""
+    """Return a warning on blocks whose interval may not cover the mean of longer windows; empty if they do not show it.
+    paired: the paired kernels, whose ratio to the blocks is then tested instead of the step time."""
     name, values = "step time", [step_time_s(block) for block in timing.blocks]
     if paired is not None:
         rates = next(iter(paired.s_per_flop.values()))

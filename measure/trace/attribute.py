@@ -49,8 +49,8 @@ PHASE_OF = {OWN + phase: phase for phase in PHASES}
 
 
 def modules(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Return the ranges of modules with a column `module`: our own with their path, else torch's frames with their
-    name."""
+    """Return the ranges of modules with a column `module`: the path in this project's ranges, or if there are none the
+    name in torch's frames."""
     for prefix in (OWN_MODULE, FRAME):
         own: pd.DataFrame = ranges[ranges["name"].str.startswith(prefix).astype(bool)]
         if len(own):
@@ -59,8 +59,8 @@ def modules(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the ranges of training steps with a column `step`, and the sign by which they are recognised. A step that
-    was recorded twice is one."""
+    """Return the ranges of training steps with a column `step`, and the name by which they are recognised ("" if there
+    are none). A step that was recorded twice is one."""
     number = ranges["name"].map(lambda name: int(spans[1]) if (spans := STEP.match(name)) else -1).astype(np.int64)
     if (number >= 0).any():
         spans = ranges_in_order(ranges.assign(step=number)[number >= 0])
@@ -116,10 +116,11 @@ def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: 
 
 
 def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
-    """Call on the engine's own threads: nodes run there, and nothing that made a node outside of them.
+    """Return which calls run on the engine's own threads: threads where nodes run, and no call outside of nodes made a
+    node.
 
-    In a recording without numbers of nodes nobody knows what made one: there a thread is the engine's own if another
-    one of its process has the products outside of nodes.
+    In a recording without numbers of nodes it is not known which calls made nodes. There a thread with nodes is the
+    engine's own if another thread of its process has products outside of nodes.
     """
     (lane,) = lanes(calls)
     count = int(lane.max(initial=-1)) + 1
@@ -158,8 +159,8 @@ def last_step(recording: Recording) -> Recording:
 
 
 def before_step(recording: Recording, step: int, begin_ns: int, lacks: str) -> Recording:
-    """Return the part before a last step of this number, which was cut, as a recording that is not yet attributed.
-    lacks: calls that all steps before it have."""
+    """Return the recording before its last step, which was cut, not yet attributed. step, begin_ns: number and begin of
+    the cut step. lacks: kind of calls that all other steps have."""
     kernels = recording.kernels
     launched = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     problem = f"step {step} was cut: it has no {lacks}, and is left out"
@@ -205,12 +206,12 @@ def attribute(recording: Recording) -> Recording:
         is_node[rows[rows >= 0]] = True
     if (begin := _cut_step(calls, is_node, spans)) is not None:
         return attribute(before_step(recording, *begin))
-    # Calls that recalculate the forward pass where they lie in a frame of the backward pass begin a graph of their own:
-    # Kineto gives a call a number only if it may make a node. Names decide, too.
+    # Calls in a frame of the backward pass that recalculate the forward pass begin another graph: Kineto gives a call a
+    # number only if it may make a node. Names decide, too.
     is_fresh = calls["name"].isin(FORWARD_ONLY).to_numpy(bool) | ((number >= 0) & (recording.source == "kineto"))
     nested = nesting.nest(calls, modules(ranges), is_node, is_fresh & ~is_node)
-    # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
-    # the maker says the module, since no module's range is open on autograd's thread.
+    # The order matters: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and
+    # only the maker has a module, since no module's range is open on autograd's thread.
     maker_of = makers(calls, is_node, recording.flows)
     forward = forward_calls(maker_of, calls, nested, named(calls["name"], OPERATOR.fullmatch))
     _fill(calls, nested, maker_of, forward)
@@ -232,9 +233,9 @@ WITHOUT_END = "the file has no end of its recording (Record Window End), so that
 
 
 def _missing(calls: pd.DataFrame, number: Ints, recording: Recording) -> tuple[Missing, ...]:
-    """Return the signs that calls are missing, once for each phase of the recording: numbers of events that are left
-    out; a file without the end that its recorder writes; arrows from forward to backward calls that begin or end at no
-    call. number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is whole."""
+    """Return the signs that calls are missing, once for each phase of the recording: gaps in the numbers of events; a
+    file without the end that its recorder writes; arrows from forward to backward calls that begin or end at no call.
+    number: of autograd's node, as recorded (-1: none). Not claimed: that a recording without a sign is complete."""
     signs, flows = [], recording.flows
     if lost := int(recording.gaps["count"].sum()):
         many = "1 numbered call is" if lost == 1 else f"{lost} numbered calls are"
@@ -260,8 +261,8 @@ def _fill(calls: pd.DataFrame, nested: CallNesting, maker_of: Ints, forward: Int
     forward_index[inside], maker[inside] = forward[node], maker_of[node]
     calls["parent"], calls["forward_index"] = nested.parent, forward_index
     calls["module"] = np.where(maker >= 0, nested.module[maker], nested.module)
-    # Calls inside of a backward frame have no number of their own: they take the frame's number and forward thread, by
-    # which readers find the call of the forward pass. A call with a number recalculates the forward pass and keeps it.
+    # Calls inside a backward frame have no number: they take the frame's number and forward thread, by which readers
+    # find the call of the forward pass. A call with a number recalculates the forward pass and keeps its number.
     number, thread = ints(calls, "sequence_nr").copy(), ints(calls, "forward_thread").copy()
     takes = np.flatnonzero(inside)[(number[inside] < 0) & (thread[node] != 0)]
     number[takes], thread[takes] = number[nested.node[takes]], thread[nested.node[takes]]
@@ -269,8 +270,8 @@ def _fill(calls: pd.DataFrame, nested: CallNesting, maker_of: Ints, forward: Int
 
 
 def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple[int, int, str] | None:
-    """Return number and begin, ns, of a last step that was cut, and what it lacks: a backward pass, or a product that
-    all before it have. None in a recording of several processes."""
+    """Return (number, begin in ns, what is missing) of a last step that was cut: all other steps have a backward pass
+    or products, and it has none. None if it is not cut, or if the recording has several processes."""
     step = ints(calls, "step")
     numbers = np.unique(step[step >= 0])
     if len(numbers) < 2 or spans["process"].nunique() > 1:
@@ -284,7 +285,8 @@ def _cut_step(calls: pd.DataFrame, is_node: Flags, spans: pd.DataFrame) -> tuple
 
 
 def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:
-    """Return the number of training steps, and the recording's problems with how it is known if no step is marked."""
+    """Return the number of training steps, and the recording's problems; if no step is marked, one more says how the
+    number was found."""
     if sign:
         return count, recording.problems
     if recording.steps is not None:
@@ -292,9 +294,9 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
     names = recording.ranges["name"]
     optimizers = int(names.map(lambda name: str(name).startswith("Optimizer.step#")).sum())
     text = (
-        f"no step is marked (ProfilerStep): {optimizers} by the optimizer's steps"
+        f"no step is marked (ProfilerStep): {optimizers} counted by the optimizer's steps"
         if optimizers
-        else "no step is marked (ProfilerStep): taken for one"
+        else "no step is marked (ProfilerStep): counted as one"
     )
     return max(optimizers, 1), (*(p for p in recording.problems if p != text), text)
 
@@ -325,7 +327,7 @@ def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, ranges: pd.DataFrame) ->
 
 
 def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return calls as rows in the place of kernels."""
+    """Return calls as rows of kernels, for a recording without kernels."""
     rows, own_ns = _working(calls)
     chosen = calls.iloc[rows]
     return kernels_table(
@@ -345,7 +347,7 @@ def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
-    """Return rows of the calls that work themselves, and their time without that of such calls inside."""
+    """Return the rows of the calls that do work themselves, and their time without that of such calls inside."""
     names = calls["name"]
     product, node = named(names, is_product).tolist(), named(names, NODE.fullmatch).tolist()
     silent = named(names, lambda name: name in LAUNCHES_NOTHING or not OPERATOR.fullmatch(name)).tolist()

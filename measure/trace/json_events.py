@@ -32,7 +32,7 @@ MORE = "flopledger.more"
 """Key of the header: whether the file has something after the end of the JSON document."""
 
 _NO_NUMBER = re.compile(r"(?<=:)\s*-?(?:inf|nan)(?=\s*[,}\]])")
-"""A value inf or nan, as Kineto writes it, which is no JSON."""
+"""A value inf or nan, which Kineto writes although it is not JSON."""
 
 _EVENT = 1 << 16
 """Characters of an event that are searched for inf and nan."""
@@ -43,7 +43,7 @@ _SCAN: Any = json.JSONDecoder(strict=False, parse_float=str).scan_once  # type: 
 
 
 def events(path: str | Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield every event in the file's order. `header` gets what the file says beside them, before or after.
+    """Yield every event in the file's order. `header` gets everything else in the document, before and after them.
 
     Raises ValueError, one line, for a file that is not JSON, has no events, or ends too early.
     """
@@ -63,8 +63,8 @@ def to_ns(microseconds: int | str | None) -> int:
 
 @contextmanager
 def open_text(path: str | Path, how: str, newline: str | None = None) -> Iterator[IO[str]]:
-    """Open a text file, plain or gzip. Raises ValueError, one line, for what cannot be opened, and with `how` to make
-    it again for what cannot be unpacked to its end."""
+    """Open a text file, plain or gzip. Raises ValueError, one line, for a file that cannot be opened, or that cannot be
+    unpacked to its end. how: says in the latter message how to make the file again."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -87,8 +87,8 @@ class _Window:
         self.file, self.name, self.text, self.position = file, name, "", 0
 
     def more(self) -> bool:
-        """Read on, as much again as has not ended, so that a value of any size is looked at a few times only; False at
-        the end of the file. Raises ValueError for a value that is larger than its limit."""
+        """Read on, and return False at the end of the file. The unfinished text doubles each time, so that a large
+        value is scanned only a few times. Raises ValueError for a value that is larger than its limit."""
         waiting = len(self.text) - self.position
         if waiting > limit("event_bytes"):
             raise ValueError(beyond(f"{self.name}: a value of the trace is {waiting} characters", "event_bytes"))
@@ -106,7 +106,8 @@ class _Window:
                 raise self.broken()
 
     def value(self) -> Any:
-        """Return the next value of any kind. It must not end where the window does, since a number could go on."""
+        """Return the next value of any kind. A value that ends where the window does is read again with more text,
+        since a number could go on."""
         while True:
             self.peek()
             try:
@@ -146,12 +147,12 @@ class _Window:
     def broken(self) -> ValueError:
         rest = self.text[self.position : self.position + 40]
         return ValueError(
-            f"{self.name}: the trace is empty, ends in the middle or is no JSON at {rest!r}; {HOW_TO_RECORD}"
+            f"{self.name}: the trace is empty, ends in the middle or is not JSON at {rest!r}; {HOW_TO_RECORD}"
         )
 
 
 def _document(window: _Window, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events of a file, and everything beside them into `header`."""
+    """Yield the events of a file, and put everything else in it into `header`."""
     first = window.peek()
     if first == "[":
         yield from window.events()

@@ -128,8 +128,8 @@ def _recording(path: str, rows: Rows, header: Mapping[str, Any]) -> Recording:
 
 
 def _gaps(events: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each gap in the numbers of calls and annotations. None if numbers are there twice: then several
-    recordings are in one file.
+    """Return a row for each gap in the numbers of calls and annotations; no row if a number occurs twice, since several
+    recordings are in the file then.
 
     "External id" counts calls and annotations from 1: all of them in PyTorch 1.8 to 1.10, since then in blocks of at
     least 512 for each thread (torch/csrc/profiler/collection.h, containers.h: AppendOnlyList), the first numbers of
@@ -163,8 +163,8 @@ def _gaps(events: pd.DataFrame) -> pd.DataFrame:
 
 def _gaps_between_threads(events: pd.DataFrame, most: int) -> pd.DataFrame:
     """Return the gaps between two threads in the order of export: the last calls of one or the first of the other are
-    missing. None where more than `most` numbers are left out within threads: events that are not calls are numbered,
-    too, and are not in the file."""
+    missing. No row if more than `most` numbers are missing within threads: then the recorder also numbered events that
+    are not calls and not in the file."""
     known = events[events["event_index"] >= 0].sort_values("event_index", kind="stable")
     lost, changes = np.diff(known["event_index"]) - 1, np.diff(known["thread"]) != 0
     if (lost < 0).any() or lost[~changes].sum() > most:
@@ -191,7 +191,7 @@ def _problems(
     no_calls = "no operator calls: record with ProfilerActivity.CPU, too"
     yield from lacks(calls, kernels, doubles, no_calls, "record_shapes=True", no_values)
     if goes_on:
-        yield "the file goes on behind its first document: only that was read"
+        yield "the file goes on after its first document, which was the only one read"
     for category, count in unread.items():
         if count:
             yield f"not read: {counted(count, 'event')} of category {_line(category)[:40]}"

@@ -50,7 +50,7 @@ CATEGORIES = {
     "mtia_ccp_events": "kernel",
     "hpu_op": "kernel",
 }
-"""Category of an event, in small letters (torch 1.8 wrote "Operator", "Kernel") → our kind."""
+"""Category of an event, in lower case (torch 1.8 wrote "Operator", "Kernel") → kind."""
 
 NOT_READ = frozenset(
     (
@@ -64,13 +64,13 @@ NOT_READ = frozenset(
         "cuda_profiler_range",
     )
 )
-"""Categories with durations that say nothing of what ran: mirrors, waits, the profiler's own."""
+"""Categories of events with durations that are no work: mirrors of other events, waits, the profiler's overhead."""
 
 PLAIN = 2
-"""A version of `marshal` in which equal values are equal bytes, and 1 is not true."""
+"""A version of `marshal` in which equal values have equal bytes, and 1 and True differ."""
 
 LONGEST_S = 86_400.0
-"""A kernel that lasts longer than a day has no usable duration: Kineto has written 236 years."""
+"""A kernel that lasts longer than a day has no usable duration: Kineto has written durations of 236 years."""
 
 LONGEST = 1 << 16
 """Maximum number of characters of a value that is read as a literal; the parser takes a thousand times as many
@@ -96,7 +96,7 @@ class _Columns:
         self.objects: list[Any] = []
 
     def frame(self, base_ns: int) -> pd.DataFrame:
-        """Return the events as a table, on the clock of the recording. Nothing may be added to them any more."""
+        """Return the events as a table, on the clock of the recording. No event may be added afterwards."""
         (numbers, others), values = self.names, np.asarray(self.numbers, np.int64)
         columns = {name: values[index :: len(numbers)] for index, name in enumerate(numbers)}
         columns["start_ns"] = columns["start_ns"] + base_ns
@@ -131,7 +131,7 @@ class Rows:
         self._takes: dict[str, Any] = {category: takes[kind] for category, kind in CATEGORIES.items()}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Keep what is needed of one event."""
+        """Keep the needed parts of one event."""
         category = event.get("cat")
         if event.get("ph") == "X":
             take = self._takes.get(category) or self._takes.get(str(category).lower())  # type: ignore[arg-type]
@@ -200,14 +200,14 @@ class Rows:
         )
 
     def _number(self, value: Any) -> int:
-        """Return a process or thread as a number: torch 1.9 wrote "25738"; for a word, a serial number below -1."""
+        """Return a process or thread as a number (torch 1.9 wrote "25738"); for other text a serial number below -1."""
         if value not in self._numbers:
             number = whole_number(value)
             self._numbers[value] = number if number >= 0 else -2 - len(self._numbers)
         return self._numbers[value]
 
     def _once(self, read: Callable[[Any], Any], value: Any) -> Any:
-        """Apply `read` to a value: one object for all values that are written alike."""
+        """Return read(value), the same object for all values that are written alike; None for None."""
         known = self._known[read]
         if value is None:
             return None

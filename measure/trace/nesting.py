@@ -67,7 +67,7 @@ def ints(table: pd.DataFrame, name: str) -> Ints:
 
 
 def as_python_ints(values: Ints) -> memoryview[int]:
-    """Return a view whose items are Python's ints when read: a list of them would take five times the memory."""
+    """Return a view whose items are Python's ints when read; a list of ints would take five times the memory."""
     return memoryview(np.ascontiguousarray(values))  # type: ignore[arg-type]
 
 
@@ -79,8 +79,8 @@ def lanes(*tables: pd.DataFrame) -> list[Ints]:
 
 
 def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = "start_ns") -> Ints:
-    """Return for each point the last row of `starts` that is not after it in column `on` and equal to it in `by`; -1:
-    none. starts: in the order of `on`."""
+    """Return for each point the last row of `starts` that is not after it in column `on`, among rows with equal values
+    in the columns `by`; -1: none. starts: in the order of `on`."""
     order = np.argsort(ints(points, on), kind="stable")
     left, right = points.iloc[order][[*by, on]], starts[[*by, on]].assign(row=np.arange(len(starts)))
     row_of = np.empty(len(points), np.int64)
@@ -89,7 +89,7 @@ def latest(points: pd.DataFrame, starts: pd.DataFrame, by: list[str], on: str = 
 
 
 def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: Flags) -> CallNesting:
-    """Find what every call lies in. calls: in the order of start; modules: ranges with a column `module`.
+    """Find what each call lies in. calls: in the order of start; modules: ranges with a column `module`.
 
     is_node: which calls are frames of autograd. is_fresh: which calls, inside of such a frame, recompute the forward
     pass.
@@ -113,7 +113,7 @@ def nest(calls: pd.DataFrame, modules: pd.DataFrame, is_node: Flags, is_fresh: F
         while stack and stack[-1][0] <= begins and not (stack[-1][0] == ends_at and stack[-1][1] < begins):
             stack.pop()
         above, path, runs, again = stack[-1][2:] if stack else (-1, "", -1, False)
-        while above >= 0 and end[above] < begins:  # it ended under a range of a module that overlaps it
+        while above >= 0 and end[above] < begins:  # the call ended under a module's range that overlaps it
             above = parent[above]
         if item >= count:
             path, again, runs = paths[item - count], again or runs >= 0, -1
@@ -179,7 +179,7 @@ def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
     own_step = ints(nodes, "step")
     maker_of = np.full(len(calls), -1, np.int64)
     maker_of[nodes["row"]] = np.where((step >= 0) & (own_step >= 0) & (step != own_step), -1, maker)
-    # where numbers say nothing, what the recorder drew; of two flows to one call the first
+    # where numbers give no maker, the recorder's flows do; of two flows to one call the first counts
     forward, backward = starting_at(calls, flows, "forward")[::-1], starting_at(calls, flows, "backward")[::-1]
     drawn = (forward >= 0) & (backward >= 0)
     drawn[drawn] = is_node[backward[drawn]] & (maker_of[backward[drawn]] < 0)

@@ -72,19 +72,19 @@ _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
 def read(path: str | Path) -> Recording:
     """Return the recording in an export, not yet attributed.
 
-    Raises ValueError, one line, for what is not a whole SQLite file, has no CUPTI tables, or nothing in them.
+    Raises ValueError, one line, for a file that is not a whole SQLite file, or has no kernels in CUPTI tables.
     """
     try:
         with closing(_connected(path)) as connection:
             return _recording(str(path), Tables(str(path), connection))
-    except (sqlite3.Error, OverflowError) as error:  # a whole number of more than 64 bits, where NumPy's has no more
+    except (sqlite3.Error, OverflowError) as error:  # OverflowError: a whole number of more than 64 bits
         if str(error) == "interrupted":
             raise ValueError(beyond(f"{path}: it takes too long to read", "database_seconds")) from error
         raise ValueError(f"{path}: the SQLite data are cut or damaged ({error}); {HOW_TO_RECORD}") from error
 
 
 def _connected(path: str | Path) -> sqlite3.Connection:
-    """Return an open file that nobody may change. Raises ValueError for what is not a whole SQLite file."""
+    """Open the file read-only. Raises ValueError for a file that is not a whole SQLite file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -95,13 +95,13 @@ def _connected(path: str | Path) -> sqlite3.Connection:
     if packed:
         head, size = packed[:100], len(packed)
     if not head.startswith(MAGIC):
-        raise ValueError(f"{path}: this is no SQLite file; {HOW_TO_RECORD}")
+        raise ValueError(f"{path}: this is not an SQLite file; {HOW_TO_RECORD}")
     page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
-    has_size = head[24:28] == head[92:96]  # else an old SQLite wrote the number of pages
+    has_size = head[24:28] == head[92:96]  # otherwise an old SQLite wrote the file, without the number of pages
     if len(head) < 100 or (has_size and size < pages * (65536 if page == 1 else page)):
         raise ValueError(f"{path}: the SQLite file is cut: it is shorter than its first page says; {HOW_TO_RECORD}")
     log = Path(f"{path}-wal")
-    # read only; beside no log of changes also without locks, which a read-only folder does not allow
+    # read-only; without a write-ahead log also without locks, which a read-only folder does not allow
     how = "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
     connection = sqlite3.connect(":memory:" if packed else f"{Path(path).resolve().as_uri()}?{how}", uri=True)
     if packed:
@@ -126,7 +126,7 @@ class Tables:
             if not str(name).startswith(EXPECTED):
                 continue
             if kind == "view" or _VIRTUAL.match(sql or ""):
-                raise ValueError(f"{path}: {name[:60]} is no plain table, as nsys exports it; {HOW_TO_RECORD}")
+                raise ValueError(f"{path}: {name[:60]} is not a plain table, as nsys exports it; {HOW_TO_RECORD}")
             self.columns[name] = {row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')}
 
     def rows(self, table: str, columns: Sequence[str], unknown: str = "NULL") -> Iterator[Any]:
@@ -137,7 +137,7 @@ class Tables:
             yield from self._connection.execute(f'SELECT {", ".join(chosen)} FROM "{table}"')
 
     def frame(self, table: str, numbers: Sequence[str], others: Sequence[str] = ()) -> pd.DataFrame:
-        """Return columns of whole numbers, -1 where there is none, and of other values, None where there is none."""
+        """Return columns of whole numbers, -1 where unknown, and columns of other values, None where unknown."""
         values = np.fromiter(self.rows(table, numbers, "-1"), np.dtype((np.int64, len(numbers))))
         frame = pd.DataFrame(values.reshape(-1, len(numbers)), columns=list(numbers), dtype=np.int64)
         columns = zip(*self.rows(table, others), strict=True) if others and len(frame) else ([] for _ in others)
@@ -185,7 +185,8 @@ def _recording(path: str, tables: Tables) -> Recording:
 
 
 def _variable(environment: str, name: str) -> int | None:
-    """Return the number that a variable of the target has. environment: NAME=VALUE, parted by semicolons or zeros."""
+    """Return the number in a variable of the target; None if there is none. environment: NAME=VALUE, separated by
+    semicolons or NULs."""
     value = re.search(rf"(?:^|[;\0]){name}=(\d{{1,9}})(?:[;\0]|$)", environment)
     return None if value is None else int(value[1])
 
@@ -241,22 +242,22 @@ PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
 """Values of NVTX_EVENTS.eventType."""
 
 THREADS = 1 << 24
-"""Numbers of threads in a global id; the process and the virtual machine stand above."""
+"""Number of thread ids in a global id; the higher digits are the process and the virtual machine."""
 
 BARE = ("detach", "detach_")
 """Operators whose ranges are a bare name, which before PyTorch 1.11 nothing else distinguished from hand-made ones."""
 
 CALL, RANGE, COPY, BY_HAND, NOTHING = "call", "range", "copy", "by hand", "nothing"
-"""What a range is: an operator call, any other range, emit_nvtx's copy of one of ours, one that anybody may have
-pushed, or a marker of PyProf that is not a function."""
+"""Kinds of ranges: an operator call; any other range; emit_nvtx's copy of one of this project's ranges; a range that
+may be made by hand; a marker of PyProf that is not a function."""
 
 SEQUENCE, STASHED, OP_ID = ", seq = ", ", stashed seq=", ", op_id = "
-"""What emit_nvtx writes before a number; "stashed" before PyTorch 1.5 (torch/csrc/autograd/profiler_legacy)."""
+"""Texts that emit_nvtx writes before a number; "stashed" before PyTorch 1.5 (torch/csrc/autograd/profiler_legacy)."""
 
 
 def parse(text: str) -> tuple[str, int, int, str | None]:
-    """Return a range's name, numbers of node and call, and sizes, as its text has them; -1 and None where it lacks
-    them. A text that fits no format is a name as it stands."""
+    """Return a range's name, the numbers of its node and its call (-1: none), and its sizes as text (None: none). A
+    text in another format is the name."""
     if ", " not in text:
         return text, -1, -1, None
     name, separator, sizes = text.partition(", input_op_ids = ")[0].partition(", sizes = ")
@@ -270,14 +271,14 @@ def parse(text: str) -> tuple[str, int, int, str | None]:
 
 
 def _process_and_thread(global_id: pd.Series) -> dict[str, pd.Series]:
-    """Return the process, its virtual machine above it, and the thread in global ids; -1 for none."""
+    """Return the process (with the virtual machine) and the thread of global ids; -1 for none."""
     numbers = {"process": global_id // THREADS, "thread": global_id % THREADS}
     return {name: values.where(global_id >= 0, -1) for name, values in numbers.items()}
 
 
 @cache
 def parse_sizes(text: str) -> tuple[Any, ...] | None:
-    """Read "[[32, 3], []]" → ((32, 3), ()); None for what is not a list of sizes."""
+    """Read "[[32, 3], []]" → ((32, 3), ()); None for a text that is not a list of sizes."""
     try:
         return sizes_of(json.loads(text))
     except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, lists within lists
@@ -324,7 +325,7 @@ def calls_and_ranges(
 
 
 def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
-    """Read a range: what it is, its name, numbers of node and call, sizes, and PyProf's marker."""
+    """Return the kind of a range, its name, the numbers of its node and call, its sizes, and PyProf's marker."""
     if text.startswith("{'"):
         marker = _marker_of(text)
         return (NOTHING, "", -1, -1, None, None) if marker is None else (CALL, marker[1], -1, -1, None, marker)
@@ -337,7 +338,7 @@ def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
 
 @cache
 def _kind(name: str) -> tuple[str, str]:
-    """Return a range's kind by its name, where its text says no more, and one object for all equal names."""
+    """Return a range's kind by its name alone, and the name as one object for all equal names."""
     if name.startswith("flopledger."):
         return COPY, name
     if ANNOTATION.match(name):

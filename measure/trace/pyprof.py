@@ -55,7 +55,7 @@ Row = dict[str, str]
 
 @dataclass(slots=True)
 class _Call:
-    """The rows of one call, and what follows from them."""
+    """The rows of one call, and its properties, which `_resolve` fills in. forward: index of the forward call."""
 
     first: Row
     rows: list[Row] = field(default_factory=list)
@@ -116,7 +116,7 @@ def read(path: str | Path) -> Recording:
             link=["sequence"] * len(rows),
             phase=[calls[index].phase for index in call_of],
             module=[modules[index] for index in call_of],
-            source_flop=[None if number < 0 else number for number in flop],  # -1 of PyProf's words for nothing
+            source_flop=[None if number < 0 else number for number in flop],  # -1: PyProf wrote an unknown value
             params=[None if row["params"].startswith("{") else row["params"] for row in rows],
         ),
         steps=steps,
@@ -127,7 +127,7 @@ def read(path: str | Path) -> Recording:
 
 
 def _missing(lost: int, phases: set[str]) -> tuple[Missing, ...]:
-    """Return numbered rows that are not there, of any phase: a gap does not say what was in it."""
+    """Return the number of missing rows for each phase, since a gap does not show to which phase its rows belong."""
     many = "1 numbered row is" if lost == 1 else f"{lost} numbered rows are"
     why = f"{many} not in the file, by PyProf's column Idx"
     return tuple(Missing(phase, lost, why) for phase in sorted(phases & {"forward", "backward"}) if lost)
@@ -172,7 +172,7 @@ def _dict_rows(file: IO[str], path: str) -> Iterator[Row]:
 
 
 def _row(kernel: Mapping[str, Any]) -> Row:
-    """Return the row of a dict. Of the lists of functions, modules and layers the first counts."""
+    """Return the row of a dict, with the first of several functions, modules and layers."""
 
     def text(key: str) -> str:
         value = kernel.get(key)
@@ -199,17 +199,18 @@ def _ints(text: str) -> tuple[int, ...]:
 
 
 def _family(row: Row) -> str:
-    """Return the function, that of a bias being the layer's."""
+    """Return the function of a row; a bias has the function of its layer."""
     return "linear" if row["op"] in LINEAR else row["op"]
 
 
 def _numbers(row: Row) -> tuple[int, ...]:
-    """Return its numbers in the autograd graph, also those that PyProf thinks less likely."""
+    """Return the row's numbers in the autograd graph, including those that PyProf holds for less likely."""
     return (*_ints(row["seqid"]), *_ints(row["altseqid"]))
 
 
 def _has_function(row: Row) -> bool:
-    """Return whether PyProf knows which function launched it. A file without the column Module shows it by the name."""
+    """Return whether PyProf knows which function launched the row's kernel. Without a column Module its name shows
+    it."""
     if row["module"]:
         return row["module"] not in NOTHING
     return row["op"] not in NOTHING and "::" not in row["op"] and not NODE.fullmatch(row["op"])
@@ -220,7 +221,7 @@ def _has_function(row: Row) -> bool:
 
 def _calls(rows: Sequence[Row]) -> list[_Call]:
     calls: list[_Call] = []
-    counts_kernels = any(_int(row["sub"]) > 0 for row in rows)  # else Sub is 0 in every row and marks no beginning
+    counts_kernels = any(_int(row["sub"]) > 0 for row in rows)  # otherwise Sub is 0 in every row
     for row in rows:
         if not calls or not _goes_on(calls[-1], row, counts_kernels):
             calls.append(_Call(row))
@@ -233,8 +234,8 @@ def _calls(rows: Sequence[Row]) -> list[_Call]:
 
 
 def _goes_on(call: _Call, row: Row, counts_kernels: bool) -> bool:
-    """Return whether a row is of the same call as the rows before it. counts_kernels: does Sub count the kernels of a
-    call?"""
+    """Return whether a row is of the same call as the rows before it. counts_kernels: whether the column Sub counts the
+    kernels of a call."""
     first, before, family = call.first, call.rows[-1], _family(row)
     if family != _family(first) or any(first[name] != row[name] for name in ("direction", "module", "tid")):
         return False
@@ -249,12 +250,12 @@ def _goes_on(call: _Call, row: Row, counts_kernels: bool) -> bool:
 
 
 def _resolve(calls: Sequence[_Call]) -> int | None:
-    """Return phase, name, arguments, forward call and step of every call; and how many steps there are, None if nothing
-    tells.
+    """Fill in phase, name, arguments, forward call and step of each call. Return the number of steps; None if there is
+    no backward pass or no product.
 
-    A forward call is the last before a backward call that has its number, of a known function if there is one. A step
-    begins at the first product after a backward call, or of all. Where no number tells, the gradient of that product
-    is the last of the step, since autograd calculates it last.
+    The forward call of a backward call is the last one before it with its number, of a known function if there is one.
+    A step begins at the first product of the file, and at the first product after a backward call. Without numbers, the
+    last gradient of a product in a step is taken for that of the step's first product: autograd calculates it last.
     """
     firsts: list[int] = []
     numbered: dict[int, int] = {}
@@ -287,10 +288,10 @@ def _resolve(calls: Sequence[_Call]) -> int | None:
 
 
 def _phases(calls: Sequence[_Call]) -> list[str]:
-    """Decide by name, by thread, and else as PyProf says."""
+    """Return the phase of each call, by PyProf's direction, by its name, and by its thread."""
     threads = [_int(call.first["tid"]) for call in calls]
     backward = [call.first["direction"] == "bprop" or _backward_by_name(call.first["op"]) for call in calls]
-    # threads with a call that must be forward, which makes a node or is a layer, are not the engine's own
+    # a thread with a call that must be forward (it makes a node or is a layer) is not the engine's own
     makes = {
         thread
         for row, thread, back in zip((call.first for call in calls), threads, backward, strict=True)
@@ -313,7 +314,7 @@ def _forward_arguments(row: Row) -> Arguments | None:
 
 def _resolve_gradient(calls: Sequence[_Call], call: _Call, of_first: bool) -> None:
     op, has_function, known = call.first["op"], _has_function(call.first), None
-    if call.first["direction"] != "bprop":  # found by name or thread: it is what it is called
+    if call.first["direction"] != "bprop":  # backward by name or thread: it keeps its own name
         call.name = op if _backward_by_name(op) else call_name(call.first["module"], op)
         call.arguments = _forward_arguments(call.first)
         return

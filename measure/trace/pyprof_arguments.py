@@ -48,7 +48,7 @@ GRADIENTS = {
 """Forward operator → the operator that calculates its gradient, where "_backward" at the end does not give it."""
 
 DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
-"""PyProf's word in Params → torch's; other words are the same."""
+"""PyProf's name of a dtype in Params → torch's; other names are the same."""
 
 _INTS = re.compile(r"(?:^|,)([A-Za-z]+)=(\d+)(?=,|$)")
 _SIZES = re.compile(r"(?:^|,)([A-Z])=\(([\d, ]*)\)")
@@ -58,7 +58,7 @@ _LISTED = re.compile(r"^T=\[(.*)\],\[(.*)\]$")
 _LIST = re.compile(r"\(([\d, ]*)\)")
 _WINDOW = ("stride", "padding", "dilation", "output_padding")
 _DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}
-"""What torch.nn.functional's convolutions take where the caller says nothing."""
+"""Default arguments of the convolutions of torch.nn.functional."""
 
 Sizes = tuple[int, ...]
 
@@ -73,11 +73,12 @@ class Arguments:
 
 
 MOST_PARTS = 20_000
-"""Brackets, commas and signs of a text: each is a node of Python's parser, of 500 bytes and more."""
+"""Maximum number of brackets, commas and signs in a text that is parsed: each is a node of 500 bytes and more."""
 
 
 def literal(text: Any) -> Mapping[str, Any] | None:
-    """Return the dict that a text is; None for what is none, or would take much more memory than its text."""
+    """Return the dict that a text is a literal of; None if it is not one, or would take much more memory than the
+    text."""
     try:
         if sum(str(text).count(sign) for sign in "[({,+-") > MOST_PARTS:
             return None
@@ -93,7 +94,7 @@ def operator(op: str) -> str:
 
 
 def call_name(module: str, op: str) -> str:
-    """Return the name of a call: that of the ATen operator if there is such a one, else the function's own."""
+    """Return the name of a call: that of the ATen operator if there is one of this name, otherwise the function's."""
     if "::" in op or not op:
         return op
     name = f"aten::{operator(op)}"
@@ -102,7 +103,7 @@ def call_name(module: str, op: str) -> str:
 
 
 def of_marker(marker: Mapping[str, Any]) -> Arguments:
-    """Return the arguments in a PyProf marker, those given by name at their place in ATen's order."""
+    """Return the arguments in a PyProf marker; those given by name are at their position in ATen's order."""
     bare = operator(str(marker.get("op", "")))
     order = FORMS[bare][0].arguments if bare in FORMS else ()
     by_position: dict[int, Mapping[str, Any]] = {}
@@ -128,7 +129,7 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
 
 
 def of_params(op: str, text: str) -> Arguments | None:
-    """Return the arguments of a forward call by its Params; None where they do not say their sizes."""
+    """Return the arguments of a forward call by its Params; None if these do not have the sizes."""
     bare = operator(op)
     numbers = {name: int(value) for name, value in _INTS.findall(text)}
     sizes = {name: _numbers(value) for name, value in _SIZES.findall(text)}
@@ -168,7 +169,7 @@ def gradient_name(op: str) -> str:
 
 
 def of_gradient(op: str, forward: Arguments, of_input: bool) -> Arguments | None:
-    """Return the arguments of a gradient's call by those of its forward call; None where they do not say them.
+    """Return the arguments of a gradient's call by those of its forward call; None if these do not determine them.
 
     of_input: whether the gradient of the input is calculated, too.
     """
@@ -203,7 +204,7 @@ def _convolution_gradient(forward: Arguments, of_input: bool) -> Arguments | Non
     try:
         (gradient,) = convolution(CallArguments(sizes, by_name))
     except (Unavailable, ValueError, TypeError, IndexError):
-        return None  # such a window fits nowhere
+        return None  # the window does not fit into the input
     inputs, weight = sizes["input"], sizes["weight"]
     ones, zeros = (1,) * (len(weight) - 2), (0,) * (len(weight) - 2)
     settings = (by_name.get("stride", ones), by_name.get("padding", zeros), by_name.get("dilation", ones))
@@ -236,7 +237,7 @@ def _numbers(text: str) -> Sizes:
 
 
 def _shape(argument: Mapping[str, Any]) -> Sizes:
-    """Return the sizes in a marker. Raises ValueError for what is none: a text would be as many sizes as characters."""
+    """Return the sizes in a marker. Raises ValueError for anything but a list or tuple of integers from 0."""
     sizes = argument.get("shape") or ()
     if not isinstance(sizes, list | tuple) or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
         raise ValueError(f"expected a shape of sizes from 0 on, got {str(sizes)[:40]!r}")

@@ -39,8 +39,8 @@ _LOOK = 1 << 16
 
 
 def read(path: str | Path) -> Recording:
-    """Return the recording, not yet attributed. Raises ValueError, one line, for a file that is no recording or is not
-    whole."""
+    """Return the recording in a file; only PyProf's is attributed already. Raises ValueError, one line, for a file that
+    is not a whole recording."""
     try:
         return READERS[detect(path)](path)
     except MALFORMED as fault:
@@ -50,7 +50,7 @@ def read(path: str | Path) -> Recording:
 
 
 def detect(path: str | Path) -> str:
-    """Return which reader a file is for, a key of READERS. Raises ValueError for none."""
+    """Return the format of a file, a key of READERS. Raises ValueError if it has none of these formats."""
     begin = _begin(path)
     if begin.startswith(nsys.MAGIC):
         return "nsys"
@@ -79,7 +79,7 @@ def _begin(path: str | Path) -> bytes:
     try:
         text = unzip.decompress(begin, _LOOK)
     except zlib.error:
-        return b"{"  # its reader says what is damaged
+        return b"{"  # the reader will report the damage
     return text if text or unzip.eof else b"{"
 
 
@@ -93,11 +93,11 @@ NOT_COMPUTING = ("autograd::", "torch::autograd", "c10d::", "record_param_comms"
 TRACE_ENDINGS = (".json", ".json.gz", ".sqlite", ".sqlite.gz")
 
 DOCUMENT = "ranks.json"
-"""What `runners.trace DIR --out DIR` writes beside them, which is not a recording."""
+"""File that `runners.trace DIR --out DIR` writes beside the recordings."""
 
 
 def rank_files(folder: Path) -> list[Path]:
-    """Return the traces in a folder, by name, node2 before node10. Raises ValueError for none."""
+    """Return the traces in a folder, by name, node2 before node10. Raises ValueError if there is none."""
     named = (path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.name != DOCUMENT)
     files = sorted(
         (path for path in named if path.is_file()),
@@ -112,12 +112,12 @@ def rank_files(folder: Path) -> list[Path]:
 
 
 def read_ranks(paths: Iterable[Path]) -> list[RankTimeline]:
-    """Return the timelines in these files, in their order. Exports of Nsight Systems that have several ranks and say
-    none (one process per rank of a host) are numbered on from file to file; a rank's collectives of several groups are
-    distinguished by kind only there.
+    """Return the timelines in these files, in their order.
 
-    A device's step has everything that was launched within the host's "ProfilerStep#N", and lasts from its first kernel
-    to the next step's. Raises ValueError, one line, for what is not a whole recording or says no rank.
+    An export of Nsight Systems may hold several processes, one per rank of a host, without their ranks: these ranks are
+    numbered on from file to file. Collectives of Nsight Systems have no group, and are distinguished only by kind. A
+    device's step has everything that was launched within the host's "ProfilerStep#N", and lasts from its first kernel
+    to the next step's. Raises ValueError, one line, for a file that is not a whole recording or has no rank.
     """
     timelines: list[RankTimeline] = []
     for path in paths:
@@ -134,8 +134,8 @@ def read_rank(path: Path) -> RankTimeline:
 
 
 def _ranks_in(path: Path, first: int) -> list[RankTimeline]:
-    """Return the timelines in a file: of the one rank that it says, or, where it says none and several processes had
-    kernels, of each of these, numbered from `first` on in the order of their devices, then of the processes."""
+    """Return the timelines in a file: that of its rank; or, if it has no rank and several processes had kernels, one of
+    each process, numbered from `first` in the order of their devices and processes."""
     recording = read(path)
     rank, kernels = recording.rank, recording.kernels
     if recording.source != "nsys":
@@ -162,7 +162,7 @@ def _ranks_in(path: Path, first: int) -> list[RankTimeline]:
 
 
 def _named(path: Path) -> int:
-    """Return the rank that a file's name says. Raises ValueError for one that says none."""
+    """Return the rank in a file's name. Raises ValueError if there is none."""
     named = re.findall(r"rank[_-]?(\d+)", path.name.lower()) or re.findall(r"\d+", path.name)
     if not named:
         raise ValueError(
@@ -214,23 +214,24 @@ def _timeline(recording: Recording, rank: int) -> RankTimeline:
 
 
 def _spans(rows: pd.DataFrame) -> Ints:
-    """Start and end of each row. Raises ValueError for times that are beyond 64 bits."""
+    """Return start and end of each row in ns. Raises ValueError for times beyond 64 bits."""
     start_ns = ints(rows, "start_ns")
     end_ns = start_ns + ints(rows, "time_ns")
     if (start_ns < 0).any() or (end_ns < start_ns).any():
-        raise ValueError("expected times of nanoseconds in 64 bits, got later ones")
+        raise ValueError("expected times in ns within 64 bits, got later ones")
     return np.stack([start_ns, end_ns], axis=1)
 
 
 def _launched(rows: pd.DataFrame) -> Ints:
-    """Return when each was launched, or where that is not recorded, when it began."""
+    """Return when each row was launched in ns, or, where that is not recorded, when it began."""
     start_ns = ints(rows, "start_ns")
     launch_ns = ints(rows, "launch_start_ns") if "launch_start_ns" in rows else start_ns
     return np.where(launch_ns >= 0, launch_ns, start_ns)
 
 
 def _device_steps(kernels: pd.DataFrame, host: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return (number, start, end) of each step: from its first kernel to that of the next step."""
+    """Return (number, start, end) of each step: from its first kernel to that of the next step; the last step ends with
+    its last kernel."""
     launched, spans = _launched(kernels), _spans(kernels)
     order = np.argsort(launched)
     owns = [

@@ -4,9 +4,9 @@ A `Recording` has tables of `calls` (operator calls, frames of autograd) and `ke
 has tables of `ranges` (other named host intervals) and `flows` (arrows from forward to backward calls). Events are rows
 of tables, not objects, since a trace of 1 GB holds millions. A whole number that is unknown is -1 in every column
 (`forward_thread`: 0); other unknown values are None. Times are ns of the recording's own clock. A reader leaves the
-columns `parent`, `phase`, `module`, `forward_index`, `call` and `link` at their defaults; `attribute` finds them. What
-a reader knows better (the phases of a PyProf file) stays. Not claimed: that two recorders number threads in one way;
-that a correlation number is used once.
+columns `parent`, `phase`, `module`, `forward_index`, `call` and `link` at their defaults, and `attribute` fills them
+in. Values that a reader fills in (the phases of a PyProf file) stay. Not claimed: that two recorders number threads in
+the same way; that a correlation number is used once.
 """
 
 import re
@@ -40,7 +40,7 @@ CALL_COLUMNS: Mapping[str, Any] = {
     "input_dtypes": None,
     "concrete_inputs": None,
     "external_id": -1,
-    "lost_kernels": 0,  # kernels that it launched, by its runtime, and that were not recorded
+    "lost_kernels": 0,  # number of kernels that it launched and that were not recorded
     "forward_index": -1,  # of a call in the backward pass: index of the call whose gradient it calculates
 }
 """Column of `calls` → its value where unknown. Columns of text and None have objects, those of numbers int64.
@@ -55,7 +55,7 @@ KERNEL_COLUMNS: Mapping[str, Any] = {
     "what": "kernel",  # memcpy, memset; call: the operator call itself, on a machine without a device
     "start_ns": -1,
     "time_ns": 0,
-    "untimed": 0,  # 1: its recorded duration is none, negative, infinite or longer than a day; time_ns is then 0
+    "untimed": 0,  # 1: the recorded duration is missing, negative, infinite or longer than a day; time_ns is then 0
     "device": -1,
     "stream": -1,
     "process": -1,
@@ -69,7 +69,7 @@ KERNEL_COLUMNS: Mapping[str, Any] = {
     "link": "none",  # how `call` was found: containment (by time), graph (of a CUDA graph), sequence (by PyProf)
     "phase": "",
     "module": "",
-    "source_flop": None,  # the FLOP in the recording itself
+    "source_flop": None,  # the FLOP that the recording has for it
     "params": None,  # the recording's own text of sizes (PyProf)
     "collective": None,  # a Collective
 }
@@ -99,14 +99,14 @@ FLOW_COLUMNS: Mapping[str, Any] = {
 
 LAUNCH_COLUMNS: Mapping[str, Any] = {"process": -1, "thread": -1, "start_ns": -1}
 GAP_COLUMNS: Mapping[str, Any] = {
-    "count": 0,  # of events that were numbered and are not there
+    "count": 0,  # of numbered events that are missing
     "before_ns": -1,  # between these two times, as far as is known
     "after_ns": -1,
 }
 
 
 def table(columns: Mapping[str, Any], /, **values: Any) -> pd.DataFrame:
-    """Return a table with exactly these columns: `values` where given, elsewhere each column's own unknown.
+    """Return a table with exactly these columns: `values` where given, otherwise the column's value for unknown.
 
     `index` counts rows if it is not given. Raises ValueError for values of different lengths.
     """
@@ -133,8 +133,8 @@ def objects(values: list[Any]) -> NDArray[Any]:
 
 
 def sizes_of(value: Any) -> tuple[Any, ...]:
-    """Return sizes that a recorder wrote as lists of whole numbers from 0 on, as tuples. Raises ValueError for anything
-    else, which would give a wrong count: a text would count its characters, a negative size negative FLOP."""
+    """Return lists of integers from 0, as a recorder writes sizes, as tuples. Raises ValueError for anything else,
+    which would give a wrong count: a text would count its characters, a negative size negative FLOP."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected sizes in a list, got {str(value)[:40]!r}")
     for item in value:
@@ -151,7 +151,7 @@ gaps_table = partial(table, GAP_COLUMNS)
 
 
 def calls_in_order(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the calls by start, the outer first, whatever order they come in; numbered anew."""
+    """Return the calls in the order of start, the outer first, with a new `index`."""
     names = pd.factorize(calls["name"], sort=True)[0]
     keys = calls[["sequence_nr", "thread", "process", "external_id"]].to_numpy(np.int64).T
     # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
@@ -160,7 +160,7 @@ def calls_in_order(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def kernels_in_order(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return the kernels by start; numbered anew."""
+    """Return the kernels in the order of start, with a new `index`."""
     names = ["index", "process", "correlation", "stream", "device", "start_ns"]
     return _numbered(kernels.iloc[np.lexsort(kernels[names].to_numpy(np.int64).T)])
 
@@ -176,14 +176,15 @@ def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Recording:
-    """The content of one file. `problems`: what it lacks, in words.
+    """The content of one file.
 
-    steps: training steps in it as the recorder marked them; None: it marked none. gaps: where the recorder's numbers of
-    events leave some out. missing: calls that it lacks, which `attribute` finds. ends: whether the file has the end
-    that its recorder writes, where it writes one. lost_launches: of kernels that were not recorded. numbered: whether
-    the recorder numbered all calls, so that `gaps` or `missing` name each one that is missing before the last. end_ns:
-    when the recorder stopped; -1: not recorded. rank, world_size: None: not recorded. host: name of the machine.
-    begin_ns: Unix time at which its clock was 0; 0: its clock is Unix time, or unknown.
+    problems: missing data, in words. steps: number of training steps; None: the reader found none (`attribute` fills
+    it in). gaps: gaps in the recorder's numbers of events. missing: signs of missing calls, which `attribute` finds.
+    ends: whether the file has the end that its recorder writes; True for a recorder that writes none. lost_launches:
+    launches whose kernels were not recorded. numbered: whether the recorder numbered all calls, so that `gaps` or
+    `missing` have each call that is missing before the last one. end_ns: when the recorder stopped; -1: not recorded.
+    rank, world_size: None: not recorded. host: name of the machine. begin_ns: Unix time in ns at which the recording's
+    clock was 0; 0: the clock is Unix time, or unknown.
     """
 
     source: str  # the recorder: kineto, nsys, pyprof
@@ -232,10 +233,10 @@ GRAPH = re.compile(r"GraphLaunch")
 
 
 def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Return the kernels with the times and threads of their launches, and how many doubles of launches were left out.
+    """Return the kernels with the times and threads of their launches, and the number of duplicate launches left out.
 
     A correlation number is not unique among launches of real exports: a runtime call and the driver call in it, or the
-    wrapper of a backtrace, have the same. One of them is kept: one that launches by its name, of these the shortest.
+    wrapper of a backtrace, have the same. One of them is kept: the shortest of those whose name is that of a launch.
     Where kernels have no process, a number that launches of several processes share belongs to no kernel.
 
     kernels: process (-1: not recorded), correlation, graph (replayed by a graph). launches: name, process, thread,
@@ -266,7 +267,8 @@ def with_launches(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[pd.Dat
 def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:
     """Return the names of the devices that ran kernels; "" without kernels, whatever devices the machine has.
 
-    If kernels number devices in another way than the recorder's list of names, all devices must have one name.
+    If kernels number devices in another way than the recorder's list of names, the name is known only if all devices
+    have the same.
     """
     ran = [names.get(device, "") for device in sorted(set(kernels["device"].tolist()))]
     if ran and not any(ran) and len(set(names.values())) == 1:
@@ -277,8 +279,8 @@ def device_names(kernels: pd.DataFrame, names: Mapping[Any, str]) -> str:
 def lacks(
     calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, no_calls: str, shapes: str, values: str
 ) -> list[str]:
-    """Return the problems of a recording, in words. no_calls: the problem of one without calls; shapes: the option that
-    records sizes; values: why there are no concrete inputs."""
+    """Return the problems of a recording, in words. doubles: of `with_launches`. no_calls: the text for a recording
+    without calls; shapes: the option that records sizes; values: why there are no concrete inputs."""
     problems = []
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
@@ -330,8 +332,8 @@ class Collective(NamedTuple):
 
 
 def collective_of(name: str, args: Mapping[str, Any], sizes: Any = None, dtypes: Any = None) -> Collective | None:
-    """Return the collective of a kernel or annotation with this name; None if it is not a collective. args: Kineto's;
-    sizes, dtypes: of its tensors. An unknown kind keeps its own name.
+    """Return the collective of a kernel or annotation with this name; None if it is not a collective. args: of Kineto's
+    event; sizes, dtypes: of its tensors. An unknown kind of collective keeps its name.
 
     On a device a collective is a kernel of NCCL or RCCL (gpu_user_annotation and host calls repeat it); newer recorders
     add its name, sizes and group. Without a device it is an annotation of the backend's thread ("gloo:all_reduce").

@@ -17,7 +17,7 @@ class Utilization(OfCell):
     """utilization.csv: one fraction with its numerator, denominator and time; rebuilt from raw rows."""
 
     method: str  # theory, theory_as_published, exact, …
-    numerator_source: str  # fvcore, ptflops, flopledger
+    numerator_source: str  # who counted: a counter, torch_profiler, kineto, nsys, flopledger
     denominator: str  # datasheet, clock, ceiling, sustained, user, paired_ceiling
     model_flop: int | None = None  # of one step
     all_flop: int | None = None
@@ -46,7 +46,7 @@ class Utilization(OfCell):
     causal_utilization_ratio: float | None = None
     mask_exact_utilization_ratio: float | None = None
     hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
-    windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
+    windows_low_ratio: float | None = None  # 95 % interval that includes the spread between repeats of the run's cells
     windows_high_ratio: float | None = None
     power_capped_ratio: float | None = None  # share of the window's polls in which the power limit held the clock
     threads: FromOne | None = None  # as in runs.csv
@@ -66,8 +66,8 @@ class Headline(Record):
     variant: str = ""  # what else sets the cell apart: "optimizer=adamw, malloc=retain"
     device: str
     device_name: str = ""
-    repeats: int = 0  # that are pooled: those with a ratio
-    step_time_s: float | None = None  # of repeats the geometric mean, as every number but the interval
+    repeats: int = 0  # number of repeats that are pooled: those with a ratio
+    step_time_s: float | None = None  # geometric mean of the repeats, as every number but the interval
     items_per_s: float | None = None
     model_flop: int | None = None  # of one step
     achieved_flop_per_s: float | None = None
@@ -87,23 +87,23 @@ class Headline(Record):
 class StepTime(OfCell):
     """step_times.csv: the time of one step of a cell, or of one phase of it, over the timed blocks; from raw rows."""
 
-    phase: str = ""  # empty: the whole step; phases are of a pass of their own
-    clock: str  # device or wall: what the times are of
+    phase: str = ""  # empty: the whole step; phases are timed in a separate pass
+    clock: str  # device or wall: which clock gave the times
     mean_s: float  # total time ÷ total steps
-    median_s: float  # this and the next two are of the blocks
+    median_s: float  # this and the next two are over the blocks
     p5_s: float
     p95_s: float
     low_s: Signed | None = None  # 95 % interval of the mean
     high_s: float | None = None
     blocks: int
-    effective_blocks: float  # independent ones that would be as informative
+    effective_blocks: float  # number of independent blocks that would be as informative
     steps: int
     drift_ratio: Signed | None = None  # last third ÷ first third - 1
     outliers: int  # blocks beyond 3 MAD; they stay in every other number
-    share_ratio: float | None = None  # of the phases' sum
-    disturbed_blocks: int = 0  # that waited for a processor, were measured again, and are in no other number
-    all_mean_s: float | None = None  # the mean with these blocks and the next ones; empty where there are none
-    moved_blocks: int = 0  # that were timed while the processors were placed otherwise; in no other number
+    share_ratio: float | None = None  # share of the phases' sum
+    disturbed_blocks: int = 0  # blocks that waited for a processor and were measured again; in `all_mean_s` only
+    all_mean_s: float | None = None  # the mean with the disturbed and moved blocks; empty where there are none
+    moved_blocks: int = 0  # blocks timed while the processors were placed differently; in `all_mean_s` only
     core_round_trip_s: float | None = None  # of a cache line between two processors, median of the blocks
 
 
@@ -153,11 +153,11 @@ class ParallelStep(OfCell):
     overlapped_ratio: float | None = None
     idle_ratio: float | None = None
     imbalance_ratio: float | None = None  # longest computing of a rank ÷ their mean − 1
-    late_rank: int | None = None  # for which the others wait longest, where that is worth a name
+    late_rank: int | None = None  # the rank for which the others wait longest, if they wait notably
     late_name: str = ""  # its host and device
-    late_ratio: float | None = None  # how long each other one waits for it, of a recorded step
+    late_ratio: float | None = None  # share of a recorded step that each other rank waits for it
     late_since_step: int | None = None
-    collective_bytes: Counts = field(default_factory=dict)  # kind → bytes that a rank gives in a step, the largest
+    collective_bytes: Counts = field(default_factory=dict)  # kind → bytes that the busiest rank contributes in a step
     strong_ratio: float | None = None
     strong_low_ratio: float | None = None  # 95 % interval
     strong_high_ratio: float | None = None
@@ -167,8 +167,8 @@ class ParallelStep(OfCell):
     reason: str = ""  # why it was not measured, or the steps were not recorded
     variant: str = ""
     repeat: int = 0
-    bubble_ratio: float | None = None  # of a pipeline: what its schedule leaves a stage without work, of a step
-    late_since_block: int | None = None  # the timed block, by its index in samples.csv, from which on steps are so long
+    bubble_ratio: float | None = None  # of a pipeline: share of a step in which its schedule leaves a stage idle
+    late_since_block: int | None = None  # index in samples.csv of the timed block since which the rank is late
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,19 +181,19 @@ class Attribution(Record):
     phase: str  # forward, backward
     status: str = "ok"
     reason: str = ""
-    native_unit: str = ""  # mac or flop, of what the counter's total is made
+    native_unit: str = ""  # mac or flop: the unit of the counter's total
     native_value: Annotated[int | float | None, SIGNED] = None  # as its user sees it
-    flop: int | None = None  # the same in FLOP: 2 per multiply-add, 1 any other operation that it counts
+    flop: int | None = None  # the same in FLOP: 2 per multiply-add, 1 per other operation that it counts
     exact_flop: int | None = None  # model FLOP of this pass in a training step, the loss with the forward pass
     flop_ratio: Signed | None = None  # flop ÷ exact_flop
     unexplained_flop: Annotated[int | float | None, SIGNED] = None  # of native_value; 0 where every FLOP has a cause
-    largest_cause: str = ""  # beside the convention
+    largest_cause: str = ""  # other than the convention
     parameters: int | None = None
     ignored: Counts = field(default_factory=dict)  # operator → calls left out on purpose
     not_understood: Counts = field(default_factory=dict)  # operator → calls that the counter has no rule for
     duration_s: float | None = None  # of its count, both passes
     peak_memory_bytes: int | None = None
-    at_least_flop: int | None = None  # where exact_flop is not known: of the calls of this pass that have a rule
+    at_least_flop: int | None = None  # where exact_flop is not known: FLOP of this pass's calls that have a rule
     unknown_calls: int | None = None  # of this pass in a training step: calls that the exact count has no rule for
 
 
@@ -229,11 +229,11 @@ class Comparison(Record):
     low_ratio: Signed | None = None  # 95 % interval of this cell by itself
     high_ratio: float | None = None
     error_ratio: float | None = None  # standard error of the logarithm of the ratio
-    degrees: float | None = None  # of freedom of that
+    degrees: float | None = None  # degrees of freedom of that standard error
     margin_ratio: float | None = None  # largest difference that does not matter
     p_different: Probability | None = None  # over all cells (Holm)
-    p_same: Probability | None = None  # of two one-sided tests that it is within the margin, over all cells
-    basis: str = ""  # sessions, processes: their means scatter; blocks: of one process, beyond the margin
+    p_same: Probability | None = None  # of two one-sided tests that it is within the margin, over all cells (Holm)
+    basis: str = ""  # whose scatter is the error: sessions, processes; blocks: of one process, against the margin
     time_a_s: float | None = None
     time_b_s: float | None = None
     cells_a: tuple[str, ...] = ()  # cell ids, one a repeat
@@ -250,13 +250,13 @@ MET, NOT_MET, UNDECIDED, NOT_COMPARED = "met", "not met", "undecided", "not comp
 class GateCheck(Record):
     """One condition of a gate on one cell: whether run B may replace run A in this respect.
 
-    value_a, value_b: seconds per step, or the exact quantity. ratio: B ÷ A. low_ratio, high_ratio: of times, at the
-    alarm rate of all cells together. condition: slower, flop, bytes, launches, memory; trains: measured in A, failed in
-    B; matched: whether both runs have it.
+    condition: slower, flop, bytes, launches, memory; trains: measured in A, failed in B; matched: whether both runs
+    have the cell. value_a, value_b: seconds per step, or the exact quantity. ratio: B ÷ A. low_ratio, high_ratio:
+    interval of a ratio of times, at the alarm rate of all cells together.
     """
 
     condition: str
-    limit_ratio: float = 0.0  # by how much more B may have
+    limit_ratio: float = 0.0  # B may have this share more than A
     model: str
     batch_size: FromOne
     precision: str
@@ -267,7 +267,7 @@ class GateCheck(Record):
     ratio: Signed | None = None
     low_ratio: Signed | None = None
     high_ratio: float | None = None
-    basis: str = ""  # of times: sessions, processes, blocks; exact: a count that no noise is in
+    basis: str = ""  # of times: sessions, processes, blocks; exact: a count without noise
     reason: str = ""
 
 
@@ -279,13 +279,13 @@ class Verdict(Record):
     """One gate's verdict. open: the run has nothing to check."""
 
     gate: str
-    checks: str  # what it asks, in words
+    checks: str  # the condition, in words
     verdict: str  # pass, fail, open
-    asked: int = 0  # cells (or parts of the run) that had data for it
-    cell_ids: tuple[str, ...] = ()  # of a fail the cells that fail, of a pass those that were asked
+    asked: int = 0  # number of cells (or parts of the run) that had data for it
+    cell_ids: tuple[str, ...] = ()  # of a fail the cells that fail, of a pass those that were checked
     found: Json = field(default_factory=dict)  # cell id ("run": the whole run) → what was found there, with its numbers
     reason: str = ""  # of an open gate: what is missing; of cells left out: why
-    needed: bool = False  # whether a published run of this kind of device must be asked
+    needed: bool = False  # whether the gate must not be open in a published run of this kind of device
 
 
 def stands(verdict: Verdict) -> bool:
@@ -313,18 +313,18 @@ class StepOperation(Record):
     read_bytes: int = 0
     written_bytes: int = 0
     group: int | None = None  # index of the operation that ideal fusion runs it with; its own index: it leads
-    fused_bytes: int = 0  # what its group moves, on the one that leads
+    fused_bytes: int = 0  # bytes that its group moves, on the leading operation; 0 on the others
     kernels: float | None = None  # launched in a step; on a CPU 1 per call
     time_s: float | None = None  # mean: on a device of its kernels, else of its call
     median_time_s: float | None = None
     low_time_s: Signed | None = None  # 95 % interval of the mean; None: one step
     high_time_s: float | None = None
     host_time_s: float | None = None  # mean, of its call on the host
-    waited_s: float | None = None  # mean, before it: the device idle, or the host between two operations
+    waited_s: float | None = None  # mean time before it in which the device idled, or the host ran no operation
 
     @property
     def understood(self) -> bool:
-        """Whether a rule counts it; otherwise its FLOP are unknown."""
+        """Whether a rule counts the operation; otherwise its FLOP are unknown."""
         return self.model_flop is not None
 
     @property
@@ -341,7 +341,7 @@ class StepModule(Record):
     type: str  # its class
     settings: str = ""  # its `extra_repr`
     own_parameters: int = 0  # of this module itself, each parameter at the first module that has it
-    parameters: int = 0  # of it and all below, each once
+    parameters: int = 0  # of this module and all modules in it, each once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,8 +353,8 @@ class Machine:
     peak_by_unit: Json = field(default_factory=dict)  # unit → FLOP/s, measured here (ceiling)
     datasheet_by_unit: Json = field(default_factory=dict)  # unit → FLOP/s as printed
     bytes_per_s: float | None = None  # measured here
-    launch_s: float | None = None  # one kernel of no work, launch after launch; on a CPU one call
-    sources: Json = field(default_factory=dict)  # field or unit → in words
+    launch_s: float | None = None  # one kernel without work, launched back to back; on a CPU one call
+    sources: Json = field(default_factory=dict)  # field or unit → its source, in words
     datasheet_bytes_per_s: float | None = None  # as printed
 
 
@@ -362,9 +362,9 @@ class Machine:
 class StepProfile:
     """A model's profiled step. step_times_s: each recorded step, from end to end, under the profiler.
 
-    unprofiled_times_s: steps without it, where timed. between_s: phase → mean time in which no operation of the step
-    ran; operations and this add up to the mean of step_times_s. Only one device was measured: world_size,
-    model_parallel and recompute_fwd_factor are the caller's statements.
+    unprofiled_times_s: steps without the profiler, if they were timed. between_s: phase → mean time in which no
+    operation of the step ran; it and the operations' times add up to the mean of step_times_s. Only one device was
+    measured: world_size, model_parallel and recompute_fwd_factor are the caller's statements.
     """
 
     model: str
@@ -380,11 +380,11 @@ class StepProfile:
     between_s: Json = field(default_factory=dict)
     machine: Machine | None = None
     world_size: int = 1  # devices that train together
-    model_parallel: int = 1  # of them, as many hold one model between them
-    recompute_fwd_factor: float = 0.0  # share of the forward pass that is taken to run again in the backward one
+    model_parallel: int = 1  # how many of these devices hold one model between them
+    recompute_fwd_factor: float = 0.0  # share of the forward pass that is assumed to run again in the backward pass
     not_understood: Json = field(default_factory=dict)  # operator → calls without a rule
     notes: tuple[str, ...] = ()
-    attention: Json = field(default_factory=dict)  # of a step's model FLOP: convention, those of others, calls, reasons
+    attention: Json = field(default_factory=dict)  # convention of a step's model FLOP, FLOP by others, calls, reasons
 
     @property
     def samples(self) -> int | None:

@@ -65,8 +65,8 @@ class Call:
 
     parent: index of the call around it; None: none. name: of a function "F.relu", "torch.matmul", "Tensor.__add__",
     APPLIED; of a module its type. path, serial: of the called module, or of the module whose forward called the
-    function. arguments, keywords, output: tensors as Sized, other objects that are neither plain nor containers as the
-    name of their type. first, last: the forward operations that ran meanwhile are those with first <= index < last.
+    function. arguments, keywords, output: tensors are `Sized`, other objects that are neither plain nor containers are
+    the name of their type. first, last: the forward operations within the call are those with first <= index < last.
     """
 
     index: int

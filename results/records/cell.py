@@ -76,7 +76,7 @@ class Common:
     image_size: FromOne | None = None  # None: the workload's own
     num_classes: FromOne | None = None  # None: the workload's own
     hyper: Counts = field(default_factory=dict)  # other sizes by name; the rest are the workload's own
-    methods: Annotated[tuple[str, ...], REQUEST] = ("theory", "exact")
+    methods: Annotated[tuple[str, ...], REQUEST] = ("theory", "exact")  # also one, batch, epoch
     counters: Annotated[tuple[str, ...], REQUEST] = ("fvcore", "ptflops")
     data: str = "synthetic"
     cudnn_benchmark: bool = True
@@ -86,10 +86,10 @@ class Common:
     repeat: Annotated[int, REQUEST] = 0
     seed: Annotated[int, ANY, REQUEST] = 0
     epoch_images: Annotated[FromOne, REQUEST] = 10_000  # of the method epoch
-    input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
+    input_pipeline: bool = False  # in older runs: each step took its batch from a DataLoader
     profile: Annotated[str, REQUEST] = ""  # "kineto", "nsys": whose recordings of passes are kept; empty: none are
     inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
-    batch_maker: str = ""  # "file.py:function" that makes batches, or a graph's dimension; empty: the model's own
+    batch_maker: str = ""  # "file.py:function" that makes batches; empty: the model's own batches
     frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
     checkpoint: tuple[str, ...] = ()  # patterns of modules that are calculated again, as `--checkpoint` takes them
     paired_ceiling: bool = False  # a ceiling's kernels are timed between the blocks of steps
@@ -139,7 +139,7 @@ class Run(Parameters):
     matmul_unit: str = ""
     flags_before: Json = field(default_factory=dict)
     flags_after: Json = field(default_factory=dict)
-    executed: Counts = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step
+    executed: Counts = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step, or a meter's mean step
     first_loss: Annotated[float | None, ANY] = None
     last_loss: Annotated[float | None, ANY] = None
     compile_s: float | None = None
@@ -149,7 +149,7 @@ class Run(Parameters):
     window_end_s: float | None = None
     others_cpu_ratio: float | None = None  # share of all processors that others used in the window
     sync_wait_ratio: float | None = None  # median wait of a block's last synchronise ÷ step time
-    host_bound: bool | None = None
+    host_bound: bool | None = None  # whether sync_wait_ratio is at most 0.05
     peak_memory_bytes: int | None = None
     reserved_memory_bytes: int | None = None
     energy_j: float | None = None  # over the window
@@ -162,7 +162,7 @@ class Run(Parameters):
     instructions: Json = field(default_factory=dict)  # of older runs, of a CPU: what its products ran on
     attention: Counts = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
     interval_rule: str = "lag1"  # of the intervals of its times: lag1, lag1_raised, batches
-    first_step_s: float | None = None  # wall time of the untimed step that `executed` is of
+    first_step_s: float | None = None  # wall time of the untimed step whose FLOP are in `executed`
 
     @property
     def cell(self) -> Cell:
@@ -188,7 +188,7 @@ class SessionRow(Record):
 
 
 def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:
-    """Return the fields of a record whose value is not the default. kind: only these fields, those of its base."""
+    """Return the fields of a record whose value is not the default. kind: a base class, to return only its fields."""
     columns = columns_of(kind or type(record))
     return {name: getattr(record, name) for name in columns if getattr(record, name) != columns[name].default}
 
@@ -217,15 +217,15 @@ class Sample(Record):
     device_s: float | None = None  # between CUDA events; None on a CPU
     sync_wait_s: float | None = None  # how long the block's last synchronise took
     work: str = ""  # one, last, epoch; empty: a training step of the cell's own batch
-    run_wait_s: float | None = None  # of all threads: ready, and no processor took them
+    run_wait_s: float | None = None  # of all threads: ready to run, but without a processor
     involuntary_switches: int | None = None  # of older runs
     steal_s: float | None = None  # of the whole machine: given to another virtual machine
-    throttled_s: float | None = None  # of the control group: its quota was used up
+    throttled_s: float | None = None  # of older runs, of the control group: its quota was used up
     unit: str = ""  # of a ceiling's block: fp32, tf32, fp16, bf16
     kernel: str = ""  # of a ceiling's block: operation, shape and layout; `steps` are its calls
     flop: int | None = None  # of a ceiling's block
-    pressure_s: float | None = None  # of the whole machine: some task waited for a processor
-    group_pressure_s: float | None = None  # of the control group: the same
+    pressure_s: float | None = None  # of older runs, of the whole machine: some task waited for a processor
+    group_pressure_s: float | None = None  # of older runs: the same of the control group
     core_clock_hz: float | None = None  # of older runs
     temperature_c: float | None = None  # of older runs, of the processor's package
     core_round_trip_s: float | None = None  # right after the block: of a cache line between two processors
@@ -272,7 +272,7 @@ class Ceiling(Record):
     threads: FromOne | None = None  # torch's, on a CPU
     sm_clock_hz: float | None = None  # of a GPU right after the calls, while it works on one more
     device_name: str = ""
-    instructions: str = ""  # this and the next four: of issue
+    instructions: str = ""  # of older runs, as the next four: of rows `issue`
     microarchitecture: str = ""
     cores: Positive | None = None
     per_clock: Positive | None = None
@@ -296,8 +296,8 @@ class RankRow(OfAttempt):
     steps: FromOne | None = None  # measured on this rank
     time_s: float | None = None  # of a measured step, by its own clock
     executed: Counts = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step of this rank
-    ceiling: Annotated[Json, POSITIVE] = field(default_factory=dict)  # unit → FLOP/s, as all ranks measured theirs
-    parameters: int | None = None  # that it holds
+    ceiling: Annotated[Json, POSITIVE] = field(default_factory=dict)  # unit → FLOP/s, while all ranks measured theirs
+    parameters: int | None = None  # elements of the parameters that the rank holds
     peak_memory_bytes: int | None = None
     energy_j: float | None = None  # of its device over the measured blocks
     recorded_steps: int | None = None
@@ -308,7 +308,7 @@ class RankRow(OfAttempt):
     idle_s: float | None = None
     wait_s: float | None = None  # for others to enter a collective
     waited_for_ratio: float | None = None  # share of all ranks' waiting that was for this rank
-    late_since_step: int | None = None  # from which on, to the last, the others waited for it most
+    late_since_step: int | None = None  # recorded step since which the others waited longest for this rank
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ class WorkloadRecording(Record):
 
     recording: int
     workload: str
-    mode: str = "training"  # or inference: the forward pass alone, in eval mode, without gradients
+    mode: str = "training"  # or inference: only the forward pass, in eval mode, without gradients
     variant: str = ""
     batch_size: FromOne = 1
     hyper: Json = field(default_factory=dict)
@@ -58,8 +58,8 @@ class RecordedStep(Record):
     part: str  # warm_up, plain or profiled
     step: int  # in its part, from 0
     time_s: float
-    operations_s: float | None = None  # of time_s, in which an operation ran; profiled steps alone
-    calls: int | None = None  # of operations; profiled steps alone
+    operations_s: float | None = None  # part of time_s in which an operation ran; only of profiled steps
+    calls: int | None = None  # of operations; only of profiled steps
     launches: int | None = None  # kernels, copies and fills; on a CPU calls that call no other
 
 
@@ -95,7 +95,7 @@ class OperationTypeCost(Record):
     read_bytes: int = 0
     written_bytes: int = 0
     time_s: float | None = None  # of those calls that were timed
-    untimed_calls: int = 0  # that the profiler's steps could not be matched with
+    untimed_calls: int = 0  # calls without a match in the profiled steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class CallTime(Record):
     recording: int
     name: str
     scope: str = ""
-    time_s: float = 0.0  # that it runs and no call inside of it does
+    time_s: float = 0.0  # time of the call without the calls inside it
 
 
 @dataclass(frozen=True, kw_only=True)

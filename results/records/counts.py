@@ -55,9 +55,9 @@ class FlopCount(Record):
     reason: str = ""
     duration_s: float | None = None
     peak_memory_bytes: int | None = None
-    parameters: int | None = None  # of the model, by this counter; on its forward total alone
+    parameters: int | None = None  # of the model, by this counter; only on its forward total
     printed: Annotated[int | float | None, SIGNED] = None  # what its user sees, where that is not native_value
-    attention: Counts = field(default_factory=dict)  # of our own total: its convention, and what others count
+    attention: Counts = field(default_factory=dict)  # of our own total: its convention, and FLOP by other conventions
     mixture: Counts = field(default_factory=dict)  # in older runs: parts of a mixture of experts
 
 
@@ -77,7 +77,7 @@ class CleanedOperation(OfAttempt):
     found_flop: int | None = None  # as recorded
     deduplicated_flop: int | None = None  # after duplicates were taken out
     cleaned_flop: int | None = None  # after gaps were filled from the recorded shapes, too
-    verdict: str  # right, over, under, as the recorder's own number was; unknown: shapes give no count
+    verdict: str  # of found_flop: right, over, under; unknown: shapes give no count
     reason: str = ""
     time_s: float | None = None
 
@@ -105,13 +105,13 @@ class ProfileCount(OfCell):
     unknown_time_ratio: Probability | None = None  # of the time of the products, the share of those without a count
     found_at_least_flop: int | None = None  # sum of what was found; found_flop is None if a product has no number
     deduplicated_at_least_flop: int | None = None
-    outside_time_ratio: Probability | None = None  # of the time of kernels of products, the share of no recorded call
+    outside_time_ratio: Probability | None = None  # of the time of products' kernels, the share outside recorded calls
     attention: str = "dense"  # how cleaned_flop and exact_flop count it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio(OfAttempt):
-    """cleaned/ratios.csv: FLOP of backward ÷ FLOP of forward, and the value that it must have."""
+    """cleaned/ratios.csv: FLOP of backward ÷ FLOP of forward, and the value expected of it."""
 
     model: str
     batch_size: FromOne
@@ -134,7 +134,7 @@ class Ratio(OfAttempt):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement(OfAttempt):
-    """cleaned/agreement.csv: one counter's forward or backward and our own count of the same batch."""
+    """cleaned/agreement.csv: one counter's FLOP of a forward or backward pass, and our own count of the same batch."""
 
     model: str
     batch_size: FromOne
@@ -143,7 +143,7 @@ class Agreement(OfAttempt):
     native_value: Annotated[int | float | None, SIGNED] = None
     native_unit: str = ""
     total_flop: int | None = None  # the counter's total in FLOP, whatever it counts
-    model_flop: int | None = None  # its convolutions and matrix products alone, as far as it tells them apart
+    model_flop: int | None = None  # only its convolutions and matrix products, as far as it tells them apart
     exact_flop: int | None = None
     difference_flop: Annotated[int | None, SIGNED] = None  # model_flop - exact_flop
     ratio: Signed | None = None  # model_flop ÷ exact_flop
@@ -165,9 +165,9 @@ class BatchLaw(OfAttempt):
     scope: str = WHOLE
     operator: str = ""
     batches: tuple[int, ...] = ()  # counted, not extrapolated
-    slope_flop: Annotated[int | None, SIGNED] = None  # a sample
+    slope_flop: Annotated[int | None, SIGNED] = None  # FLOP per sample
     constant_flop: Annotated[int | None, SIGNED] = None
-    holds: bool | None = None  # None: fewer than three batches decide nothing
+    holds: bool | None = None  # None: fewer than three batches, which cannot break the law
     reason: str = ""
 
 
@@ -218,7 +218,7 @@ class Storage(Record):
     """operations/TRACE_ID.storages.csv.gz: one block of memory during the step."""
 
     id: int  # our own serial number
-    nbytes: Annotated[Any, NOT_NEGATIVE]  # int, or a sympy expression
+    nbytes: Annotated[Any, NOT_NEGATIVE]  # int, or a sympy expression; None: unknown (a sparse tensor)
     role: str  # weight, buffer, gradient, optimizer_state, input, activation, temporary
     born_index: FromMinusOne  # index of the operation that made it; -1: before the step
     died_index: FromMinusOne | None  # index of the last operation before it was freed; None: outlived the step
@@ -263,14 +263,14 @@ class Kernel(Record):
     device: Annotated[int | None, ANY] = None
     stream: Annotated[int | None, ANY] = None
     call: int | None = None  # index of the innermost recorded call that launched it
-    link: str  # how that call was found: containment, sequence, graph, none
+    link: str  # how that call was found: containment, sequence, graph or none
     instance: int | None = None  # index of the OperationInstance it belongs to
     phase: str = ""
     module: str = ""
     found_flop: int | None = None  # as the recorder, or PyProf's rule, attributes them
     deduplicated_flop: int | None = None  # after duplicates were taken out
     repaired_flop: int | None = None  # after gaps were filled from shapes, too
-    fault: str = ""  # why found is not repaired
+    fault: str = ""  # why found_flop differs from repaired_flop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,11 +291,11 @@ class OperationInstance(Record):
     kernels: int = 0
     kernel_time_s: float | None = None
     host_time_s: float | None = None
-    units: int | None = None  # products in it: 1 forward, 2 or 1 backward, by which gradients are asked for
+    units: int | None = None  # products in it: 1 forward; backward 1 or 2, by the number of gradients
     unit_flop: int | None = None  # model FLOP of one of them
     expected_flop: int | None = None  # units × unit_flop
     raw_flop: int | None = None  # sum of its kernels' found_flop
     deduplicated_flop: int | None = None
     repaired_flop: int | None = None
-    verdict: str = "unknown"  # right, over, under, as raw_flop is; unknown: shapes give no count
+    verdict: str = "unknown"  # of raw_flop: right, over, under; unknown: shapes give no count
     reason: str = ""

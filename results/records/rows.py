@@ -3,9 +3,9 @@
 `to_text` and `cell_text` format a value. None is an empty field, booleans are true and false, integers are exact, and
 floats are the shortest text that reads back equal. Nested values are compact JSON with text as keys. A text that a
 spreadsheet would calculate gets an apostrophe. `read_rows` returns the values that `to_values`
-(results/store/layout.py) accepts, except that lists become tuples, and line ends and NULs in text spaces. A text that
-could not be read back is refused. A number is finite and not negative, within the range of its name's unit (`UNITS`).
-Its field may say otherwise: `slope: Annotated[int | None, SIGNED]`. CSV's quoting and files are not handled here.
+(results/store/layout.py) accepts, except that lists become tuples, and line ends and NULs in text become spaces. A
+number must be finite and in the range of its name's unit (`UNITS`), by default not negative; an annotation of its field
+overrides that range: `slope: Annotated[int | None, SIGNED]`. CSV's quoting and files are not handled here.
 """
 
 import contextlib
@@ -72,8 +72,8 @@ UNITS: Mapping[str, Range] = {"_per_s": POSITIVE, "_c": Range(-273.15)}
 """Suffix of a field's name → its range, where that is not NOT_NEGATIVE."""
 
 REQUEST = "request"
-"""Annotates a cell's parameter that does not change its training step: what is measured of it, and how often. Cells
-that differ in nothing else have one step."""
+"""Annotates a cell's parameter that does not change its training step: what is measured of the step, and how often.
+Cells that differ only in such parameters have the same step."""
 
 Json = Mapping[str, Any]
 Counts = Annotated[Json, NOT_NEGATIVE]
@@ -107,11 +107,6 @@ R = TypeVar("R", bound="Record")
 
 class Record:
     """Base of all records."""
-
-    @classmethod
-    def from_row(cls: type[R], row: Mapping[str, str]) -> R:
-        """Return the record of column name → text. Raises ValueError as `read_rows` does."""
-        return read_rows(cls, list(row), [list(row.values())])[0]
 
 
 def read_rows(record: type[R], names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[R]:
@@ -158,7 +153,7 @@ class OfAttempt(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OfCell(OfAttempt):
-    """Base of records derived of a cell, with its identity."""
+    """Base of records derived from a cell, with its identity."""
 
     model: str
     batch_size: FromOne
@@ -170,10 +165,10 @@ class OfCell(OfAttempt):
 class Column:
     """How the values of one field are read and written.
 
-    kinds: the types that it may hold, without None and without what they contain, in the annotation's order. optional:
-    whether it may be None. range: of its numbers; None: they have none. writers: exact type of a value → its text's
-    function, for types that need no check of the value. default: MISSING where there is none. is_request: whether it
-    does not change the training step of a cell (`REQUEST`).
+    kinds: the types that it may hold, without None and without the types of their items, in the annotation's order.
+    optional: whether it may be None. range: of its numbers; None: not checked. writers: exact type of a value → the
+    function that formats it, for types that need no check. default: MISSING if the field has none. is_request: whether
+    the field leaves the training step of a cell unchanged (`REQUEST`).
     """
 
     name: str
@@ -259,7 +254,7 @@ def column(name: str, hint: Any, default: Any = dataclasses.MISSING) -> Column:
 
 
 def _kinds(hint: Any) -> list[Any]:
-    """Return the types of a union, each without what it contains."""
+    """Return the types of a union, each without the types of its items."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         return _kinds(typing.get_args(hint)[0])
@@ -356,7 +351,8 @@ _LONGEST_SHOWN = 200
 
 
 def json_default(value: Any) -> Any:
-    """Convert a value that `json.dumps` does not know: sets sorted, NumPy's numbers plain, all else as text."""
+    """Convert a value that `json.dumps` does not know: a set to a sorted list, a mapping to a dict, a NumPy number to
+    Python's own, anything else to text."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     if isinstance(value, Mapping):
@@ -375,7 +371,7 @@ _ONE_LINE = {ord(character): " " for character in "\r\n\0"}
 
 
 SCHEMA_VERSION = 9
-"""Each column added later has a default that means what rows did before it (docs/schema.md: history)."""
+"""Version of the files' columns. A column added later has a default that means what rows did before it."""
 
 
 def digest(value: Any) -> str:

@@ -157,7 +157,7 @@ def lock(disk: Disk, path: Path) -> int:
 def faults(path: Path, opening: bool = False) -> Iterator[None]:
     """Turn the system's errors while writing `path` into StoreFault.
 
-    opening: of a run, whose unwritable directory is the caller's mistake (ValueError); a full disk is not.
+    opening: whether a run is being opened, where a directory that cannot be written is a ValueError.
     """
     try:
         yield

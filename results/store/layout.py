@@ -161,7 +161,7 @@ def columns(file: str) -> tuple[str, ...]:
 
 
 def path_of(run: Path, file: str) -> Path:
-    """Return the path of a file in a run directory, under its former name where it has that."""
+    """Return the path of a file in a run directory, with its former name if such a file exists."""
     former = next((run / name for name, current in FORMER.items() if current == file), run / file)
     return former if former.exists() else run / file
 
@@ -189,8 +189,8 @@ def row_checksum(head_line: bytes, row: bytes, before: bytes) -> bytes:
 
 
 def add_checksums(head_line: bytes, block: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """Return whole lines with a checksum at the end of each, and the last checksum. before: that of the file's last
-    row."""
+    """Return whole lines with a checksum at the end of each, and the last checksum. before: the checksum of the file's
+    last row."""
     checked, top = [], head_line.rstrip(b"\n")
     for line in lines_of(block):
         before = row_checksum(top, line, before)
@@ -284,7 +284,7 @@ def read_block(record: type[R], names: Sequence[str], block: bytes) -> list[R]:
     """Return the records of whole lines whose columns are `names`; a column that an older version lacks has its
     default.
 
-    Raises ValueError for lines that are not CSV, a line of another width, and as `read_rows` of results/records does.
+    Raises ValueError for lines that are not CSV, for a line of another width, and as `read_rows` does.
     """
     rows = decode(lines_of(block))
     for row in rows:
@@ -301,9 +301,9 @@ def read_table(path: Path, record: type[R]) -> list[R]:
 
 
 def read_records(path: Path, record: type[R]) -> list[R]:
-    """Return the records of a derived table (.csv or .csv.gz); none where the file is missing or empty.
+    """Return the records of a derived table (.csv or .csv.gz); none if the file is missing or has no rows.
 
-    Raises ValueError for a file that is not the table its name says.
+    Raises ValueError, naming the file, for a table of other records.
     """
     try:
         return read_table(path, record)
@@ -332,7 +332,7 @@ def _series(column: Column, values: list[Any]) -> pd.Series[Any]:
 
 
 RESUMABLE = 6
-"""First schema version whose runs can be resumed: later ones only add columns to runs.csv."""
+"""First schema version whose runs can be resumed: later ones only add columns to runs.csv and rename columns."""
 
 
 def add_columns(path: Path, disk: Disk) -> None:

@@ -73,9 +73,9 @@ def read_manifest(path: Path) -> Manifest:
     Raises ValueError if `path` holds no run, if the file is damaged, or if its schema cannot be read here.
     """
     file = path / MANIFEST
-    data = read(file) if os.path.isdir(path) else None  # False, too, where the system will not even look
+    data = read(file) if os.path.isdir(path) else None  # isdir is also False for a path that the system refuses
     if data is None:
-        absent = "is no directory" if os.path.lexists(path) else "does not exist"
+        absent = "is not a directory" if os.path.lexists(path) else "does not exist"
         why = f"has no {MANIFEST}" if os.path.isdir(path) else absent
         raise ValueError(f"expected the directory of a run, got {path}, which {why}")
     try:
@@ -84,7 +84,7 @@ def read_manifest(path: Path) -> Manifest:
         raise ValueError(f"{file} is damaged: {' '.join(str(fault).split())}") from fault
     version = document.get("schema_version") if isinstance(document, Mapping) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"{file} is no manifest: it has no schema_version")
+        raise ValueError(f"{file} is not a manifest: it has no schema_version of 1 or more")
     if version > SCHEMA_VERSION:
         reads = f"this program reads up to {SCHEMA_VERSION}: use a newer program"
         raise ValueError(f"{path} has schema version {version}, {reads}")
@@ -101,7 +101,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         return Manifest(**values)
     except TypeError as fault:
-        raise ValueError(f"{file} is no manifest: {fault}") from fault
+        raise ValueError(f"{file} is not a manifest: {fault}") from fault
 
 
 def _checksum_of(document: Mapping[str, Any]) -> str:
@@ -110,8 +110,8 @@ def _checksum_of(document: Mapping[str, Any]) -> str:
 
 
 def checksum_problem(path: Path) -> str:
-    """Return why a readable manifest of the run directory `path` is not the one that was written; "" if it is, or is of
-    a version without a checksum."""
+    """Return why the manifest of the run directory `path` is not as it was written; "" if it is, or if its version has
+    no checksum."""
     document = json.loads(read(path / MANIFEST) or b"{}")
     written = next((value for name, value in document.items() if current_name(name) == CHECKSUM), None)
     is_old = written is None and document.get("schema_version", 0) < SINCE
@@ -131,8 +131,7 @@ def driver_branch(driver: str) -> str:
 
 
 def differing(a: SessionRow, b: SessionRow) -> list[tuple[str, str, str]]:
-    """Return (field, its value in a, in b) of differences that forbid collecting two sessions into one run; empty: they
-    belong together.
+    """Return (field, value in a, value in b) of each difference that forbids collecting two sessions into one run.
 
     Device name, driver branch, torch version and peak row must be equal. The card and the host need not be.
     """
@@ -167,7 +166,7 @@ DIRTY = ".dirty"
 
 def commit_of(root: Path, environment: Mapping[str, str] = os.environ) -> str:
     """Return the commit of the code at `root`: "g" and hex digits, with `.dirty` where the code was changed since; ""
-    where it is unknown. Raises ValueError for a variable that names none."""
+    where it is unknown. Raises ValueError for a FLOPLEDGER_COMMIT that is not 7 to 40 hex digits."""
     named = environment.get(VARIABLE, "")
     if named and not re.fullmatch(r"[0-9a-f]{7,40}", named):
         raise ValueError(f"{VARIABLE}: expected 7 to 40 hex digits of a commit, got {named!r}")

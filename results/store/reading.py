@@ -57,11 +57,11 @@ class RunData:
 
     runs: the last committed attempt of each cell, in the order of their commits. all_runs: every readable row of
     runs.csv, including older and damaged attempts. rows: file → the records of `runs`. problems: what was left out and
-    why, a line each. damaged: profiles and recordings that are not what was committed. unchecked: files without a
-    checksum that a number comes from, as in runs of older versions. attempts: cell → the last attempt that a file has a
-    row of, committed or not.
+    why, a line each. damaged: profiles and recordings that are not what was committed. unchecked: files whose rows have
+    no checksum, as in runs of older versions. attempts: cell → the last attempt that any file has a row of, committed
+    or not.
 
-    `records` gives the rows of one kind; `samples`, `telemetry` and `flop_counts` the same as pandas tables.
+    `records` returns the rows of one kind; `samples`, `telemetry` and `flop_counts` are pandas tables of them.
     """
 
     path: Path
@@ -124,8 +124,8 @@ class _Files:
         self.blocks: dict[str, dict[Key, bytes]] = {}
 
     def body(self, file: str) -> bytes:
-        """Return a file without its header; a torn last line is dropped and reported. Within one schema version each
-        difference of the header from the record is a problem, too."""
+        """Return a file without its header; a torn last line is dropped and reported. In a run of the current schema
+        version a column that is unknown or missing is reported, too. Raises ValueError for an unreadable header."""
         data = read(layout.path_of(self.path, file)) or b""
         end, start = data.rfind(b"\n") + 1, data.find(b"\n") + 1
         if end < len(data):
@@ -146,7 +146,8 @@ class _Files:
         return data[start:end]
 
     def rows(self, file: str, record: type[R]) -> list[R]:
-        """Return rows that belong to no attempt; an unreadable one is reported with its line number."""
+        """Return the rows of runs.csv, sessions.csv or ceilings.csv; a row that was changed or cannot be read is left
+        out and reported with its line number."""
         lines, good, faults = layout.lines_of(self.body(file)), list[tuple[int, Any]](), list[tuple[int, Any]]()
         names, top, before, rows = self.names.get(file, [""]), self.tops.get(file, b""), b"", list[R]()
         if lines and names[-1] != CHECKSUM:
@@ -182,8 +183,8 @@ class _Files:
         self.blocks[file] = {key: b"".join(stretches) for key, stretches in groups.items()}
 
     def intact(self, runs: Sequence[Run]) -> dict[Key, list[str]]:
-        """Compare what each attempt committed with what is there, naming each difference: return intact attempt → its
-        damaged profiles and recordings. Those cost what depends on them; any other damage the whole attempt."""
+        """Compare what each attempt committed with what is there, and report each difference. Return each intact
+        attempt → its damaged profiles and recordings, which leave it intact; any other damage does not."""
         names = {layout.current_name(file) for run in runs for file in run.committed}
         of_files = {file: self.checksum(file) for file in names if file not in (*CELL_FILES, *COUNTED)}
         intact = {}
@@ -220,8 +221,8 @@ class _Files:
         return rows
 
     def checksum(self, file: str) -> str:
-        """Return a committed file's checksum, "" where it cannot be read. A name outside the run's directory is not
-        opened."""
+        """Return a committed file's checksum; "missing" if it does not exist or cannot be read, or if no run commits a
+        file of this name."""
         with contextlib.suppress(ValueError):
             if layout.is_committed_name(file) and (data := read(self.path / file)) is not None:
                 return layout.checksum(data)
@@ -256,12 +257,13 @@ _STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n"
 def read_run(path: Path | str) -> RunData:
     """Read the committed and intact part of the run directory `path`.
 
-    Raises ValueError if it is not a run or of a schema that cannot be read here.
+    Raises ValueError if it is not a run, has a link in it, or is of a schema that cannot be read here, and if the rows
+    of none of its attempts can be read.
     """
     files = _Files(Path(path))
     problems, run_of = files.problems, dict[Key, Run]()
     for run in files.rows(RUNS, Run):
-        if run_of.setdefault(key_of(run), run) is not run:  # which no writer makes
+        if run_of.setdefault(key_of(run), run) is not run:  # no writer repeats an attempt
             problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
     for file in CELL_FILES:
         files.sort_by_attempt(file)

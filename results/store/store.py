@@ -72,8 +72,7 @@ class Store:
         self._attempts: dict[str, int] = {}
         self._statuses: dict[str, str] = {}
         self.incomplete_cells: set[str] = set()
-        """The cells of which a work has no time, no profile or no recording, or whose trace or a counter failed, though
-        it was asked for."""
+        """Cells with a requested pass without time, profile or recording, or with a trace or counter that failed."""
         self._last_checksums: dict[str, bytes] = {}
         self._heads = {file: head_of(file) for file in layout.RECORDS}
         self._counted = {file: self._heads[file] for file in COUNTED}
@@ -142,7 +141,7 @@ class Store:
         store._attempts = dict(data.attempts)
         for run in data.runs:
             files = {file for file in run.committed if file.startswith(f"{PROFILES}/")}
-            if not files & data.damaged:  # of those whose profiles are damaged nothing is done
+            if not files & data.damaged:  # a cell with a damaged profile is measured again
                 store._count(run, data.by_cell(FlopCount).get(layout.key_of(run), ()))
         return store
 
@@ -168,8 +167,8 @@ class Store:
     def done(self, retry_failed: bool = False, retry_unconverged: bool = False) -> dict[str, str]:
         """Return cell_id → status, of the cells that need no more measuring.
 
-        That is the status of a cell's last committed attempt, if its rows and its profiles are intact. Interrupted
-        cells are never done; cells that failed, or of which a pass did, are done unless `retry_failed`, and those whose
+        The status is that of a cell's last committed attempt, if its rows and profiles are intact. Interrupted cells
+        are never done. Cells that failed or are in `incomplete_cells` are done unless `retry_failed`, and those whose
         interval did not become narrow unless `retry_unconverged`.
         """
         again = {INTERRUPTED, *(FAILED if retry_failed else ()), *((NOT_CONVERGED,) if retry_unconverged else ())}
@@ -238,7 +237,7 @@ class Store:
     def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]:
         """Store what a profiler recorded in an attempt: return file → [rows, checksum], which its Run commits.
 
-        Put the answer into `Run.committed`. What a killed sweep left under the same attempt is replaced. Raises
+        Put the result into `Run.committed`. Files that a killed sweep left for the same attempt are replaced. Raises
         ValueError for an attempt number that is used, or a value that could not be read back.
         """
         packed = layout.compress(layout.head(ProfiledOperation) + layout.encode(rows))
@@ -249,8 +248,8 @@ class Store:
     ) -> dict[str, list[Any]]:
         """Store one pass's recording, compressed, as its recorder wrote it: return file → [1, checksum].
 
-        command: what was run to record it, stored with it; empty: no command was. Its Run commits them and they are
-        replaced as a profile is (`write_profile`). Raises ValueError for an attempt number that is used.
+        command: the command that recorded it, stored beside it; empty: there was none. The files are committed and
+        replaced as those of `write_profile`. Raises ValueError for an attempt number that is used.
         """
         files = {layout.recording_file(cell_id, attempt, pass_name, source): (1, packed)}
         if command:
@@ -259,7 +258,7 @@ class Store:
         return self._keep(cell_id, attempt, files)
 
     def _keep(self, cell_id: str, attempt: int, files: Mapping[str, tuple[int, bytes]]) -> dict[str, list[Any]]:
-        """Store files. files: their number of rows, and their content."""
+        """Store the files of an attempt. files: name → number of rows, and content."""
         self._check_attempt(cell_id, attempt)
         for file, (_, content) in files.items():
             with faults(self.path / file):
@@ -272,7 +271,7 @@ class Store:
             raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {free}")
 
     def append_session(self, session: SessionRow) -> None:
-        """Store what machine the following rows come from.
+        """Store the session, with the machine, that the following rows come from.
 
         Raises ValueError if the name is taken, or if the machine may not go on with this run (`manifest.differing`).
         """
@@ -294,8 +293,8 @@ class Store:
         self.manifest = manifest
 
     def _count(self, run: Run, counts: Sequence[Record]) -> None:
-        """Remember what became of a cell, and whether one of its passes has no time or no profile, or its trace or one
-        of its counters failed in a way that may pass: a process that was killed costs no count for good."""
+        """Remember a cell's status, and whether it is incomplete (`incomplete_cells`). A trace or counter that failed
+        counts only with a status of FAILED, which another attempt may not have."""
         self._statuses[run.cell_id] = run.status
         untraced = any(warning.startswith(_UNTRACED) for warning in run.warnings)
         uncounted = any(getattr(count, "status", "") in FAILED for count in counts)
@@ -313,7 +312,7 @@ class Store:
             self._counted[file] += block
 
     def _committed_of(self, trace_id: str) -> dict[str, list[Any]]:
-        """Return what the files of a trace hold, written in this session or an earlier one; empty for no trace."""
+        """Return file → [rows, checksum] of a trace, written in this session or an earlier one; {} for no trace."""
         entries = {}
         for file in layout.operation_files(trace_id) if trace_id else ():
             packed = store_disk.read(self.path / file)

@@ -23,6 +23,6 @@ def test_a_message_of_at_most_15_characters_is_cut_between_words(text: str, line
 )
 def test_two_devices_are_named_whatever_torch_writes(message: str) -> None:
     plain = (
-        "it puts tensors on cuda:0 and others on cpu: expected a forward that makes its tensors where its inputs are"
+        "it has tensors on cuda:0 and on cpu: expected a forward that creates its tensors on the device of its inputs"
     )
     assert plain_message(f"RuntimeError: {message}") == plain

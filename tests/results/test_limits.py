@@ -114,7 +114,7 @@ def test_a_pipe_or_a_device_in_a_run_is_refused(tmp_path, file):
         store.commit(a_run("a"), rows_of("a"))
     (path / file).unlink()
     os.mkfifo(path / file)
-    with pytest.raises(ValueError, match=f"{file} is no regular file"):
+    with pytest.raises(ValueError, match=f"{file} is not a regular file"):
         read_run(path)
 
 

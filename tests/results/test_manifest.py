@@ -68,16 +68,16 @@ def test_a_failed_write_leaves_the_old_manifest(tmp_path, call):
     [
         ("", r"manifest\.json is damaged"),
         ('{"schema_version": 1', r"manifest\.json is damaged"),
-        ("[]", "is no manifest: it has no schema_version"),
-        ("{}", "is no manifest: it has no schema_version"),
-        ('{"schema_version": "1"}', "is no manifest: it has no schema_version"),
-        ('{"schema_version": true}', "is no manifest: it has no schema_version"),
-        ('{"schema_version": 1}', "is no manifest: .*'name' and 'created_at'"),
+        ("[]", "is not a manifest: it has no schema_version"),
+        ("{}", "is not a manifest: it has no schema_version"),
+        ('{"schema_version": "1"}', "is not a manifest: it has no schema_version"),
+        ('{"schema_version": true}', "is not a manifest: it has no schema_version"),
+        ('{"schema_version": 1}', "is not a manifest: .*'name' and 'created_at'"),
         ('{"schema_version": 1, "name": 5, "created_at": ""}', "name is 5, expected str"),
         ('{"schema_version": 1, "name": "", "created_at": "", "commands": "x"}', 'commands is "x", expected list'),
         ('{"schema_version": 1, "name": "", "created_at": "", "peak_row": []}', r"peak_row is \[\], expected dict"),
         ('{"schema_version": 10, "what": 1}', "has schema version 10, this program reads up to 9"),
-        ('{"schema_version": -1}', "is no manifest"),
+        ('{"schema_version": -1}', "is not a manifest"),
     ],
 )
 def test_a_manifest_that_cannot_be_used(tmp_path, content, message):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from results import records
 from results.records.cell import Run, Telemetry
-from results.records.rows import Range, Record, cell_text, column, columns_of, header, literal, to_text
+from results.records.rows import Range, Record, cell_text, column, columns_of, header, literal, read_rows, to_text
 from results.store import layout
 from results.store.layout import table, to_values
 
@@ -104,7 +104,7 @@ def check_csv(kind, rows):
     csv.writer(text, lineterminator="\n").writerows(to_values(rows))
     assert text.getvalue().count("\n") == len(rows), "one line a record, whatever its text"
     again = csv.reader(io.StringIO(text.getvalue(), newline=""))
-    assert [kind.from_row(dict(zip(header(kind), fields, strict=True))) for fields in again] == rows
+    assert read_rows(kind, header(kind), list(again)) == rows
 
 
 def check_lines(kind, rows):
@@ -114,7 +114,7 @@ def check_lines(kind, rows):
     assert len(lines) == 1 + len(rows)
     names, *texts = layout.decode(lines)
     assert tuple(names) == header(kind)
-    assert [kind.from_row(dict(zip(names, fields, strict=True))) for fields in texts] == rows
+    assert read_rows(kind, names, texts) == rows
 
 
 def test_a_count_that_is_integer_or_float_keeps_which():
@@ -180,7 +180,7 @@ def test_a_name_like_a_formula_is_text_to_a_spreadsheet(text: str) -> None:
     assert cell_text(text) == f"'{text}"
     assert literal(cell_text(text)) == text
     assert list(to_values([Named(text)])) == [(f"'{text}",)]
-    assert Named.from_row({"module": f"'{text}"}) == Named(text)
+    assert read_rows(Named, ["module"], [[f"'{text}"]]) == [Named(text)]
     assert table(Named, [Named(text)])["module"].tolist() == [text]
 
 

@@ -160,7 +160,7 @@ def test_a_run_that_was_begun_while_we_waited_for_the_lock_is_not_overwritten(tm
 @pytest.mark.parametrize("opening", [Store.resume, read_run], ids=["resume", "read"])
 def test_what_is_no_run(tmp_path, opening):
     (tmp_path / "notes.txt").write_text("x")
-    reasons = {"": "has no manifest.json", "absent": "does not exist", "notes.txt": "is no directory"}
+    reasons = {"": "has no manifest.json", "absent": "does not exist", "notes.txt": "is not a directory"}
     for name, reason in reasons.items():
         expected = f"expected the directory of a run, got {tmp_path / name}, which {reason}"
         with pytest.raises(ValueError, match=re.escape(expected)):

@@ -157,7 +157,7 @@ def test_two_profilers_at_once_are_refused_and_count_nothing_twice():
     model = mlp()
     first, second = Profiler(model), Profiler(model)
     first.start_profile()
-    with pytest.raises(Unavailable, match="another profiler is listening"):
+    with pytest.raises(Unavailable, match="another profiler is active"):
         second.start_profile()
     model(torch.ones(3, 8))
     first.stop_profile()

@@ -164,8 +164,8 @@ def _rows(events: Iterable[Any], phase: str, workload: str, batch_size: int) -> 
 
 
 def _without_formula(event: Any) -> Iterator[str]:
-    """Yield the product calls in and under this one for which no FLOP were counted; of a chain without any, the
-    first."""
+    """Yield the names of product calls without FLOP, among this call and those inside it; of nested product calls that
+    all have none, only the outermost."""
     if _is_product(event) and (event.flops or not _has_counted_product(event)):
         yield from () if event.flops else (event.name,)
         return

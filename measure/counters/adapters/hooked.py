@@ -1,7 +1,7 @@
 """Counts a model's forward pass with thop and torchinfo, which put hooks on modules; returns `FlopCount` rows.
 
 `thop` and `torchinfo` take a model and its inputs, and run it on real tensors in eval mode without gradients. The
-libraries' own rules do all counting. To separate multiply-adds from the rest, one adapter observes thop's rules, the
+libraries' own rules do all counting. To separate multiply-adds from the rest, one adapter observes thop's rules; the
 other calls torchinfo's rule again for matrices only. Each kind of module gets a row of multiply-adds (`mac`) and a row
 of everything else that was counted (`flop`). A product (convolution or matrix product) is listed as not understood if
 it runs outside of the modules that the library counts.
@@ -115,7 +115,8 @@ def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch
     So the count of a linear layer ignores the number of tokens, and an embedding is taken for a product with its whole
     table. Biases and the weights of normalisations count like any other parameter. The rule is called a second time
     with the matrices only, which gives the multiply-adds. Only leaves with parameters count: no function, and no
-    attention, which is not a leaf. An operator is named after the module's class of torch.nn, else after its own.
+    attention, which is not a leaf. An operator is named after the first class of torch.nn among the module's bases, or
+    else after the module's own class.
 
     Raises Inconsistent if torchinfo could not run the model, or if its leaves do not add up to its total.
     """
@@ -126,7 +127,7 @@ def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch
         with UncountedCalls(lambda: paths.current in leaves) as unseen:
             try:
                 statistics = summary(model, input_data=[*inputs], verbose=0)
-            except RuntimeError as fault:  # its own words leave out what the model raised
+            except RuntimeError as fault:  # torchinfo's message leaves out what the model raised
                 cause = fault.__cause__ or fault
                 raise Inconsistent(f"torchinfo could not run the model: {type(cause).__name__}: {cause}") from fault
     own: Own = Counter()

@@ -77,7 +77,7 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
         native_unit="mac",
         ignored=dict(ignored),
         not_understood=dict(unsupported),
-        reason="" if is_printed else f"note: ptflops printed {printed}; it divides what modules did by the batch",
+        reason="" if is_printed else f"note: ptflops printed {printed}: it divides the modules' counts by the batch",
         parameters=parameters,
         printed=None if is_printed else printed,
     )
@@ -97,10 +97,10 @@ def run_ptflops(
     with contextlib.redirect_stdout(output):
         printed, parameters = get_model_complexity_info(
             model,
-            (1,),  # not used: the constructor gives the input
+            (1,),  # not used, because there is an input_constructor
             print_per_layer_stat=False,
             as_strings=False,
-            input_constructor=lambda _: (  # for model(x), or for model(**x) where it gives a dictionary
+            input_constructor=lambda _: (  # ptflops calls model(x), or model(**x) for a dictionary
                 inputs[0]
                 if len(inputs) == 1
                 else dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))

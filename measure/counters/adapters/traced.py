@@ -84,11 +84,11 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
     """Count the forward pass of model(*inputs): a total and a row for each operator.
 
     Convolutions and linear layers count a multiply-add as 1, convolutions 1 more for each bias element, linear layers
-    their output features once, whatever the batch, so that its law in the batch has a constant. Normalisation and ReLU
-    count 2 per element, pooling its window, `a + b` and `a * b` one per argument. A transposed convolution counts
-    stride² times too much. It sees no method of tensors (x.matmul), no F.linear, no attention. It takes any tuple that
-    a node returns for (value, FLOP, parameters): models that split a tensor or use its size raise whatever follows from
-    that, or Inconsistent here. Its interpreter is observed, node by node.
+    their output features once, whatever the batch, so that the count is not proportional to the batch. Normalisation
+    and ReLU count 2 per element, pooling its window, `a + b` and `a * b` 1 per argument. A transposed convolution
+    counts stride² times too much. pthflops has no rule for methods of tensors (x.matmul), F.linear or attention. It
+    takes any tuple that a node returns for (value, FLOP, parameters): models that split a tensor or use its size raise
+    whatever follows from that, or Inconsistent here. Its interpreter is observed, node by node.
 
     Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
     torch.fx or pthflops' interpreter raises.
@@ -108,7 +108,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
         def run(node: Any) -> Any:
             value = run_node(node)
-            called = node.target  # the path of a module, a function, or the name of a method, for which it has no rule
+            called = node.target  # the path of a module, a function, or the name of a method (which has no rule)
             if node.op == "call_module":
                 called = listened.fetch_attr(called)
             elif node.op == "call_function":
@@ -132,7 +132,7 @@ def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
     with patch.object(ops_fx, "ProfilingInterpreter", interpreter), evaluating(model):
         total, _ = count_ops(model, inputs[0], print_readable=False)
     if not isinstance(total, int) or total != own.total():
-        raise Inconsistent(f"pthflops said {total}, its rules gave {own.total()}: it takes a tuple for a count")
+        raise Inconsistent(f"pthflops gave {total}, its rules {own.total()}: it takes a tuple for a count")
     return rows(
         FlopCount(
             counter="pthflops",

@@ -82,11 +82,11 @@ def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str,
 def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count forward and backward of model(*inputs): a total and a row for each function.
 
-    It counts by DeepSpeed's rules, but sees no `@`, mm, bmm, attention or einops, divides a transposed convolution by
-    its groups twice, drops all but the sizes of resized images, and counts a module once for each parent that has it.
-    Its backward pass is the forward pass times a factor, 2 by default: the rows of phase backward have that, and
-    nothing is counted for them. Its parameters are those that need a gradient. It takes only tensors as inputs, and a
-    model with parameters. Its multiply-adds are left out.
+    calflops counts by DeepSpeed's rules, but sees no `@`, mm, bmm, attention or einops, divides a transposed
+    convolution by its groups twice, drops all but the sizes of resized images, and counts a module once for each parent
+    that has it. Its backward pass is not counted: the rows of phase backward are the forward pass times a factor, 2 by
+    default. Its parameters are those that need a gradient. It takes only tensors as inputs, and a model with
+    parameters. Its multiply-adds are left out.
 
     Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
@@ -123,8 +123,8 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
 
 @dataclass
 class RuleCounts:
-    """What a library's rules count. own: by path of the module; unseen: operators that no rule counted; zero: calls for
-    which the rule returned 0; running: wrapped functions that run now."""
+    """What a library's rules count. own: counts by path of the module; unseen: operators that no rule counted; zero:
+    calls for which the rule returned 0; running: number of wrapped functions that run now."""
 
     own: defaultdict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
     unseen: Counter[str] = field(default_factory=Counter)
@@ -159,7 +159,7 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
     counts, wrap, hooks = RuleCounts(), library.wrapFunc, library.MODULE_HOOK_MAPPING
     first_path = {id(module): path for path, module in model.named_modules()}
     recurrent = {path for path, module in model.named_modules(remove_duplicate=False) if type(module) in hooks}
-    names: dict[int, str] = {}  # of a function; one that several have is called by the first
+    names: dict[int, str] = {}  # id of a function → its name in the first owner that has it
     for label, owner in owners.items():
         for name in dir(owner):
             names.setdefault(id(inspect.getattr_static(owner, name, None)), f"{label}.{name}")

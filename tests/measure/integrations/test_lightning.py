@@ -1,5 +1,6 @@
 """Definition: steps of Lightning's own Trainer have the exact count, and the unit of its precision."""
 
+import csv
 import logging
 import warnings
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_lightnings_steps_have_the_exact_count(calls_itself, tmp_path):
     trainer.logger.save()
     table = Path(trainer.logger.log_dir, "metrics.csv").read_text(encoding="utf-8")
     assert "flopledger/utilization_ratio" in table.splitlines()[0]
+
+
+def test_accumulated_batches_log_a_step_once(tmp_path):
+    callback = UtilizationCallback(warm_up_steps=1, energy=False, peak_flop_per_s=1e12)
+    trainer = _train(_module(), callback, tmp_path, accumulate_grad_batches=2)
+    trainer.logger.save()
+    with open(Path(trainer.logger.log_dir, "metrics.csv"), encoding="utf-8") as file:
+        steps = [row["step"] for row in csv.DictReader(file) if row["flopledger/step_time_s"]]
+    assert steps == ["2", "4"]  # 8 batches are 4 steps of the optimizer, logged at every second one
 
 
 def test_under_lightnings_precision_plugin_the_unit_is_bf16(tmp_path):

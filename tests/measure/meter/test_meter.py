@@ -285,7 +285,7 @@ def test_micro_batches_are_noticed(passes, every, said):
 
 BAD = {
     "model": ({"model": 3}, "expected the module that the loop calls, got int"),
-    "models": ({"model": [3]}, "got list; of several modules, each has a meter of its own"),
+    "models": ({"model": [3]}, "got list; make a meter for each of several modules"),
     "warm-up": ({"warm_up_steps": -1}, "expected a number of steps from 0 as warm_up_steps, got -1"),
     "unit": ({"unit": "fp31"}, "as unit, got 'fp31'"),
     "peak": ({"peak_flop_per_s": math.nan}, "expected FLOP/s above 0 as peak_flop_per_s, got nan"),
@@ -364,7 +364,7 @@ def test_the_model_that_the_loop_does_not_call_is_named():
     model = net()
     found = measured(net(), lambda _number: model(samples()).sum().backward())
     assert found.model_flop_per_step is None
-    assert any("is it the model that is called" in warning for warning in found.warnings)
+    assert any("does the loop call this model" in warning for warning in found.warnings)
 
 
 def test_a_forward_pass_without_a_backward_pass_counts_as_such():

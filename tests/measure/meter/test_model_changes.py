@@ -116,7 +116,7 @@ def test_a_second_change_that_no_look_shows_leaves_no_number_at_all():
     _, windows = deep(lambda number: 2 if 50 <= number <= 120 else 3, 400, window=200, every=4)
     found = windows[1]
     assert found.model_flop_per_step is None
-    assert any("sizes and modes do not say what they cost" in each for each in found.warnings)
+    assert any("sizes and modes do not determine their cost" in each for each in found.warnings)
 
 
 def test_a_checkpoint_switched_on_in_the_middle_is_observed_or_said_to_be_unverified():

@@ -34,14 +34,14 @@ def _found(items, calls=None):
 def test_items_that_are_no_amount_are_not_known(items):
     found = _found([7, items])
     assert found.items_per_s is None
-    assert any(f"{NO_ITEMS}: those of 1 of 2 steps" in reason for reason in found.warnings)
+    assert any(f"{NO_ITEMS}: the items of 1 of 2 steps" in reason for reason in found.warnings)
     assert found.model_flop_per_step == 2 * 2 * BATCH * WIDTH * WIDTH  # forward and the weight's gradient
 
 
 def test_samples_and_what_the_caller_counts_are_not_added_up():
     found = _found([100, None, 100])
     assert found.items_per_s is None
-    assert any(f"{NO_ITEMS}: they were given for 2 of 3 steps" in reason for reason in found.warnings)
+    assert any(f"{NO_ITEMS}: items were given for 2 of 3 steps" in reason for reason in found.warnings)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_counter_that_is_no_number_gives_no_energy(joules, monkeypatch):
     _loop(meter, model, [4, 4])
     found = meter.summary()
     assert found.energy_per_item_j is None
-    assert "no energy: the device has no energy counter that goes on" in found.warnings
+    assert "no energy: the device has no energy counter that increases" in found.warnings
 
 
 def _ceiling(**changed):
@@ -82,4 +82,4 @@ def test_ceilings_of_another_kind_of_device_are_refused():
 def test_items_of_some_steps_are_no_rate_of_all():
     found = _found([None, None, None, None], calls=[True, False, True, False])
     assert found.items_per_s is None
-    assert any(reason.startswith(f"{NO_ITEMS}: those of 2 of 4 steps are not known") for reason in found.warnings)
+    assert any(reason.startswith(f"{NO_ITEMS}: the items of 2 of 4 steps are not known") for reason in found.warnings)

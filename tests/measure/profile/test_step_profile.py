@@ -173,8 +173,8 @@ def test_what_cannot_be_asked():
     model, batch = nn.Linear(4, 4), torch.ones(2, 4)
     for told, more in (
         ("expected a mode", {"mode": "backward"}),
-        ("expected at least one step", {"steps": 0}),
-        ("expected a loss of output and target, got a target alone", {"target": torch.tensor([0, 1])}),
+        ("expected steps from 1, warm_up", {"steps": 0}),
+        ("expected a loss of output and target, got only a target", {"target": torch.tensor([0, 1])}),
         (
             "expected an optimizer of the model's parameters",
             {"optimizer": torch.optim.SGD(nn.Linear(4, 4).parameters(), 0.1)},
@@ -184,7 +184,7 @@ def test_what_cannot_be_asked():
             {"ignore_modules": ["Conv2d"]},
         ),
         ("expected parts of the model to ignore", {"ignore_modules": [nn.Linear]}),
-        ("expected a loss of one number that has a gradient", {"loss": lambda output: output.detach().sum()}),
+        ("expected a loss of one number with a gradient, got a tensor", {"loss": lambda output: output.detach().sum()}),
     ):
         with pytest.raises(ValueError, match=told):
             profile_step(model, batch, **more)
@@ -207,7 +207,7 @@ def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: p
     assert len(calls) == 5
     assert len(profile.step_times_s) == 2
     assert {row.time_s for row in profile.operations} == {None}
-    assert profile.notes[-1].startswith("no kernels: CUPTI gave the profiler none")
+    assert profile.notes[-1].startswith("no kernels: the profiler got none from CUPTI")
 
 
 # --- what is left behind ---

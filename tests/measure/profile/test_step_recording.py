@@ -74,7 +74,7 @@ def test_lost_kernels_are_told_and_are_time_between():
     recording.kernel("triton_fused", 950, 980, by=frame)
     recording.kernel("graph", 990, 992, by=99999)
     found = recorded(recording)
-    assert found.notes == ("2 kernels in 1 steps, 3.2e-08 s, are of no operation",)
+    assert found.notes == ("2 kernels in 1 steps belong to no operation: 3.2e-08 s",)
     assert found.steps[0].waited_s[3] == pytest.approx(200e-9)
 
 
@@ -87,7 +87,7 @@ def test_an_operation_without_a_call_has_no_time():
     assert set(found.steps[0].own_s) == {0, 2, 3}
     more = [*table(), dataclasses.replace(table()[0], index=4)]
     found = read(recording, more, cuda=True)
-    assert found.notes == ("1 of 5 operations have no time, being in no recorded step: aten.convolution × 1",)
+    assert found.notes == ("1 of 5 operations have no time, since no recorded step has them: aten.convolution × 1",)
 
 
 class Two(Recording):
@@ -111,7 +111,7 @@ def test_what_a_step_lacks_has_no_time_in_any():
     found = read(Two(0), [row for row in table() if row.index in (0, 2)], cuda=True)
     assert [set(step.own_s) for step in found.steps] == [{0}, {0}]
     assert found.notes == (
-        "1 of 2 operations have no time, being not in every recorded step: aten.convolution_backward × 1",
+        "1 of 2 operations have no time, since not every recorded step has them: aten.convolution_backward × 1",
     )
     assert found.unrecorded == frozenset()
     for step in found.steps:

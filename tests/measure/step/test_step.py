@@ -138,7 +138,7 @@ def test_a_step_that_depends_on_values_and_has_none_says_so():
 
 def test_a_copy_with_values_that_memory_does_not_hold_is_refused(monkeypatch):
     monkeypatch.setattr(model_trace, "free_bytes", lambda: 1000)
-    with pytest.raises(Unavailable, match=r"a copy with values and its gradients are 0\.0 GB, and 0\.0 GB are free"):
+    with pytest.raises(Unavailable, match=r"a copy with values and its gradients need 0\.0 GB, and 0\.0 GB are free"):
         flopledger.count(Values(), torch.randn(6, 8))
 
 
@@ -172,7 +172,7 @@ def test_a_model_that_gives_no_tensor_is_counted_with_loss_of_alone():
     """Without it, forward alone would stand as the whole step."""
     model = Calls(lambda m, x: [{"loss": None, "words": "x"}] if m.layer(x).ndim else None, layer=_layer())
     with pytest.raises(
-        Unavailable, match=r"expected tensors in what the model gives, or in its fields, got list: loss_of"
+        Unavailable, match=r"expected outputs of the model that are or hold tensors, got list: pass loss_of="
     ):
         flopledger.count(model, torch.randn(2, 8))
     frozen = model.requires_grad_(False)

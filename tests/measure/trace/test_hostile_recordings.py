@@ -39,7 +39,7 @@ def test_an_endless_view_is_not_looked_at(tmp_path: Path, packed: bool) -> None:
         (tmp_path / "report.sqlite.gz").write_bytes(gzip.compress(path.read_bytes()))
         path = tmp_path / "report.sqlite.gz"
     start_s = time.monotonic()
-    refused(path, "NVTX_EVENTS is no plain table")
+    refused(path, "NVTX_EVENTS is not a plain table")
     assert time.monotonic() - start_s < 10
 
 
@@ -95,7 +95,7 @@ def test_a_pipe_and_a_device_are_refused(tmp_path: Path, name: str) -> None:
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")
-    refused(path, "is no regular file")
+    refused(path, "is not a regular file")
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def binary(path: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no CUPTI tables": (without_cupti, "no CUPTI tables"),
     "no kernels": (without_kernels, "hold no kernels"),
-    "the binary report": (binary, "this is no SQLite file"),
+    "the binary report": (binary, "this is not an SQLite file"),
     "cut": (cut, "cut"),
     "damaged": (damaged, "cut or damaged"),
     "missing": (lambda path: None, "No such file"),

@@ -53,9 +53,9 @@ SOURCES = {**{name: HEAD + NET.format(body=body) for name, body in FORWARDS.item
 
 SAID = {
     "item": "read from a tensor", "flow": "read from a tensor", "tolist": "read from a tensor", "array": "by NumPy",
-    "mask": "depends on values", "cuda": "where its inputs are", "whole": "depends on a parameter",
+    "mask": "depends on values", "cuda": "on the device of its inputs", "whole": "depends on a parameter",
     "nothing": "depends on a parameter", "raises": "KeyError: 'what'", "missing": "nosuchlibrary",
-    "no_return": "expected a torch.nn.Module", "no_inputs": "add --input", "shapes": "make no product",
+    "no_return": "expected a torch.nn.Module", "no_inputs": "add --input", "shapes": "cannot be multiplied",
     "exits": "expected it to return a model", "argument": "it needs 'width'", "raising": "no weights at /data/x",
     "list": "expected a torch.nn.Module", "words": "expected inputs", "no_parameters": "expected a parameter",
     "no_forward": "has no forward",

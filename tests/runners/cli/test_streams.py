@@ -117,7 +117,7 @@ def test_each_reader_refuses_in_one_line(tmp_path, monkeypatch, reader, content)
 def test_no_reader_waits_for_a_pipe(tmp_path, reader):
     name, read = READERS[reader]
     os.mkfifo(tmp_path / name)
-    with pytest.raises(ValueError, match="is no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         read(tmp_path / name)
 
 

@@ -338,7 +338,7 @@ class TestBranches:
         refused(run(f"{nets}looped"), "no formula in steps was found", code=1)
 
     def test_a_branch_on_values_and_a_detector_have_no_fake_step(self, run, nets):
-        refused(run(f"{nets}values"), "its course depends on a value that is read from a tensor",
+        refused(run(f"{nets}values"), "its control flow depends on a value that is read from a tensor",
                 f"nets.py:{line_of('values')} in forward", code=1)  # fmt: skip
         refused(run("fasterrcnn_resnet50_fpn", "--symbols", "batch"), "fasterrcnn_resnet50_fpn at batch 32: ", code=1)
 

@@ -56,7 +56,7 @@ def words(folder: Path, code: str = "pass") -> list[str]:
 def test_what_cannot_record_is_a_mistake_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^--profile nsys: expected a CUDA device.* got cpu; --profile kineto"):
         nsight.check([CUDA, cell(profile="nsys")], lambda _: "/bin/nsys")
-    with pytest.raises(ValueError, match=r"^--profile nsys: expected its command nsys on PATH, found none: install NV"):
+    with pytest.raises(ValueError, match=r"^--profile nsys: expected the command nsys on PATH, found none: install NV"):
         nsight.check([CUDA], lambda _: None)
     broken = tmp_path / "nsys"
     broken.write_text("#!/bin/sh\necho a library is missing >&2; exit 3\n")

@@ -1,8 +1,6 @@
 """Known answer, command, injected fault: `runners.trace` on real recordings; each bad input is one line."""
 
-import csv
 import gzip
-import io
 import json
 import os
 import sqlite3
@@ -16,6 +14,7 @@ import pytest
 
 from results.records.counts import CleaningLog, Kernel, OperationInstance
 from results.records.rows import header
+from results.store.layout import read_table
 from runners import trace
 from tests.support.fakes.commands import code_without, refused, running, telling
 
@@ -78,8 +77,7 @@ def test_out_holds_page_and_tables_and_is_made_again_alike(tmp_path: Path, capsy
     assert code == 0
     assert err.startswith(f"written: {out / 'trace.html'}, {out / 'kernels.csv.gz'}")
     for name, record in {"kernels": Kernel, "operation_instances": OperationInstance}.items():
-        text = gzip.decompress((out / f"{name}.csv.gz").read_bytes()).decode()
-        assert [record.from_row(row) for row in csv.DictReader(io.StringIO(text))]
+        assert read_table(out / f"{name}.csv.gz", record)
     assert (out / "cleaning_log.csv").read_text().startswith(",".join(header(CleaningLog)))
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert run(capsys, OURS, "--out", out)[0] == 0

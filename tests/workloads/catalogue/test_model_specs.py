@@ -58,7 +58,7 @@ def test_mistakes_are_one_line(text, said):
 def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path, form):
     text = form.format(tmp_path)
     os.mkfifo(text.removeprefix("hf:").removesuffix(":build"))
-    with pytest.raises(ValueError, match=r"/m\.\w+ is no regular file$"):
+    with pytest.raises(ValueError, match=r"/m\.\w+ is not a regular file$"):
         check(text)
 
 

@@ -59,7 +59,7 @@ def test_the_innermost_module_that_failed_is_named_not_one_whose_fault_was_caugh
     model = Deep()
     before = model.norm.running_mean.clone()
     line = reason(model, (torch.randn(2, 4),))
-    assert line.startswith("second.0 (Linear) got 2x3 float32: sizes 2x3 and 4x4 make no product: ")
+    assert line.startswith("second.0 (Linear) got 2x3 float32: matrices of sizes 2x3 and 4x4 cannot be multiplied: ")
     assert torch.equal(model.norm.running_mean, before), "what the forward pass keeps is put back"
     line = reason(Deep(own_fault=True), (torch.randn(2, 4), torch.ones(2, dtype=torch.int64)))
     assert line == "Deep got 2x4 float32, 2 int64: KeyError: 'lengths\\nof nothing'"
