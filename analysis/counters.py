@@ -187,15 +187,18 @@ COUNTERS: Mapping[str, CounterEntry] = {
         requires="torchinfo>=1.8,<2",
     ),
 }
-"""Their order is that of every list of counters. Operators: of flopledger kinds; of flop_counter_mode torch's
-`flop_registry`; of torch_profiler the names with a formula in its `with_flops` (torch/csrc/profiler/util.cpp); of
-fvcore `_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py; of deepspeed and calflops the functions that they wrap and
-the recurrent modules that they hook. Adapters of the others give multiply-adds under the names of their rules
-(ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: the class of a module, the name of a function; thop, torchinfo:
-the class of a module), and all else that they count in unit `flop`."""
+"""Every list of counters has this order. The names of operators come from these places:
+
+* flopledger: its kinds. flop_counter_mode: torch's `flop_registry`.
+* torch_profiler: the names with a formula in `with_flops` (torch/csrc/profiler/util.cpp).
+* fvcore: `_DEFAULT_SUPPORTED_OPS` in fvcore/nn/flop_count.py.
+* deepspeed, calflops: the functions that they wrap and the recurrent modules that they hook.
+* The others: the rules that give multiply-adds (ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: a module's class
+  or a function's name; thop, torchinfo: a module's class). Their adapters give all other counts in the unit `flop`.
+"""
 
 ELEMENTS = " elementwise"
-"""Suffix of the name under which an operator with multiply-adds has its other counted elements."""
+"""Suffix of the row with an operator's counted elements, where the operator has multiply-adds, too."""
 
 
 ELEMENTS_APART = ("ptflops", "ptflops_aten", "pthflops", "thop", "torchinfo")
@@ -212,14 +215,14 @@ layer needs no input gradient."""
 
 
 def kind_of_operator(counter: str, operator: str, native_unit: str = "mac") -> str | None:
-    """Return the kind of a counter's operator by its own name; None if it is in no table."""
+    """Return the kind of a counter's operator, by the counter's name for it; None if it is in no table."""
     if operator.endswith(ELEMENTS) or (native_unit == "flop" and counter in ELEMENTS_APART):
         return "elementwise"
     return COUNTERS[counter].kinds.get(operator) if counter in COUNTERS else None
 
 
 def install_line(requirement: str) -> str:
-    """Return the command that installs a missing counter, or that there is nothing to install."""
+    """Return the command that installs a missing counter, or a sentence that nothing has to be installed."""
     if not requirement:
         return "nothing to install: this project or torch brings it"
     return f"python -m pip install {' '.join(map(shlex.quote, requirement.split()))}"

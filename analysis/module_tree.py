@@ -60,7 +60,7 @@ class ModuleNode:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the module's path; "" for the root."""
         return self.module.rpartition(".")[2]
 
     @property
@@ -87,7 +87,8 @@ class ModuleNode:
 
     @property
     def unknown_time_ratio(self) -> float | None:
-        """Share of its operations' time that those without a count took; None where nothing was timed."""
+        """Share of its operations' time that those without a count took; None where one of these has no time, or none
+        of its operations has one."""
         return None if self.unknown_time_s is None or not self.time_s else self.unknown_time_s / self.time_s
 
     @property
@@ -103,7 +104,7 @@ class ModuleNode:
     @property
     def flop_per_s(self) -> float | None:
         """Achieved rate: model FLOP ÷ time of its operations and the waits before them, as in `utilization_ratio`; None
-        where some have no count, or no time."""
+        where an operation has no count, a product has no time, or nothing was timed."""
         taken_s = (self.time_s or 0.0) + (self.waited_s or 0.0)
         complete = not self.unknowns() and not self.untimed_flop
         return self.model_flop / taken_s if self.time_s and complete else None
@@ -202,7 +203,8 @@ def _known_sum(values: Iterable[float | None]) -> float | None:
 
 
 def _utilization(operations: Sequence[StepOperation], machine: Machine) -> float | None:
-    """Return the utilization; None without a time, or where a unit's peak, a product's FLOP or its time is unknown."""
+    """Return the utilization; None without a time or a peak, or where the FLOP of an operation or the time or peak of a
+    product is unknown."""
     counting = [operation for operation in operations if operation.phase != RECOMPUTE]
     products = [operation for operation in counting if operation.model_flop]
     known = all(machine.peak_by_unit.get(o.unit) and o.time_s is not None for o in products)

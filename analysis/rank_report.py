@@ -66,7 +66,8 @@ def match_collectives(timelines: Mapping[int, RankTimeline]) -> tuple[pd.DataFra
 
 
 def _agreeing(key: tuple[object, ...], same: pd.DataFrame, problems: list[str]) -> pd.DataFrame:
-    """Return a group's collectives in a step; where the ranks disagree, return none and add a line to `problems`."""
+    """Return a group's collectives in a step, up to the first on which the ranks disagree; then add a line to
+    `problems`. Return none where the ranks disagree on the number of collectives, or only one rank recorded them."""
     where = f"step {key[2]}" if isinstance(key[2], int) and key[2] >= 0 else "the recordings"
     group, counts = f"group {key[0] or 'of no name'}", same.groupby("rank").size()
     if len(counts) < 2:
@@ -113,7 +114,8 @@ def totals_of(timelines: Iterable[RankTimeline]) -> list[CollectiveTotal]:
 
 @dataclass(frozen=True)
 class Wait:
-    """Seconds a step that a rank waited for another in collectives, and in how many of them a step."""
+    """Seconds per step that a rank waited for another one in collectives, and the number of these collectives per
+    step."""
 
     rank: int
     for_rank: int
@@ -123,8 +125,9 @@ class Wait:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The rank that the others waited for most. share: of all waiting; steps: in how many steps it was that rank;
-    since: the first step from which it was that rank in every step; None: not in the last."""
+    """The rank that the others waited for most. share: its part of all waiting. steps: number of steps in which it was
+    waited for most. of_steps: number of steps with a wait. since: number of the first step from which it was waited for
+    most in every step; None if it was not in the last one."""
 
     rank: int
     share: float
@@ -144,7 +147,7 @@ def _waits(matched: pd.DataFrame) -> pd.DataFrame:
 
 
 def waits_of(matched: pd.DataFrame, steps: int) -> list[Wait]:
-    """Return the waits of each pair of ranks, the longest first. steps: number of steps to divide by."""
+    """Return the waits of each pair of ranks per step, the longest first. steps: number of recorded steps."""
     sums = _waits(matched).groupby(["rank", "for_rank"])["wait_ns"].agg(["sum", "size"])
     sums = sums.sort_values("sum", ascending=False, kind="stable").reset_index()
     return [
@@ -193,8 +196,8 @@ def late_from(times_s: Sequence[float], wait_s: float, late_s: float) -> int | N
     return 0 if np.median(times) >= least_s else None
 
 
-OF_ALL = "members of collectives are not recorded: waits and clocks hold only where each collective is of all ranks"
-BY_DEVICE = "the recordings do not say ranks: processes are numbered in the order of their devices"
+OF_ALL = "members of collectives are not recorded: waits and clocks hold only if all ranks take part in each collective"
+BY_DEVICE = "the recordings have no numbers of ranks: processes are numbered in the order of their devices"
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ class StepFlop:
 
 @dataclass(frozen=True)
 class RankSummary:
-    """One rank. time: of a mean step; without marked steps, of the whole recording."""
+    """One rank. time: mean over the steps; without marked steps, of the whole recording."""
 
     timeline: RankTimeline
     time: Breakdown
@@ -309,8 +312,9 @@ def _row(timeline: RankTimeline, flop: StepFlop) -> RankSummary:
 
 @dataclass(frozen=True)
 class Shift:
-    """Seconds added to a rank's clock. by: the rank that it was compared with; None: the first rank, or one that shares
-    no collective. spread_s: half of the differences of ends are within this of their median."""
+    """Seconds added to a rank's clock. by: the rank that it was compared with; None for the first rank, and for a rank
+    that shares no collective with others. collectives: number of collectives compared. spread_s: median distance
+    between the two ranks' ends of a collective after the shift."""
 
     rank: int
     shift_s: float
@@ -325,9 +329,9 @@ def shifted(
     """Return all timelines on the first rank's clock, and what was added to each.
 
     Ranks leave a collective of `TOGETHER` at nearly the same time, whenever they entered. A clock's shift is the median
-    difference of these ends. Ranks on one host share a clock and are not shifted, unless their recorder counts from its
-    own zero, or a collective would have ended on one before it began on the other. Not claimed: clocks that drift apart
-    within a recording of some seconds. `spread_s` tells by how much the ends still differ.
+    difference of these ends. Ranks on one host share a clock and are not shifted against each other. The exceptions are
+    recorders that count from a zero of their own, and clocks by which a collective ended on one rank before it began on
+    the other. Not claimed: clocks that drift apart within a recording. `spread_s` tells by how much the ends differ.
     """
     together = matched[matched["kind"].isin(TOGETHER)]
     starts, ends = (

@@ -61,8 +61,8 @@ class RankTimeline:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Return the time from the first step's start to the last one's end; without steps, of everything that ran.
-        Raises ValueError for a recording in which nothing ran."""
+        """Start and end, ns: of the first and last step, or of everything that ran where no steps are marked. Raises
+        ValueError for a recording in which nothing ran."""
         if len(self.steps):
             return int(self.steps["start_ns"].min()), int(self.steps["end_ns"].max())
         intervals = np.concatenate([self.compute, self.memory, spans(self.collectives)])
@@ -116,7 +116,7 @@ def by_rank(timelines: Iterable[RankTimeline]) -> dict[int, RankTimeline]:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds. memory_s: copies and fills where nothing else ran."""
+    """The terms of a window, in seconds. memory_s: copies and fills while nothing else ran."""
 
     window_s: float
     compute_s: float
@@ -128,7 +128,7 @@ class Breakdown:
 
 
 def breakdown_of(timeline: RankTimeline, start_ns: int, end_ns: int) -> Breakdown:
-    """Split a window of a rank's own clock by what it did."""
+    """Divide a window by what the rank did. start_ns, end_ns: the window on the rank's clock."""
     parts = (timeline.compute, spans(timeline.collectives), timeline.memory)
     compute, communication, memory = (clipped(part, start_ns, end_ns) for part in parts)
     computed, communicated = length(compute), length(communication)

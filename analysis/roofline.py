@@ -24,7 +24,7 @@ BOUNDS = ("arithmetic", "memory", "launch", "host")
 """What can bind an operation; earlier ones win ties."""
 
 BETWEEN = "between"
-"""Key of the time in which no operation ran, beside the bounds."""
+"""Key, next to the bounds, of the time in which no operation ran."""
 
 UNKNOWN = ""
 
@@ -134,7 +134,7 @@ def time_by_bound(
 ) -> dict[str, float]:
     """Sum seconds by bound, by UNKNOWN and by BETWEEN, with every key present. An operation without time adds none.
 
-    between_s: of a step by phase; of a module, the `waited_s` of its operations.
+    between_s: the times without an operation: a step's gaps of each phase, or the `waited_s` of a module's operations.
     """
     times = dict.fromkeys((*BOUNDS, UNKNOWN, BETWEEN), 0.0)
     for operation, limit in zip(operations, places, strict=True):
@@ -199,11 +199,8 @@ def roofline_ratios(
 
 
 def groups(operations: Sequence[StepOperation]) -> list[tuple[tuple[int, ...], int]]:
-    """Return (indices of its operations, bytes that it moves) of each group of ideal fusion; an ungrouped operation is
-    its own.
-
-    Raises Inconsistent where a group's leader is missing.
-    """
+    """Return (indices of its operations, bytes that it moves) for each group of ideal fusion. An operation without a
+    group is a group of its own. Raises Inconsistent where a group's leader is missing."""
     members: dict[int, list[int]] = {}
     for operation in operations:
         members.setdefault(operation.index if operation.group is None else operation.group, []).append(operation.index)

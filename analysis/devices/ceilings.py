@@ -83,7 +83,7 @@ def impossible(ceilings: Iterable[Ceiling], unit: str, known: Device | None, hig
 
 
 def impossible_bandwidth(row: Ceiling | None, known: Device | None) -> str:
-    """Return why a copy beyond the caches cannot have been as fast as its time says; "" if it can."""
+    """Return why the rate of a copy beyond the caches is impossible: it exceeds the memory's; "" if it does not."""
     if row is None or known is None or not known.bandwidth_bytes_per_s or not row.bytes_per_s:
         return ""
     if row.bytes_per_s <= known.bandwidth_bytes_per_s:
@@ -106,7 +106,7 @@ class Achievable:
 
 
 def published_rates(device_name: str, unit: str) -> list[Achievable]:
-    """Return the published rates of this device's unit; empty for a device that `peaks.csv` does not know."""
+    """Return the published rates of this device's unit; empty where there are none, or `peaks.csv` lacks the device."""
     device = peaks.lookup(device_name)
     if device is None:
         return []
@@ -140,6 +140,7 @@ class CollectiveRate(Record):
 
 
 def sent_share(operation: str, ranks: int) -> Fraction:
-    """Return the share of a buffer that each rank has to send. Raises KeyError for no collective of COLLECTIVES."""
+    """Return the share of a buffer that each rank has to send. Raises KeyError for a name that is not in
+    COLLECTIVES."""
     once = Fraction(ranks - 1, ranks)
     return {"all_reduce": 2 * once, "all_gather": once, "reduce_scatter": once, "all_to_all": once}[operation]

@@ -84,10 +84,10 @@ def peak_refusal(device_name: str, dtype: str = "fp32", sparsity: bool = False) 
 
 
 def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPeak | None:
-    """Return the peak of work in several formats; None where one of them has none, as nothing may be left out.
+    """Return the peak of a step with products in several formats; None where one of the formats has no peak.
 
-    flop_by_dtype: dtype as `peak` takes it → FLOP of the step's products in it. Raises as `peak` does, and ValueError
-    for work that is not a positive number.
+    flop_by_dtype: dtype as `peak` takes it → FLOP of the step's products in it. A format with 0 FLOP is left out.
+    Raises as `peak` does, and ValueError for FLOP that are negative or infinite, or all 0.
 
     >>> import flopledger
     >>> mixed = flopledger.mixed_peak("NVIDIA H100 80GB HBM3", {"fp8": 3e15, "bf16": 1e15})
@@ -116,7 +116,7 @@ def _unit(dtype: str) -> str:
 
 
 def _named(name: str) -> Device | None:
-    """Return the row of a name; None for one that is known to have no peak. Raises ValueError for an unknown one."""
+    """Return the row of a name; None for a name that is known to have no peak. Raises ValueError for unknown names."""
     return lookup(name) if name_refusal(name) is not None else device_called(name)
 
 

@@ -72,13 +72,14 @@ WITHIN: Mapping[str, str] = {
 }
 """Boards that are sold in nodes joined by NVLink; for others PCIe of their generation is assumed."""
 
-PCIE: Mapping[str, str] = {"6": "PCIe 3 x16", "7": "PCIe 3 x16", "8": "PCIe 4 x16"}
-"""First digit of the compute capability → PCIe; from 9 on PCIe 5."""
+PCIE: Mapping[str, str] = {**dict.fromkeys(("3", "5", "6", "7"), "PCIe 3 x16"), "8": "PCIe 4 x16"}
+"""Major compute capability → PCIe; PCIe 5 for all others."""
 
 BETWEEN: Mapping[str, str] = {"8": "InfiniBand HDR", "9": "InfiniBand NDR", "10": "InfiniBand NDR"}
-"""First number of the compute capability → the port that NVIDIA's own nodes have for each device; before, EDR."""
+"""Major compute capability → the port that NVIDIA's own nodes have for each device; EDR for all others."""
 
 NODE_DEVICES = 8
+"""Devices of a node, if the user does not say how many."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,11 @@ def links() -> Mapping[str, Link]:
 
 
 def within(device: Device) -> Link:
-    """Return the link between devices of one node, by default."""
+    """Return the default link between devices of one node."""
     major = device.compute_capability.partition(".")[0]
     return links()[WITHIN.get(device.name, PCIE.get(major, "PCIe 5 x16"))]
 
 
 def between(device: Device) -> Link:
-    """Return the port of each device to other nodes, by default."""
+    """Return the default link of each device to other nodes."""
     return links()[BETWEEN.get(device.compute_capability.partition(".")[0], "InfiniBand EDR")]

@@ -33,6 +33,7 @@ EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core", *SMALL_UNITS)
 (torch's default is fp32), fp16 outside the tensor units, and formats that no precision of ours runs."""
 
 VERIFICATIONS = ("retrieved", "derived", "memory")
+"""How a figure was checked: see the module's first lines."""
 
 LATER_COLUMNS = tuple(f"{unit}_flop_per_s" for unit in SMALL_UNITS)
 """Columns that were added after rows had ids. An empty one is not part of a row's id."""
@@ -137,8 +138,8 @@ class Device:
 
 
 def normalise(name: str) -> str:
-    """Return a driver's name in lower case, with single spaces, without a leading "NVIDIA"; of a stand-in, the device
-    that it stands in for."""
+    """Return a driver's name in lower case, with single spaces, without a leading "NVIDIA"; for a stand-in, the name of
+    the device that it stands in for."""
     tokens = name.casefold().removeprefix(STAND_IN).split()
     return " ".join(tokens[1:] if len(tokens) > 1 and tokens[0] == "nvidia" else tokens)
 
@@ -164,8 +165,8 @@ def device_called(name: str) -> Device:
     """Find the row for a name that a person types: its own name, the end of one row's names ("RTX 3090"), or words in
     them that no other row has ("MI300X").
 
-    A driver prints whole names: use `lookup` for those. Raises ValueError for a name of no row, with the nearest, and
-    of several, with what differs.
+    A driver prints whole names: use `lookup` for those. Raises ValueError for a name that fits no row, with the nearest
+    names, and for one that fits several rows, with their peaks and bandwidths.
     """
     if (device := lookup(name)) is not None:
         return device
@@ -187,10 +188,10 @@ def device_called(name: str) -> Device:
 
 
 def spelling(device: Device, name: str) -> str:
-    """Return the device's own name as the table writes it; for a row of several devices, not the row's name.
+    """Return the name in the table's spelling, because a row may be of several devices with a name each.
 
-    name: what the driver or the caller calls it, which led to this row. Another name gives the row's; a stand-in keeps
-    its own.
+    name: what the driver or the caller calls the device, which led to this row. For a name that the row lacks, the
+    result is `device.name`. A stand-in keeps its name.
     """
     if is_stand_in(name):
         return name
@@ -199,8 +200,8 @@ def spelling(device: Device, name: str) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Return up to three names of the table that resemble this one, or whose end or word does, best first; for
-    messages, never for a peak."""
+    """Return up to three devices of the table with a name, or an end or word of it, that resembles this one, the most
+    similar first. The result is for messages, never for a peak."""
     name_of: dict[str, str] = {}
     for row in all_devices():
         for tokens in (normalise(spelling).split() for spelling in (row.name, *row.names)):
@@ -217,7 +218,7 @@ def derived_upper_bound(
 
     It is not a datasheet peak: it is too high where the sheet quotes tensor units at a lower clock (H100: 7.6 %) and
     for export and half-rate parts (H20: 4 ×), and where the clock is a board's highest. compute_capability: "8.6". An
-    unknown generation gives an empty mapping. Raises ValueError for impossible sizes.
+    unknown generation gives an empty mapping. Raises ValueError unless multiprocessors and clock are positive.
     """
     if multiprocessors < 1 or max_clock_hz <= 0:
         raise ValueError(f"expected positive sizes, got {multiprocessors} multiprocessors at {max_clock_hz} Hz")
@@ -228,7 +229,7 @@ def derived_upper_bound(
 
 @functools.cache
 def all_devices() -> tuple[Device, ...]:
-    """Return every row of the table, in its order. Raises ValueError for a row that cannot be right."""
+    """Return every row of the table, in its order."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return tuple(_device(row) for row in csv.DictReader(file))
 
@@ -303,7 +304,7 @@ def manifest_row(name: str, multiprocessors: int | None) -> dict[str, Any] | Non
 
 
 def name_refusal(device_name: str) -> str | None:
-    """Return why a device of this name has no peak in any format; None for a device of the table and an unknown name.
+    """Return why a device of this name has no peak in any format; None for any other name, known or not.
 
     Names in `peak_refusals.csv` are patterns: a whole name, an end after `* `, or words between `* ` and ` *`.
     """

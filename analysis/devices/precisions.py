@@ -57,7 +57,8 @@ def unit_of(dtype: str, precision: Precision, device: str) -> str:
 
 
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-"""Environment variables that override torch's flags of TF32 (in cuBLAS and cuDNN; as torch's start value)."""
+"""Environment variables that override torch's flags of TF32: the first inside cuBLAS and cuDNN, the second when torch
+starts."""
 
 ONEDNN_MATH = "DNNL_DEFAULT_FPMATH_MODE"
 """oneDNN documentation, "fpmath mode": lets fp32 primitives of a CPU round to bf16 or tf32."""
@@ -78,7 +79,7 @@ def disagreements(
     cudnn_benchmark: bool | None = None,
     deterministic: bool | None = None,
 ) -> list[str]:
-    """Return where flags that were read disagree with the policy: "FLAG: expected …, found …" each; empty if nowhere.
+    """Return a line "FLAG: expected …, found …" for each flag that disagrees with the policy.
 
     device: "cpu", "cuda", …; cudnn_benchmark, deterministic: the values that were set; None: not compared.
     """
@@ -99,9 +100,9 @@ def disagreements(
 
 
 def overriding(precision: Precision, device: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the environment variables that change this policy's products below the flags.
+    """Return the set environment variables that change this policy's products, whatever the flags say.
 
-    On CUDA those of TF32 only reach float32 products, of which autocast leaves few.
+    On CUDA, the variables of TF32 affect float32 products only. Under autocast there are few, so none is returned.
     """
     if device.startswith("cuda"):
         return [name for name in OVERRIDES if name in environ and precision.autocast is None]

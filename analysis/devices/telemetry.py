@@ -17,7 +17,7 @@ from results.records.cell import Telemetry
 SHORT_WINDOW_S = 5.0
 """In a shorter window, the counter's steps and the averaging of power are not negligible."""
 LARGEST_GAP_S = 1.0
-"""Polled power may be missing for this long (or a tenth of the window, if that is more)."""
+"""Polled power and clock may be missing for this long, or for a tenth of the window if that is more."""
 EDGE_S = 0.5
 """A window may reach this far beyond the first or last reading. There, power is taken as constant, and the counter
 continues at its mean rate."""
@@ -61,9 +61,9 @@ Points = Sequence[tuple[float, float]]
 def energy(readings: Sequence[Telemetry], start_s: float, end_s: float) -> Energy:
     """Return the energy between two host times, in J.
 
-    Taken from the counter's difference, interpolated to the window; where the counter is absent or stood still, from
-    the trapezoid of polled power. The readings must enclose the window but for 0.5 s. Raises ValueError if the window
-    is empty.
+    It is the counter's difference, interpolated to the window. Where the counter is absent or faulty, it is the
+    integral of polled power (trapezoids). The readings must enclose the window, except for 0.5 s at either end. Raises
+    ValueError if the window is empty.
     """
     if not end_s > start_s:
         raise ValueError(f"expected a window that ends after it starts, got {start_s} to {end_s}")
@@ -89,7 +89,7 @@ def mean_sm_clock_hz(readings: Sequence[Telemetry], start_s: float, end_s: float
 
 
 def event_shares(readings: Iterable[Telemetry], start_s: float, end_s: float) -> dict[str, float] | None:
-    """Return event reason → share of the polls inside the window that show it; None if no poll could tell."""
+    """Return event reason → share of the polls inside the window that show it; None if no poll there has reasons."""
     seen = [r.event_reasons for r in readings if start_s <= r.time_s <= end_s and r.event_reasons is not None]
     if not seen:
         return None

@@ -35,10 +35,10 @@ def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
     >>> causal_pairs(4, 4)  # 1 + 2 + 3 + 4
     10
     """
-    if queries == keys and isinstance(shift, int) and shift == 0:  # of sizes that are symbols, too
+    if queries == keys and isinstance(shift, int) and shift == 0:  # also valid for symbolic sizes
         return queries * (queries + 1) // 2
-    first = min(max(-shift, 0), queries)  # queries before it have no key
-    full = min(max(keys - shift - 1, first), queries)  # queries from it on have all keys
+    first = min(max(-shift, 0), queries)  # the first query that has a key
+    full = min(max(keys - shift - 1, first), queries)  # the first query that has all keys
     growing = full - first
     return growing * (first + shift + 1) + growing * (growing - 1) // 2 + (queries - full) * keys
 
@@ -64,10 +64,10 @@ def is_rule(rule: object) -> bool:
 
 
 def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:
-    """Return the pairs in the queries × keys tiles that hold at least one pair of the causal mask: what a kernel
-    computes that can skip only whole tiles. Tiles at the edges are smaller.
+    """Return the pairs in all tiles with at least one pair of the causal mask, as a kernel computes them that skips
+    whole tiles only. tile: (queries, keys) of a tile; tiles at the edges are smaller.
 
-    >>> tile_pairs(3, 3, (2, 2))  # two tiles of the lower row, of two pairs and one, and one of the upper, of four
+    >>> tile_pairs(3, 3, (2, 2))  # one upper tile of 4 pairs, two lower tiles of 2 and 1
     7
     """
     rows, columns = tile
@@ -104,24 +104,24 @@ _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *n
 """Operators whose query and key are (…, heads, length, width)."""
 
 _BATCHED = frozenset(("aten.bmm", "aten.baddbmm"))
-"""Batched products, which compute scores and their use where no single operator is the whole attention."""
+"""Batched products: attention consists of them where no single operator computes it."""
 
 _MASKS = ("attn_mask", "attn_bias", "bias", "mask")
 
-SYMBOLS = "a length that is a symbol has more than one formula under its mask ({name} in {module})"
-UNEQUAL = "attention runs as plain products, with another number of keys than of queries ({name} in {module})"
+SYMBOLS = "the pairs under a mask have no single formula for a symbolic length ({name} in {module})"
+UNEQUAL = "attention runs as plain products, and its numbers of queries and keys differ ({name} in {module})"
 UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
-UNKNOWN_BLOCKS = "what a block mask keeps is not known ({name} in {module})"
+UNKNOWN_BLOCKS = "the pairs that a block mask keeps are not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
 PACKED = "sequences are packed, and the values of their ends are not known ({name} in {module})"
-NO_TILES = "which tiles a kernel computes is known of torch's kernel for CPUs in float32 alone"
+NO_TILES = "the tiles that a kernel computes are known only for torch's CPU kernel in float32 and float64"
 
 
 @dataclass(frozen=True)
 class AttentionFlop:
-    """FLOP that each convention counts less than the dense one, by phase ("forward", "backward", "recompute", …).
+    """Dense FLOP less the FLOP of each convention, by phase ("forward", "backward", "recompute", …).
 
-    None: unknown, and `reasons` (convention → why) says why. calls: number of attention calls examined.
+    None: unknown; `reasons` maps the convention to the reason. calls: number of attention calls examined.
     """
 
     causal: Mapping[str, int] | None
@@ -172,7 +172,7 @@ class KeptPairs:
     hardware: Size | None = None
 
     def less(self, convention: str, flop: Size) -> Size | None:
-        """Return the part of the call's dense FLOP that a convention leaves out; every pair has the same share."""
+        """Return the part of the call's dense FLOP that a convention leaves out. All pairs have equal FLOP."""
         pairs: Size | None = getattr(self, convention)
         if pairs is None:
             return None
@@ -182,8 +182,9 @@ class KeptPairs:
 
 
 def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
-    """Sum over a step's operations; None for a convention that any call lacks. rules: module path → the rule of the
-    masks it makes, for a table whose calls do not carry it."""
+    """Sum over a step's operations. A convention is None where it is unknown for any call, and `hardware` also where
+    there are no calls. rules: module path → rule of the masks that the module makes, for a table whose calls lack
+    it."""
     less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
     reasons: dict[str, str] = {}
     calls = 0
@@ -211,8 +212,8 @@ def may_have_mask(operation: Operation) -> bool:
 
 
 def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
-    """Count the pairs of a call that may have a mask; None for a product outside attention. rule: the mask rule of its
-    module, where the call does not carry it. A gradient's call has the pairs of its forward call."""
+    """Count the pairs of a call that may have a mask; None for a product outside attention. rule: the mask rule of the
+    call's module, where the call lacks it. A gradient's call has the pairs of its forward call."""
     batched, rule = operation.name in _BATCHED, attribute(operation, MASK_RULE, "") or rule
     if batched and not is_rule(rule):
         return None
@@ -223,7 +224,7 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
     if isinstance(queries, int) and isinstance(keys, int):
         tiles = computed_pairs(operation, queries, keys)
         if rule:
-            # masks that a module makes align the last query with the last key, `is_causal` of the call the first ones
+            # a module's masks align the last query with the last key, the call's `is_causal` the first with the first
             shift = 0 if attribute(operation, "is_causal", False) else keys - queries
             causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
             exact, why = pairs_of(rule, queries, keys, shift), UNKNOWN_BATCH

@@ -102,8 +102,8 @@ def _parts(operations: Sequence[Operation], run: Sequence[int]) -> Mapping[int, 
 
 
 def _crossed(operations: Sequence[Operation], chain: Chain, run: Sequence[int]) -> bool:
-    """Return whether moving the chain to its last operation would reorder a dependency: an operation in between writes
-    what the chain reads, or reads what it writes."""
+    """Return whether moving the chain to its last operation would break a dependency: an operation in between writes
+    what the chain reads or writes, or reads what the chain writes."""
     members = set(chain)
     others = [operations[position] for position in run if chain[0] < position < chain[-1] and position not in members]
     written = {storage for other in others for storage in other.writes}
@@ -144,7 +144,8 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
 
 
 def _unique_pieces(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tuple[int, Form]]:
-    """Return (storage, form) of what is moved: each tensor once, and no part of a storage that is moved whole."""
+    """Return (storage, form) of each tensor that is moved, once; for parts of a storage that is moved whole, the whole
+    tensor."""
     whole = {storage: form for storage, form, size in pieces if storage in room and size == room[storage]}
     return list(dict.fromkeys((storage, whole.get(storage, form)) for storage, form, _ in pieces))
 
@@ -157,7 +158,7 @@ def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[
     the bytes that the group moves, on its leader (0 on the others).
 
     Operations are those of one trace, in order, with numeric sizes. Takes time linear in their tensors. Raises
-    ValueError for an operation without storages.
+    ValueError for an operation whose storages are not recorded.
     """
     room = {storage.id: storage.nbytes for storage in storages}
     outliving = {storage.id for storage in storages if storage.died_index is None}
@@ -238,7 +239,7 @@ class _Groups:
             self._join(other, host)
         for other in sorted((other for other in needed if other < host), reverse=True):
             if not self._may_join(host, other):
-                break  # the group has to run after this one
+                break  # `host` has to run after `other`
             self._join(host, other)
             host = other
         return host

@@ -129,7 +129,7 @@ INVERSE = "linalg_inv_ex inverse linalg_inv cholesky_inverse"
 TRIANGULAR = "linalg_solve_triangular triangular_solve"
 SUBSTITUTIONS = "linalg_lu_solve cholesky_solve _cholesky_solve_helper linalg_ldl_solve"
 ITERATIVE = "is no product, and how much it calculates depends on values"
-"""Why eigenvalues and similar operations have no rule; they have no model FLOP."""
+"""Reason why eigenvalues and similar operations have no rule. They have no model FLOP."""
 UNSUPPORTED = {
     ITERATIVE: """
         _linalg_eigh linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals _linalg_eigvals _linalg_svd linalg_svd
@@ -146,7 +146,7 @@ UNSUPPORTED = {
         _sparse_sparse_matmul _sparse_mm_reduce_impl_backward _spsolve sspaddmm
     """,
     "has no formula here": "ormqr _triton_scaled_dot_attention",
-    "runs on Apple's devices alone": "_lstm_mps lstm_mps_backward mps_convolution_transpose_backward",
+    "runs only on Apple's devices": "_lstm_mps lstm_mps_backward mps_convolution_transpose_backward",
     "is for torch's own tests": """
         _foobar _test_autograd_multiple_dispatch _test_autograd_multiple_dispatch_view
         _test_autograd_multiple_dispatch_view_copy _test_functorch_fallback _test_optional_filled_intlist
@@ -310,7 +310,7 @@ PER_OUTPUT: tuple[Row, ...] = (
     ("elementwise", 2, "xlogy special_xlogy special_xlog1py _add_relu _masked_scale dequantize"),  # log, ·; two each
     ("elementwise", 3, "special_entr"),  # log, ·, negation
     ("elementwise", 5, "quantize_per_tensor quantize_per_channel"),  # ÷ scale, round, + zero point, two bounds
-    ("elementwise", 7, "quantize_per_tensor_dynamic"),  # least and largest besides
+    ("elementwise", 7, "quantize_per_tensor_dynamic"),  # also the minimum and the maximum
     ("elementwise", 6, "cudnn_affine_grid_generator cudnn_affine_grid_generator_backward"),  # 3 multiply-adds
     ("activation", 2, "rrelu_with_noise_functional"),
     ("activation", 11, "glu_jvp glu_backward_jvp"),  # glu 5 and its derivative
@@ -327,7 +327,7 @@ PER_OUTPUT: tuple[Row, ...] = (
     ("elementwise", 7, "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"),
     ("elementwise", 7, "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"),
     ("elementwise", 7, "_fake_quantize_learnable_per_channel_affine _fake_quantize_learnable_per_tensor_affine"),
-    ("elementwise", 9, "_fused_moving_avg_obs_fq_helper _fused_moving_avg_obs_fq_helper_functional"),  # least, largest
+    ("elementwise", 9, "_fused_moving_avg_obs_fq_helper _fused_moving_avg_obs_fq_helper_functional"),  # + min, max
     # --- dropout: backward, the scaled mask again ---
     ("random", 1, "native_dropout_backward"),
     # --- gradients of losses; forward passes are below, per input ---
@@ -346,12 +346,12 @@ PER_INPUT: tuple[Row, ...] = (
     ("reduction", 1, "sum nansum prod amax amin argmax argmin cumsum cumprod cummax cummin trace"),
     ("reduction", 1, "any all count_nonzero aminmax logcumsumexp histc bincount"),
     ("reduction", 1, "sort msort argsort topk kthvalue median nanmedian mode unique_dim _unique _unique2 searchsorted"),
-    # A lower bound for what compares by the data; where integers are sorted, nothing.
+    # For sorting this is a lower bound; sorting integers is 0.
     ("reduction", 1, "_cummax_helper _cummin_helper _logcumsumexp histogram _histogramdd_bin_edges unique_consecutive"),
     ("reduction", 1, "_histogramdd_from_bin_cts _histogramdd_from_bin_tensors unique_dim_consecutive segment_reduce"),
     ("reduction", 1, "_segment_reduce_backward _sparse_csr_prod _sparse_csr_sum _sparse_sum _sparse_sum_backward"),
     ("reduction", 2, "linalg__powsum _aminmax _embedding_bag_per_sample_weights_backward"),
-    # power, sum; least, largest; product, sum
+    # power, sum; minimum, maximum; product, sum
     ("reduction", 13, "_fake_quantize_learnable_per_channel_affine_backward"),
     ("reduction", 13, "_fake_quantize_learnable_per_tensor_affine_backward"),
     # forward 7, mask 1, three gradients: g·, g·(q - x ÷ scale), sum; g·, sum
@@ -372,13 +372,13 @@ PER_INPUT: tuple[Row, ...] = (
     ("loss", 6, "huber_loss soft_margin_loss"),  # a - b, |·|, comparison, · ·, sum; y·x, -, exp, log1p, ÷, sum
     ("loss", 7, "smooth_l1_loss"),  # a - b, |·|, comparison, · · ÷, sum
     ("loss", 11, "binary_cross_entropy"),  # 2 log, 2 bounds, 2 · , 1 - x, 1 - y, +, negation, sum
-    ("loss", 10, "binary_cross_entropy_with_logits"),  # (1 - y)·x + max(-x, 0) + log1p(exp(-|x|)): 9, and the sum
+    ("loss", 10, "binary_cross_entropy_with_logits"),  # (1 - y)·x - log_sigmoid(x): 3 + 6, and the sum
     ("loss", 4, "multi_margin_loss multilabel_margin_loss multilabel_margin_loss_forward kl_div"),
-    ("optimizer", 2, "_amp_foreach_non_finite_check_and_unscale"),  # is it finite, · 1 ÷ scale
+    ("optimizer", 2, "_amp_foreach_non_finite_check_and_unscale"),  # test for finite, · (1 ÷ scale)
 )
 
 FOREACH: tuple[Row, ...] = (
-    # Per element of all tensors of the list that is worked on.
+    # Per element of all tensors of the list `self`.
     ("optimizer", 1, "mul div abs neg sign sqrt rsqrt reciprocal exp expm1 log log2 log10 log1p pow maximum minimum"),
     ("optimizer", 1, "clamp_max clamp_min ceil floor round trunc frac sin cos tan asin acos atan sinh cosh tanh erf"),
     ("optimizer", 1, "erfc lgamma max"),

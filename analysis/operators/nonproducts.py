@@ -93,8 +93,8 @@ def gelu(erf: int, tanh: int, operation: Operation) -> Cost:
 
 
 def dropout(operation: Operation) -> Cost:
-    """Count the mask divided by 1 - p and multiplied: 2 for each element; nothing in evaluation. Drawing numbers is
-    0."""
+    """Count the mask's division by 1 - p and its product with the input: 2 for each element; nothing in evaluation.
+    Drawing random numbers is 0."""
     return per_output(2, operation) if attribute(operation, "train", True) else ZERO
 
 
@@ -133,19 +133,19 @@ def bags(operation: Operation) -> Cost:
 def batch_norm(operation: Operation) -> Cost:
     """Count batch normalisation of every backend. Training: variance 4N, mean N, x - mean N, · rstd N, + eps, rsqrt and
     ÷ n 3C. Evaluation: the mean and variance are given: 2N + 2C. Weight and bias 2N. Running mean and variance 3C each
-    where they are tracked. `training` says which; two operations have it in their name."""
+    where they are tracked. Operations without the argument `training` have the mode in their name."""
     form = shape(operation, "input")
     size, channels, affine = numel(form), form[1], has(operation, "weight")
-    training = bool(attribute(operation, "training", operation.name == "aten._batch_norm_with_update"))
+    training = bool(attribute(operation, "training", operation.name.startswith("aten._batch_norm_with_update")))
     tracked = training and has(operation, "running_mean")
     flop = 7 * size + 3 * channels if training else 2 * size + 2 * channels
     return scalars(flop + 2 * size * int(affine) + 6 * channels * int(tracked))
 
 
 def batch_norm_backward(operation: Operation) -> Cost:
-    """Count the gradients of every backend's batch normalisation; cuDNN's and MIOpen's always train and compute all.
-    Training: sums of g and g·(x - mean) 4N, which are also the bias's and weight's gradients; the gradient of the input
-    5N; 6C for factors of a channel. Evaluation: input N + 2C; weight and bias 4N + 2C."""
+    """Count the gradients of every backend's batch normalisation; cuDNN's and MIOpen's are always of training, with all
+    gradients. Training: sums of g and g·(x - mean) 4N, which are also the bias's and weight's gradients; the gradient
+    of the input 5N; factors of each channel 6C. Evaluation: input N + 2C; weight and bias 4N + 2C."""
     form = shape(operation, "input")
     size, channels = numel(form), form[1]
     grad_input, grad_weight, grad_bias = output_mask(operation)
@@ -161,8 +161,8 @@ def per_statistic(operation: Operation) -> Cost:
 
 
 def layer_norm(operation: Operation) -> Cost:
-    """Count variance 4N, mean N, x - mean N, · rstd N; ÷ n, + eps and rsqrt 3R; weight N, bias N. Rows are what is left
-    when the normalised dimensions are taken away."""
+    """Count variance 4N, mean N, x - mean N, · rstd N; ÷ n, + eps and rsqrt 3R; weight N, bias N. A row is one set of
+    the normalised dimensions."""
     size, rows = _rows(operation)
     return scalars((7 + int(has(operation, "weight")) + int(has(operation, "bias"))) * size + 3 * rows)
 
@@ -177,15 +177,15 @@ def layer_norm_backward(operation: Operation) -> Cost:
 
 
 def group_norm(operation: Operation) -> Cost:
-    """Count variance 4N, mean N; weight and mean folded into one factor and one term for each channel of each sample, 3
-    of them and 4 for each group; then a multiplication and an addition 2N."""
+    """Count variance 4N, mean N; weight and mean folded into a factor and a term, 3 for each channel of each sample and
+    4 for each group of each sample; then a multiplication and an addition 2N."""
     form, groups = shape(operation, "input"), attribute(operation, "group") or needed(operation, "num_groups")
     return scalars(7 * numel(form) + 3 * form[0] * form[1] + 4 * form[0] * groups)
 
 
 def group_norm_backward(operation: Operation) -> Cost:
-    """Count sums of g and of g·x 3N; g·a + x·b + c 4N; folding, about 12 for each channel of each sample, 9 for a
-    group."""
+    """Count sums of g and of g·x 3N; g·a + x·b + c 4N; folding, about 12 for each channel and 9 for each group of each
+    sample."""
     form = shape(operation, "input")
     return scalars(7 * numel(form) + 12 * form[0] * form[1] + 9 * form[0] * needed(operation, "group"))
 
@@ -203,7 +203,7 @@ def rms_norm_backward(operation: Operation) -> Cost:
 
 
 def _rows(operation: Operation) -> tuple[Size, Size]:
-    """Return the elements, and rows of them that have one mean each."""
+    """Return the number of elements, and the number of rows, which have one mean each."""
     size = numel(shape(operation, "input"))
     return size, exact_ratio(size, prod(needed(operation, "normalized_shape")))
 
@@ -214,7 +214,7 @@ def weight_norm(operation: Operation) -> Cost:
 
 
 def weight_norm_backward(operation: Operation) -> Cost:
-    """Sum of g·v 2N; g·a - v·b 3N; 4 factors for each row."""
+    """Count the sum of g·v 2N; g·a - v·b 3N; 4 factors for each row."""
     return scalars(5 * numel(shape(operation, "saved_v")) + 4 * numel(shape(operation, "saved_g")))
 
 
@@ -229,7 +229,7 @@ def softmax_backward(operation: Operation) -> Cost:
 
 
 def log_softmax(operation: Operation) -> Cost:
-    """Count maximum N, x - max N, exp N, sum N, - log(sum) N; a log for each row along `dim`."""
+    """Count maximum N, x - max N, exp N, sum N, - log(sum) N; a logarithm for each row along `dim`."""
     form = output(operation)
     return scalars(5 * numel(form) + _along(form, needed(operation, "dim")))
 
@@ -242,14 +242,14 @@ def _along(form: Sizes, dim: int) -> Size:
 
 
 def nll_loss(operation: Operation) -> Cost:
-    """Count nll_loss_forward, nll_loss2d_forward. Negation R; unless reduction is 0 (none) the sums of losses and of
-    weights 2R and a division."""
+    """Count nll_loss_forward, nll_loss2d_forward: negation R; unless reduction is 0 (none), also the sums of losses and
+    of weights 2R and a division."""
     rows = numel(shape(operation, "target"))
     return scalars(3 * rows + 1 if attribute(operation, "reduction", 1) != 0 else rows)
 
 
 def nll_loss_backward(operation: Operation) -> Cost:
-    """Count the gradient divided by the weight's sum, and multiplied into every element."""
+    """Count one division by the sum of the weights, and a multiplication for every element."""
     return scalars(numel(output(operation)) + 1)
 
 
@@ -264,8 +264,8 @@ def cross_entropy(operation: Operation) -> Cost:
 def ctc_loss(operation: Operation) -> Cost:
     """Count _ctc_loss: for each sequence one pass of the forward-backward algorithm: its time steps × (2·S + 1) states
     for S targets. A state's log-sum-exp of three: 2 maxima, 3 differences, 3 exp, 2 additions, log, + maximum; and +
-    log p: 13. The backward pass runs the recursion the other way and then takes exp of every log probability. Lengths
-    that are tensors are taken as the longest possible: all sequences' steps, of one cost each."""
+    log p: 13. The backward pass runs the recursion in the other direction, then counts 3 for every log probability. If
+    the lengths are tensors, each sequence is counted with the longest possible lengths."""
     form = shape(operation, "log_probs")
     steps, targets = attribute(operation, "input_lengths"), attribute(operation, "target_lengths")
     if not (steps and targets):
@@ -291,7 +291,7 @@ def sgd(operation: Operation) -> Cost:
 
 def adam(decay: int, operation: Operation) -> Cost:
     """Count _fused_adam_: first moment lerp 3, second β·v + (1 - β)·g·g 4, √v ÷ c + eps 3, w -= s·m ÷ that 3: 13.
-    weight_decay 2, decoupled (AdamW) 1; amsgrad 1; maximize 1; a gradient scale 1. decay: operations of a weight
+    weight decay 2, decoupled (AdamW) 1; amsgrad 1; maximize 1; a gradient scale 1. decay: operations of the weight
     decay."""
     settings = operation.attributes
     flop_per_element = 13 + _common(operation) + int(bool(settings.get("amsgrad")))
@@ -299,7 +299,8 @@ def adam(decay: int, operation: Operation) -> Cost:
 
 
 def adagrad(operation: Operation) -> Cost:
-    """Sum of squares 2, √ + eps 2, w -= lr·g ÷ that 3; weight_decay 2; maximize 1; a gradient scale 1."""
+    """Count _fused_adagrad_: sum of squares 2, √ + eps 2, w -= lr·g ÷ that 3; weight_decay 2; maximize 1; a gradient
+    scale 1."""
     decay = 2 if operation.attributes.get("weight_decay") else 0
     return scalars(_listed(operation) * (7 + _common(operation) + decay))
 
@@ -312,9 +313,9 @@ def _common(operation: Operation) -> int:
 
 
 def fft(operation: Operation) -> Cost:
-    """Count _fft_c2c, _fft_r2c, _fft_c2r over the dimensions `dim`; sizes are those of the longer side. 5·n·log2(n)
-    FLOP for n complex points, half of it if one side is real. The usual estimate (radix 2); rounded to an int, exact
-    where the length is a power of 2."""
+    """Count _fft_c2c, _fft_r2c, _fft_c2r over the dimensions `dim`; sizes are those of the longer side. A transform of
+    n complex points is 5·n·log2(n) FLOP (the usual estimate, radix 2), half of it if one side is real. The number is
+    rounded to an int, and exact where the length is a power of 2."""
     form = output(operation) if operation.name == "aten._fft_c2r" else first(operation)
     size, length = numel(form), prod(form[d] for d in needed(operation, "dim"))
     halves = 2 if operation.name == "aten._fft_c2c" else 1
@@ -342,8 +343,8 @@ def solve(factors: bool, substitutions: int, operation: Operation) -> Cost:
 
 
 def qr(halves: int, operation: Operation) -> Cost:
-    """Count Householder, m ≥ n: 2mn² - 2n³/3 for R and as much for Q (the leading terms): linalg_qr has both, geqrf and
-    linalg_householder_product one of them. Matrices that are wider than high are turned."""
+    """Count Householder, m ≥ n: 2mn² - 2n³/3 for R and as much for Q (the leading terms). linalg_qr computes both,
+    geqrf and linalg_householder_product one of them. m and n are exchanged for matrices that are wider than high."""
     *batch, rows, columns = first(operation)
     m, n = max(rows, columns), min(rows, columns)
     return scalars(prod(batch) * halves * (2 * m * n**2 - _ratio(2 * n**3, 3)))

@@ -124,7 +124,7 @@ def attention_backward(
 def attention_backward_executed(rows: Size, keys: Size, qk_dim: Size, v_dim: Size) -> Size:
     """Return the FLOP that a fused backward kernel executes in products: 2.5 × forward for equal head sizes.
 
-    Hardware FLOP, for columns of their own: the scores are computed again from Q and K (FlashAttention, Dao et al.
+    These are hardware FLOP, not model FLOP: the scores are computed again from Q and K (FlashAttention, Dao et al.
     2022, algorithm 4).
     """
     return (attention_backward(rows, keys, qk_dim, v_dim) + multiply_adds(rows * keys * qk_dim)).model_flop
@@ -169,7 +169,7 @@ def euclidean_distance(rows: Size, columns: Size, width: Size, batch: Size = 1) 
     return matmul(rows, columns, width, batch) + scalars(norms + batch * rows * columns * 4)
 
 
-SIGMOID, TANH = 4, 1  # as in `analysis/operators/registry.py`; derivatives take 3 each
+SIGMOID, TANH = 4, 1  # as in `analysis/operators/names.py`; derivatives take 3 each
 
 
 @dataclass(frozen=True)
@@ -242,8 +242,7 @@ def recurrent(tokens: Size, net: Network) -> Cost:
 
 
 def recurrent_cells(states: Size, net: Network) -> Cost:
-    """Count the scalar arithmetic only, for `states` hidden states: what remains when products are operations of their
-    own."""
+    """Count the scalar arithmetic only, for `states` hidden states, where the products are separate operations."""
     cell = CELLS[net.cell]
     return scalars(states * net.hidden_size * (cell.forward + (2 * cell.gates if net.bias else 0)))
 

@@ -171,9 +171,9 @@ def matmul_backward(operation: Operation) -> Cost:
 
 
 TRILINEAR = {(2, 3): (1, 1), (1, 3): (1, 0), (0,): (1, 1), (1, 2): (0, 1)}
-"""Dimensions that `_trilinear` sums over, of the output or the gradient of the first input, weight or second input →
-how often it counts the product with the first and with the second input. The gradient between both products is the
-weight's, or the first input's where the weight needs none."""
+"""Dimensions that `_trilinear` sums over → the number of products with the first and with the second input. In this
+order, the calls compute the output, and the gradients of the first input, the weight and the second input. The product
+that two gradients share is counted with the weight's, or with the first input's where the weight needs none."""
 
 
 def trilinear(operation: Operation) -> Cost:
@@ -283,7 +283,7 @@ def encoder_layer(operation: Operation) -> Cost:
 # --- recurrent layers ------------------------------------------------------------------------------------------------
 
 MODES = ("rnn", "rnn", "lstm", "gru")
-"""Meaning of the argument `mode` of cuDNN's and oneDNN's layers, by index: ReLU, tanh, LSTM, GRU."""
+"""The cell of the argument `mode` (an index) of cuDNN's, MIOpen's and oneDNN's layers: ReLU, tanh, LSTM, GRU."""
 
 
 def recurrent_layers(operation: Operation) -> Cost:
@@ -314,8 +314,8 @@ def recurrent_layer_backward(operation: Operation) -> Cost:
 
 
 def fused_gates(cell: str, operation: Operation) -> Cost:
-    """Count _thnn_fused_lstm_cell, _thnn_fused_gru_cell: scalar arithmetic only; the products are operations of their
-    own."""
+    """Count _thnn_fused_lstm_cell, _thnn_fused_gru_cell: scalar arithmetic only; the products are separate
+    operations."""
     net = products.network(cell, 0, 1, bias=has(operation, "input_bias"))
     return products.recurrent_cells(_states(cell, operation), net)
 
@@ -331,7 +331,8 @@ def _tokens(operation: Operation) -> Size:
 
 
 def _states(cell: str, operation: Operation) -> Size:
-    """Return the elements of the hidden state: `cx` and `grad_hy` have its shape, `input_gates` that of all gates."""
+    """Return the elements of the hidden state, from `cx`, `hx` or `grad_hy` of its shape, else from all gates'
+    `input_gates`."""
     if has_any(operation, "cx", "hx", "grad_hy"):
         return numel(shape(operation, "cx", "hx", "grad_hy"))
     return products.exact_ratio(numel(shape(operation, "input_gates")), products.CELLS[cell].gates)

@@ -253,7 +253,7 @@ _OTHERS: dict[str, Rule] = {
     "torchvision.nms": Rule("reduction", "counted", windows.box_suppression),
     **{name: Rule("communication", "counted", partial(nonproducts.per_input, 1)) for name in names.REDUCING.split()},
     **{name: Rule("communication", "ignored", nonproducts.free) for name in names.TRANSFERRING.split()},
-    **{  # what torch's decompositions call below a derivative of a derivative
+    **{  # primitives that torch's decompositions call in second derivatives
         name: Rule("elementwise", "counted", partial(nonproducts.per_output, 1)) for name in names.PRIMITIVES.split()
     },
     **{name: Rule("view", "ignored", nonproducts.free, nothing) for name in names.MARKERS.split()},
@@ -296,14 +296,14 @@ UNSUPPORTED: Mapping[str, str] = {
 
 
 def is_iterative(name: str, rules: Rules = TABLE) -> bool:
-    """Return whether an operation without a rule is an iteration and no product: it has no model FLOP, and its other
-    arithmetic depends on values."""
+    """Return whether an operation without a rule is iterative: it has no model FLOP, and its other FLOP depend on
+    values."""
     return rule_of(name, rules) is None and UNSUPPORTED.get(name) == names.ITERATIVE
 
 
 def registration(name: str) -> str:
-    """Return the source line that registers an operation without a rule; its function returns the FLOP of one call,
-    from the sizes in `inputs` and `out`."""
+    """Return the source line with which a user registers an operation. The user replaces FLOP by the FLOP of one call,
+    computed from the sizes in `inputs` and `out`."""
     return f'flopledger.register("{name.replace(".", "::", 1)}", lambda *inputs, out: FLOP)'
 
 

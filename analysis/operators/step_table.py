@@ -1,4 +1,4 @@
-"""Builds and edits operation tables by hand: what a tracer records of a step, here without a model or a device.
+"""Builds and edits operation tables by hand, as a tracer would record them of a step, but without a model or a device.
 
     table = Table()
     x, w = table.input((b, h)), table.weight((h, 4 * h))
@@ -36,7 +36,7 @@ class StepTable:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What an operation reads or returns. maker: index of the operation that made the tensor; None: it existed before
+    """A tensor that an operation reads or returns. maker: index of the operation that made it; None: it existed before
     the step."""
 
     storage: int
@@ -93,7 +93,7 @@ class Table:
     ) -> tuple[Tensor, ...]:
         """Append any operation, by its name in `analysis/operators/registry.py`, and return its outputs. inputs: by
         argument name. of: the tensor whose gradient this computes. into: the tensor whose storage the outputs are
-        written to; otherwise each has its own."""
+        written to; None: each output has a new storage."""
         index, kind = len(self._operations), dtype or self.dtype
         results = tuple(
             self._tensor(form, kind, role, index) if into is None else Tensor(into.storage, tuple(form), kind, index)
@@ -227,7 +227,8 @@ BEFORE = -1
 
 @dataclass(frozen=True)
 class Entry:
-    """One operation of the new table. stands_for: the old positions that it replaces; its links are old positions."""
+    """One operation of the new table. stands_for: positions in the old table that it replaces. Its `forward_index` is a
+    position in the old table."""
 
     operation: Operation
     stands_for: tuple[int, ...] = ()
@@ -236,8 +237,8 @@ class Entry:
 def insert(
     table: StepTable, position: int, operations: Sequence[Operation], storages: Iterable[Storage] = ()
 ) -> StepTable:
-    """Insert operations in front of `position`; at the end where that is the table's length."""
-    _check(table, [min(position, len(table.operations) - 1)])
+    """Insert operations in front of `position`, or at the end if `position` is the table's length."""
+    _check([position], len(table.operations))
     entries = [*_same(table)]
     entries[position:position] = [Entry(operation) for operation in operations]
     return rebuilt(table, entries, storages)
@@ -252,7 +253,7 @@ def replaced(
     table: StepTable, instead: Mapping[int, Sequence[Operation]], storages: Iterable[Storage] = ()
 ) -> StepTable:
     """Return the table with the operation at each of these positions replaced by others (none: removed)."""
-    _check(table, instead)
+    _check(instead, len(table.operations) - 1)
     entries: list[Entry] = []
     for old in _same(table):
         position = old.stands_for[0]
@@ -296,7 +297,9 @@ def _lives(
     for operation in operations:
         for storage in (*operation.reads, *operation.writes):
             if storage >= 0 and storage not in known:
-                raise ValueError(f"{operation.name} at index {operation.index} names storage {storage}: there is none")
+                raise ValueError(
+                    f"{operation.name} at index {operation.index}: expected a storage of the table, got {storage}"
+                )
             used[storage] = operation.index
         for storage in operation.reads:
             if storage >= 0 and known[storage].born_index != BEFORE and storage not in birth:
@@ -321,14 +324,14 @@ def _same(table: StepTable) -> list[Entry]:
     return [Entry(operation, (position,)) for position, operation in enumerate(table.operations)]
 
 
-def _check(table: StepTable, positions: Iterable[int]) -> None:
+def _check(positions: Iterable[int], last: int) -> None:
     for position in positions:
-        if not 0 <= position < len(table.operations):
-            raise ValueError(f"expected a position from 0 to {len(table.operations) - 1}, got {position}")
+        if not 0 <= position <= last:
+            raise ValueError(f"expected a position from 0 to {last}, got {position}")
 
 
 def renumbered(table: StepTable) -> StepTable:
-    """Renumber storages from 0, as a tracer does: an edit may have left some out."""
+    """Renumber storages from 0, as a tracer does, because an edit may have removed some."""
     numbers = {storage.id: number for number, storage in enumerate(table.storages)}
     operations = (
         replace(

@@ -50,8 +50,7 @@ def adaptive_avg_pool(operation: Operation) -> Cost:
 
 
 def adaptive_max_pool(operation: Operation) -> Cost:
-    """Count the comparisons of an adaptive maximum: taps of all windows less one per window. (Backward is an addition
-    for each element of the gradient.)"""
+    """Count the comparisons of an adaptive maximum: taps of all windows less one per window."""
     d, full, pooled = _dimensions(operation), first(operation), output(operation)
     return scalars(numel(full[:-d]) * (adaptive_taps(full[-d:], pooled[-d:]) - prod(pooled[-d:])))
 
@@ -83,8 +82,8 @@ def interpolate_backward(flop_per_element: int, operation: Operation) -> Cost:
 
 
 def interpolate_antialiased(width: int, operation: Operation) -> Cost:
-    """Count _upsample_*2d_aa: rows, then columns; a window is `width` pixels of the coarser of the two grids. For
-    symbolic sizes, `width` of the finer one."""
+    """Count _upsample_*2d_aa: rows, then columns. A window is `width` pixels of the coarser of the two grids; for
+    symbolic sizes, of the finer one."""
     wide, narrow = first(operation)[-2:], output(operation)[-2:]
     taps = sum(_window(width, n, m) for n, m in zip(wide, narrow, strict=True))
     larger = first(operation) if has(operation, "grad_output") else output(operation)
@@ -100,19 +99,22 @@ def _window(width: int, length: Size, other_length: Size) -> Size:
 def grid_sample(operation: Operation) -> Cost:
     """Count grid_sampler_2d, grid_sampler_3d; the grid is (N, …, d). A weighted sum of 2^d pixels for each output
     element; for each point of the grid, 4 operations a coordinate to map it to pixels, 3 to split it, and the products
-    of the pixels' weights. Nearest (mode 1) only takes pixels."""
-    grid = shape(operation, "grid")
-    if attribute(operation, "interpolation_mode", 0) == 1:
+    of the pixels' weights. Nearest (mode 1) only takes pixels. Bicubic (mode 2) weighs 4^d pixels; the cubic weights of
+    a coordinate are not counted."""
+    grid, mode = shape(operation, "grid"), attribute(operation, "interpolation_mode", 0)
+    if mode == 1:
         return ZERO
     d = len(grid) - 2
-    return scalars(numel(output(operation)) * (2 * 2**d - 1) + numel(grid[:-1]) * (7 * d + 2**d * (d - 1)))
+    taps = (4 if mode == 2 else 2) ** d
+    return scalars(numel(output(operation)) * (2 * taps - 1) + numel(grid[:-1]) * (7 * d + taps * (d - 1)))
 
 
 def grid_sample_backward(operation: Operation) -> Cost:
-    """Count, for each element and tap, a multiply-add into the image, and one into each coordinate."""
-    gradient = shape(operation, "grad_output")
+    """Count, for each element and tap, a multiply-add into the image, and one into each coordinate; for nearest (mode
+    1) only an addition into the image."""
+    gradient, mode = shape(operation, "grad_output"), attribute(operation, "interpolation_mode", 0)
     d = len(gradient) - 2
-    return scalars(numel(gradient) * 2 * 2**d * (1 + d))
+    return scalars(numel(gradient) * (1 if mode == 1 else 2 * (4 if mode == 2 else 2) ** d * (1 + d)))
 
 
 def affine_grid(operation: Operation) -> Cost:

@@ -34,8 +34,8 @@ LEAST_DEGREES = 4
 """Degrees of freedom below which the variance of sessions is unknown."""
 
 PRIOR_DEGREES = 20
-"""Maximum number of degrees of freedom of the pooled variance of sessions, relative to a cell's own. It is limited
-because cells scatter unequally."""
+"""Maximum degrees of freedom of the pooled variance of sessions, where it is combined with a cell's variance. They are
+limited because cells scatter unequally."""
 
 HOURS = 1.0
 """Variance between runs hours apart ÷ variance between sessions of one run: about twice the 0.45 of the three runs of
@@ -78,7 +78,8 @@ class Difference:
 
 
 def resolution(error_ratio: float | None, degrees: float, alarm_ratio: float) -> float | None:
-    """Return the least difference that can be told from chance with this error: 0.05 for 5 %. None: unknown error."""
+    """Return the least relative difference that is distinguishable from chance (0.05: 5 %); None if the error is
+    unknown."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
     return None if error_ratio is None else math.expm1(float(stdtrit(degrees, 1 - alarm_ratio / 2)) * error_ratio)
@@ -104,7 +105,7 @@ def difference(a: Sequence[Times], b: Sequence[Times], margin_ratio: float) -> D
     if first.error_ratio is None or second.error_ratio is None:
         return Difference(ratio, None, 0.0, None, None, basis)
     error = math.hypot(first.error_ratio, second.error_ratio)
-    # satterthwaite's degrees of freedom of the sum of two errors; the lesser one's where there is no error at all
+    # satterthwaite's degrees of freedom of the sum of two errors; the smaller of the two where both errors are 0
     parts = [(mean.error_ratio or 0.0) ** 4 / mean.degrees for mean in (first, second)]
     return _tested(
         ratio,
@@ -128,9 +129,9 @@ def relative_difference(
 ) -> Difference:
     """Compare B with A by their sessions, at least one on each side. pooled: `scatter` of all cells of both runs.
 
-    The pooled variance is moderated by the cell's own (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004), and raised by
-    HOURS of it for hours that no session of a run saw. With too few sessions, the standard deviation is half the
-    margin.
+    The pooled variance is combined with the cell's (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004). HOURS times the
+    result is added on each side for the difference between runs, which sessions of one run do not show. With too few
+    sessions, the standard deviation is taken to be half the margin.
     """
     own, own_degrees = scatter((a, b))
     prior, prior_degrees = pooled[0], min(PRIOR_DEGREES, pooled[1] - own_degrees)
@@ -158,8 +159,8 @@ def _tested(ratio: float, error: float, degrees: float, margin_ratio: float, bas
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust each p-value for their number by Holm's step-down procedure (Scandinavian J. of Statistics 6, 1979), so
-    that no more than 5 in 100 comparisons of equal runs call any cell different; unknown ones stay unknown."""
+    """Adjust p-values for their number by Holm's step-down procedure (Scandinavian J. of Statistics 6, 1979), so that
+    no more than 5 in 100 comparisons of equal runs call any cell different. Unknown p-values stay None."""
     known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     least = 0.0
@@ -170,8 +171,8 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def verdict(ratio: float, p_different: float | None, p_same: float | None, basis: str = BLOCKS) -> str:
-    """Return the verdict on B at 5 %, from p-values over all cells. A difference within the margin is none, unless
-    sessions show it."""
+    """Return the verdict on B at a level of 5 %. p_different, p_same: adjusted for the number of cells. B is the same
+    if the ratio is within the margin, unless sessions show a difference."""
     differs, is_same = (p is not None and p < LEVEL for p in (p_different, p_same))
     if is_same and not (differs and basis == SESSIONS):
         return SAME
@@ -201,16 +202,13 @@ def _upper(distance: float, error: float, degrees: float) -> float:
 
 
 OF_A_STEP = tuple(name for name, column in columns_of(Parameters).items() if not column.is_request)
-"""Parameters that change the training step; a model's files are not among them, since a comparison asks what a change
-in them does to its time."""
+"""Parameters that change the training step. The digest of a model's files is left out: a comparison may ask how a
+change in them affects the time."""
 
 
 def conditions(run: Run, *but_for: str) -> tuple[str, ...]:
-    """Return the texts of the parameters that decide a step's time, in the order of OF_A_STEP; empty for those in
-    `but_for`.
-
-    A device is its kind: cuda:0 and cuda:1 of equal cards train at one speed.
-    """
+    """Return the texts of the parameters that decide a step's time, in the order of OF_A_STEP; "" for those in
+    `but_for`. Of a device, only its kind is used: equal cards cuda:0 and cuda:1 train at one speed."""
     texts = {name: to_text(getattr(run, name)) for name in OF_A_STEP}
     texts["device"] = run.device.partition(":")[0]
     return tuple("" if name in but_for else texts[name] for name in OF_A_STEP)

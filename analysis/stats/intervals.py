@@ -99,7 +99,7 @@ Input = Uncertain | Ends
 
 
 def hypercube(draws: int, columns: int, seed: int = SEED) -> Array:
-    """Draw a Latin hypercube: each column has each of `draws` slices of (0, 1) once, in its own order."""
+    """Draw a Latin hypercube: each column has one value in each of `draws` slices of (0, 1), in random order."""
     random = np.random.default_rng(seed)
     orders = random.permuted(np.tile(np.arange(draws), (columns, 1)), axis=1).T
     return np.asarray((orders + random.uniform(1e-9, 1 - 1e-9, (draws, columns))) / draws, dtype=np.float64)
@@ -122,8 +122,8 @@ def answers(
 ) -> dict[str, Estimate]:
     """Evaluate a function of the inputs: return name → Estimate, for each name that it returns.
 
-    function: takes arrays by name and returns arrays by name; it is called with the medians (as arrays of one) and with
-    the draws. Raises what it raises.
+    function: takes arrays by name and returns arrays by name. It is called with the medians (arrays of one element) and
+    with the draws. Its exceptions are passed on.
     """
     uniforms = hypercube(draws, max(len(inputs), 1))
     centre = function({name: np.asarray([quantity.median]) for name, quantity in inputs.items()})

@@ -25,11 +25,12 @@ MAD_TO_SIGMA = 1.482602218505602
 LAG1, LAG1_RAISED, BATCHES = "lag1", "lag1_raised", "batches"
 INTERVAL_RULES = {LAG1: (0.0, 2.0), LAG1_RAISED: (0.5, 3.0), BATCHES: (0.5, 3.0)}
 """Interval rule in `runs.csv` → (factor of 1 / sqrt(n) that raises the autocorrelation, least number of effective
-blocks). t has that many degrees of freedom less one: t(1) = 12.7 would make an interval of ± 127 % from blocks within
-10 %. `batches`, which is in use, is `lag1_raised` widened by `_by_batches`."""
+blocks). t has the number of effective blocks less one as degrees of freedom: t(1) = 12.7 would make an interval of
+± 127 % from blocks within 10 %. New runs use `batches`, which is `lag1_raised` widened by `_by_batches`."""
 BATCH_COUNTS = (3, 6, 12, 24)
 WIDENED_LEVEL, MARKED_LEVEL = 0.1, 0.02
-"""How rarely independent blocks differ as much between batches where an interval is widened, and where it is marked."""
+"""Probabilities, by the F test, that batches of independent blocks differ as much: an interval is widened below the
+first, and marked below the second."""
 LEAST_BLOCKS = 8
 """Number of blocks below which none counts as far from the others."""
 FAR_MADS = 5.0
@@ -45,10 +46,11 @@ class Summary:
     """Summary of a list of block means, in their unit (s for times).
 
     mean is weighted (by steps): total time ÷ total steps; median, p5 and p95 are unweighted. low, high: the 95 %
-    interval of the mean, on a logarithmic scale where no value is negative; half_width_ratio: half of its width on that
-    scale, log(high / low) / 2. All three None for a single block. drift_ratio: mean of the last third ÷ mean of the
-    first third - 1; None below three blocks. outliers: blocks further than 3 scaled MAD from the median; they stay in
-    every other number. effective_n: number of independent blocks that would be as informative.
+    interval of the mean, on a logarithmic scale where no value is negative or `signed`. half_width_ratio: half of its
+    width on that scale, log(high / low) / 2, else half of its width ÷ mean. All three are None for a single block;
+    half_width_ratio also for mean 0. drift_ratio: mean of the last third ÷ mean of the first third - 1; None below
+    three blocks, or if the first third's mean is 0. outliers: blocks further than 3 scaled MAD from the median; they
+    stay in every other number. effective_n: number of independent blocks that would be as informative.
     """
 
     n: int
@@ -110,9 +112,9 @@ def summarise(
 
 
 def unsteady(values: Sequence[float]) -> str:
-    """Describe what blocks in order of time show that the interval of their mean may lack; "" for nothing.
+    """Return why the interval of the mean of these blocks may be too narrow; "" if nothing shows it.
 
-    Raises ValueError for an empty list, or a value that is not finite.
+    values: block means in order of time. Raises ValueError for an empty list, or a value that is not finite.
     """
     x = _finite(values)
     distance = np.abs(x - np.median(x))
@@ -125,9 +127,10 @@ def unsteady(values: Sequence[float]) -> str:
 
 
 def _by_batches(x: Array) -> list[tuple[float, float]]:
-    """For each number of batches of two blocks or more, return (how rarely independent blocks would differ as much
-    between them by the F test, half width of the interval by their means). Levels and trends over many blocks show in
-    no lag-1 autocorrelation. The first blocks are left out where they fill no batch."""
+    """Return (p, half width) for each number in BATCH_COUNTS whose batches have at least two blocks. p is the
+    probability, by the F test, that batches of independent blocks differ as much; half width is that of the interval by
+    the batches' means. They find levels and trends over many blocks, which a lag-1 autocorrelation does not show. The
+    first blocks are left out where they fill no batch."""
     from scipy.special import fdtrc  # 0.3 s to import: not for a command's --help
 
     centre = float(np.median(x))
@@ -180,8 +183,8 @@ def _effective_size(x: Array, shares: Array, rule: str, rounding: float) -> floa
     certain (Bayley and Hammersley, Suppl. J. R. Stat. Soc. 8, 1946; Zwiers and von Storch, J. Climate 8, 1995).
 
     The rule raises r by half of its standard error (Bartlett, same volume), because few blocks cannot show how much
-    they depend on each other and stopping favours windows where r1 came out low; and it sets the least size, or n. r is
-    kept between 0 and 0.95. Raises ValueError for an unknown rule.
+    they depend on each other, and stopping favours windows with a low r1. It also sets the least size, which is at most
+    n. r is kept between 0 and 0.95. Raises ValueError for an unknown rule.
     """
     if rule not in INTERVAL_RULES:
         raise ValueError(f"expected a rule of intervals among {', '.join(INTERVAL_RULES)}, got {rule!r}")
@@ -211,7 +214,7 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     Raises ValueError for fewer than two.
     """
     if len(values) < 2:
-        raise ValueError(f"expected two values at least, got {len(values)}")
+        raise ValueError(f"expected at least two values, got {len(values)}")
     logs = np.log(np.asarray(values, dtype=np.float64))
     mean, half = math.exp(logs.mean()), t_quantile(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
     return mean, *log_interval(mean, mean * half)
@@ -258,10 +261,11 @@ def _finite(values: Sequence[float] | Array) -> Array:
 
 
 def _shares(x: Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
-    """Normalise weights to sum to 1, dividing once more by their sum: published intervals keep each digit."""
+    """Return weights that sum to 1, and these divided by their sum once more, with which published intervals were
+    computed: so they keep each digit. Raises ValueError for weights that are not positive or not one per block."""
     count, weights = len(x), np.ones(len(x)) if weights is None else weights
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (count,) or not (w.min() > 0 and w.max() < math.inf):
-        raise ValueError(f"expected {count} positive weights, one a block, got {np.asarray(weights).tolist()}")
+        raise ValueError(f"expected {count} positive weights, one per block, got {np.asarray(weights).tolist()}")
     shares = w / w.sum()
     return shares, shares / shares.sum()

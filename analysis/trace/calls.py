@@ -23,11 +23,11 @@ from results.errors import Inconsistent
 from results.records.counts import ProfiledOperation
 
 MISSING = "missing: "
-"""Prefix of the reason of a row that stands for calls missing from a recording."""
+"""Prefix of the reason of a row for calls that are missing from a recording."""
 
 
 UNNUMBERED = "not numbered: counts are of the calls recorded, and a missing call may not be noticed"
-"""Reason of the row that stands for possibly missing calls, where the recorder numbered none."""
+"""Reason of the row for possibly missing calls, where the recorder did not number the calls."""
 
 
 @dataclass(frozen=True, order=True)
@@ -43,7 +43,7 @@ Ints = NDArray[np.int64]
 NONE = -1
 
 OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::|prim::)\w+::\w+")
-"""Matches names of operators, not of the autograd engine's frames or of ranges."""
+"""Matches names of operators, but not of the autograd engine's frames or of annotated ranges."""
 
 
 def named(names: pd.Series, wanted: Callable[[str], object]) -> NDArray[np.bool_]:
@@ -63,7 +63,7 @@ class Calls:
         self._positions = pd.Index(self.index)
         if not self._positions.is_unique:
             raise Inconsistent(
-                f"expected each call of a recording once, came {len(self.index)} rows with fewer indices"
+                f"expected each call of a recording once, got {self._positions.nunique()} calls in {len(self)} rows"
             )
         self.parent = self.positions(self.table["parent"].to_numpy(np.int64), "parent")
         self.names: list[str] = self.table["name"].tolist()
@@ -73,8 +73,8 @@ class Calls:
         return len(self.index)
 
     def positions(self, index: Ints, what: str = "") -> Ints:
-        """Return positions of calls by their index; NONE for -1. Raises Inconsistent for a missing one, if `what` names
-        them."""
+        """Return the positions of calls with these indices; NONE for -1 and for an index without a call. what: what the
+        indices are, for the message; if given, an index without a call raises Inconsistent."""
         position = np.asarray(self._positions.get_indexer(pd.Index(index)), np.int64)
         position[index < 0] = NONE
         if what and (missing := index[(index >= 0) & (position < 0)]).size:
@@ -83,7 +83,7 @@ class Calls:
 
     @cached_property
     def owner(self) -> Ints:
-        """Position of each call's owner; NONE without one."""
+        """Position of each call's owner; NONE for a call without one."""
         product, operator = self.outermost(is_product), self.outermost(lambda name: bool(OPERATOR.fullmatch(name)))
         return np.where(product >= 0, product, operator)
 
@@ -94,7 +94,7 @@ class Calls:
 
     @cached_property
     def _by_parent(self) -> tuple[Ints, Ints]:
-        """Positions sorted by parent, and the offset at which each parent's begin."""
+        """Positions sorted by parent, and for each parent the offset of its first child in them."""
         order = np.argsort(self.parent, kind="stable")
         return order, np.searchsorted(self.parent[order], np.arange(len(self) + 1))
 

@@ -41,9 +41,9 @@ def forward_flop(
 ) -> int:
     """Return the model FLOP of a convolution's forward pass from its tensors' sizes only.
 
-    inside: names of the calls in the convolution. output: sizes of its output. inside_flop: FLOP of the products in it,
-    by their own sizes. Raises Unavailable, with the reason, for other operators, where these values contradict each
-    other, and where they leave no count or several.
+    inside: names of the calls inside the convolution. output: sizes of its output; None: not recorded. inside_flop:
+    FLOP of the products inside, by their recorded sizes; None: there are none. Raises Unavailable, with the reason, for
+    other operators, and where these values contradict each other or leave no count or several.
     """
     inputs, weight = _operands(call)
     transposed = is_transposed([call.name, *inside])
@@ -56,12 +56,12 @@ def forward_flop(
     if transposed:
         counts.append({_turned(weight, inputs)})
     if not counts:
-        raise Unavailable(f"{call.name}: the recording says neither its stride nor what comes out of it")
+        raise Unavailable(f"{call.name}: neither its stride nor the size of its output was recorded")
     allowed = set.intersection(*counts)
     if not allowed:
-        raise Unavailable(f"{call.name}: what was recorded of its output does not agree")
+        raise Unavailable(f"{call.name}: the recorded sizes contradict each other")
     if len(allowed) > 1:
-        raise Unavailable(f"{call.name}: the recording does not say whether it is transposed")
+        raise Unavailable(f"{call.name}: whether it is transposed was not recorded")
     return allowed.pop()
 
 
@@ -69,7 +69,8 @@ def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
     """Return the model FLOP of *one* gradient of a convolution with recorded sizes of input, weight and output
     gradient.
 
-    names: of the calls inside and of the forward call, which show a transposed convolution. Raises Unavailable.
+    names: of the calls inside and of the forward call, which may show a transposed convolution. Raises Unavailable
+    where the sizes were not recorded or leave both kinds of convolution possible.
     """
     inputs, weight = _operands(call)
     gradient = _of(_tensors(call), call, "grad_output")
@@ -78,7 +79,7 @@ def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
     if transposed is None and straight != turned:
         readings = [_fits(inputs, weight, gradient), _fits(gradient, weight, inputs)]
         if readings.count(True) != 1:
-            raise Unavailable(f"{call.name}: recorded sizes are of a convolution and of a transposed one")
+            raise Unavailable(f"{call.name}: the recorded sizes do not show whether it is transposed")
         transposed = readings[1]
     return turned if transposed else straight
 
@@ -125,7 +126,7 @@ def window(call: ProfiledOperation) -> tuple[Sizes, Sizes, int]:
     inputs, weight = _operands(call)
     groups = _groups(inputs, weight)
     if not groups:
-        raise Unavailable(f"{call.name}: an input of {inputs} and a weight of {weight} leave no groups")
+        raise Unavailable(f"{call.name}: the channels of input {inputs} and weight {weight} fit no number of groups")
     return inputs[2:], weight[2:], groups
 
 
@@ -169,7 +170,7 @@ def _operands(call: ProfiledOperation) -> tuple[Sizes, Sizes]:
     inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
     if len(weight) < LEAST_DIMENSIONS or len(inputs) != len(weight):
         raise Unavailable(
-            f"{call.name}: an input of {inputs} and a weight of {weight} are of no batch of a convolution"
+            f"{call.name}: expected sizes of a batched convolution, got input {inputs} and weight {weight}"
         )
     return inputs, weight
 

@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 
-# --- PyProf's lists: parts of short names, first list that has one decides -------------------------------------------
+# --- PyProf's lists of parts of short names; the first list with a part of the name decides --------------------------
 
 CONVOLUTION_HELPERS = (
     "nchwToNhwc",
@@ -50,13 +50,13 @@ CONVOLUTION = (
 """Kernels that PyProf counts with the whole convolution's FLOP each."""
 
 CONVOLUTION_ALL_GROUPS = ("2d_grouped_direct_kernel", "spatialDepthwiseConvolutionUpdateOutput")
-"""Kernels that PyProf takes for one launch over all groups; it expects any other once per group."""
+"""Kernels that PyProf takes for one launch over all groups. It expects a launch per group of any other kernel."""
 
 LINEAR = ("gemm", "gemv", "dot_kernel", "splitKreduce_kernel", "reduce_1Block_kernel", "cutlass")
 """Kernels that PyProf counts with the whole layer's FLOP each, in the forward pass."""
 
 NO_MATMUL = ("kernelPointwiseApply2", "reduce_1Block_kernel", "elementwise_kernel")
-"""Full names that are 0 FLOP in torch.matmul; in mm, addmm and bmm every kernel counts."""
+"""Short names of kernels that PyProf counts as 0 FLOP in torch.matmul; in mm, addmm and bmm it counts every kernel."""
 
 RENAMED = (
     "implicit_convolve_sgemm",  # cuDNN 8; in cuDNN 7 all of these were in cudnn::detail
@@ -251,7 +251,7 @@ TABLE = (
         "",
         r"(?<!bi)(?<!tri)linear(?!iz)|(?:^|[_\W])(?:mlp|dense|proj|qkv|lstm|gru|rnn|einsum|dot)(?:[_\W]|$)"
         r"|conv(?:[123]d|olution|_|\d)",
-        "a word of a layer that has products, so that a word of REST beside it does not say that there are none",
+        "a layer with products: later patterns of OTHER do not decide for such a name",
     ),
     (
         OTHER,
@@ -282,11 +282,11 @@ TABLE = (
         "pooling, losses, optimizers, sums",
     ),
 )  # fmt: skip
-"""(family, pattern, source: library, or device of the recording), in order: the first pattern in the name decides.
-HELPER holds kernels that prepare or finish a product, REDUCTION those that add up its parts, OTHER those that do
-something else, though some name a product (a pointwise kernel fused after a matrix product, the routing of a mixture of
-experts). A library's name or number format in template arguments does not show what a kernel does and is removed first
-(NOISE). Patterns ignore case unless they begin with (?-i:."""
+"""(family, pattern, source) in order: the first pattern in the name decides. source: the library, or the device of the
+recording. HELPER has the kernels that prepare or finish a product, REDUCTION those that add up its parts, OTHER those
+that do something else, even if their names contain a product's (a pointwise kernel fused after a matrix product, the
+routing of a mixture of experts). A library's name or a number format in template arguments (NOISE) does not show what a
+kernel does, and is removed first. Patterns ignore case unless they begin with (?-i:."""
 
 _FAMILIES = tuple((word, re.compile(pattern, re.IGNORECASE)) for word, pattern, _ in TABLE)
 
@@ -296,7 +296,7 @@ AFTER = re.compile(r"winograd(?:Forward|Wgrad)Output|_c2r|nhwcToNchw|educe|trans
 
 @functools.cache
 def family(name: str) -> str:
-    """Return the algorithm that a kernel belongs to; one of NO_PRODUCTS if it makes no product, "" for an unknown
+    """Return the algorithm that a kernel belongs to; one of NO_PRODUCTS if it computes no product, "" for an unknown
     name."""
     bare = NOISE.sub("", name)
     return next((word for word, pattern in _FAMILIES if pattern.search(bare)), "")
@@ -324,11 +324,11 @@ FFT_TILE = 32
 
 
 def fft_tiles(spatial: Sequence[int], kernel: Sequence[int]) -> int:
-    """Return the launches of one convolution by cuDNN's FFT_TILING: one per tile of 32 × 32; tiles overlap by the
-    kernel's size.
+    """Return the number of launches of one convolution by cuDNN's FFT_TILING: one per tile of 32 × 32.
 
-    ceil(H / (32 - R + 1)) · ceil(W / (32 - S + 1)). spatial: sizes of the input, not strided; kernel: of the weight.
-    Measured on a V100 with cuDNN 8, for kernels of 3 × 3 and more. 0 where the kernel does not fit into a tile.
+    It is ceil(H / (32 - R + 1)) · ceil(W / (32 - S + 1)), as tiles overlap by the kernel's size less 1; 0 where the
+    kernel does not fit into a tile. spatial: H and W of the input; kernel: R and S of the weight. The convolution has
+    stride 1. Measured on a V100 with cuDNN 8, for kernels of 3 × 3 and more.
     """
     tiles = 1
     for size, taps in zip(spatial, kernel, strict=True):

@@ -63,7 +63,7 @@ _COUNT_ONLY = {name: Rule(r.kind, r.bucket, r.reader, nothing) for name, r in TA
 """The project's table without bytes, so that a recording without dtypes can be counted."""
 
 _MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
-"""Exceptions that formulas raise for sizes and values of no such call."""
+"""Exceptions that formulas raise for sizes and values that do not fit the call."""
 
 
 # --- reading a call --------------------------------------------------------------------------------------------------
@@ -103,14 +103,10 @@ def to_operation(call: ProfiledOperation) -> Operation:
     try:
         outputs, attributes = form.outputs(arguments), _attributes(arguments, name)
     except _MISFITS as fault:
-        raise Unavailable(f"{call.name}: recorded sizes {tuple(shapes.values())} are of no such call") from fault
+        raise Unavailable(f"{call.name}: recorded sizes {tuple(shapes.values())} fit no such call") from fault
     out = tuple(call.input_shapes[len(form.arguments)]) if len(call.input_shapes) > len(form.arguments) else ()
-    if out not in (
-        (),
-        (0,),
-        *outputs,
-    ):  # what the overload with `out` writes to has the sizes of the result, or none yet
-        raise Unavailable(f"{call.name}: it was recorded with the sizes {out}, which are none of its own")
+    if out not in ((), (0,), *outputs):  # `out` of the other overload has the sizes of the result, or none yet
+        raise Unavailable(f"{call.name}: expected an `out` of the sizes {outputs}, got {out}")
     return Operation(
         index=call.index,
         name=name,
@@ -131,17 +127,17 @@ def to_operation(call: ProfiledOperation) -> Operation:
 
 
 def product_flop(call: ProfiledOperation) -> int:
-    """Return the model FLOP of a recorded product by its shapes. Raises Unavailable, with the reason, without a
+    """Return the model FLOP of a recorded product by its shapes. Raises Unavailable, with the reason, where there is no
     count."""
     operation = to_operation(call)
     try:
         return model_flop(operation, _COUNT_ONLY)
     except _MISFITS as fault:
-        raise Unavailable(f"{call.name}: recorded sizes {operation.input_shapes} are of no such call") from fault
+        raise Unavailable(f"{call.name}: recorded sizes {operation.input_shapes} fit no such call") from fault
 
 
 def _current_name(name: str) -> str:
-    """Return the name of a recorded call in ATen's table: "aten::conv2d" → "aten.conv2d"."""
+    """Return the name of a recorded call in the registry: "aten::conv2d" → "aten.conv2d"."""
     space, _, bare = name.partition("::")
     if space == "aten" and bare in GONE:
         return f"aten.{GONE[bare][0].name}"
@@ -149,21 +145,21 @@ def _current_name(name: str) -> str:
 
 
 def _read(call: ProfiledOperation) -> tuple[Form, CallArguments]:
-    """Return the form that fits a call, and its recorded values by argument."""
+    """Return the form that fits a call, and the call's arguments. Raises Unavailable, with the reason, if none fits."""
     space, _, bare = call.name.partition("::")
     choices = (_ALL.get(bare) or _ALL.get(bare.removesuffix("_"))) if space == "aten" else None
     if not choices:
         raise Unavailable(f"{call.name}: its arguments are in no table")
     missing: list[str] = []
     most = max(len(form.arguments) for form in choices)
-    if len(call.input_shapes) > most + 1:  # one more is that of the `out` of its other overload
-        raise Unavailable(f"{call.name}: {len(call.input_shapes)} sizes were recorded, and it has {most} arguments")
+    if len(call.input_shapes) > most + 1:  # the one more is the `out` of the other overload
+        raise Unavailable(f"{call.name}: expected sizes of {most} arguments, got {len(call.input_shapes)}")
     for form in choices:
         arguments = _arguments_of(call, form)
         missing = [argument for argument in form.needs if arguments.values.get(argument) is None]
         if not missing:
             return form, arguments
-    raise Unavailable(f"{call.name}: the recording does not say its {', '.join(missing)}")
+    raise Unavailable(f"{call.name}: not recorded: {', '.join(missing)}")
 
 
 def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
@@ -172,11 +168,11 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
     for position, argument in enumerate(form.arguments[: len(call.input_shapes)]):
         value = call.concrete_inputs[position] if position < len(call.concrete_inputs) else None
         sizes = tuple(call.input_shapes[position])
-        # without sizes, a tensor without dimensions is recognised by a dtype and no value
+        # a tensor without dimensions has no sizes: it is recognised by a dtype and no value
         is_tensor = value is None and position < len(call.input_dtypes) and torch_dtype(call.input_dtypes[position])
         if any(isinstance(size, Sequence) for size in sizes):
             if not all(isinstance(size, Sequence) for size in sizes):
-                raise Unavailable(f"{call.name}: expected sizes of {argument}, or of a list of tensors, got {sizes}")
+                raise Unavailable(f"{call.name}: expected sizes of a tensor or a list as {argument}, got {sizes}")
             shapes.update({f"{argument}[{i}]": tuple(size) for i, size in enumerate(sizes)})
         elif sizes or is_tensor:
             shapes[argument] = sizes
@@ -190,7 +186,7 @@ def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
 
 
 def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) -> tuple[str, ...]:
-    """Return the dtype of each tensor; one known only by its sizes has that of the first tensor."""
+    """Return the dtype of each tensor; for a tensor without a recorded dtype, that of the first tensor."""
     dtypes = [torch_dtype(dtype_name) for dtype_name in call.input_dtypes]
     first = next((dtype_name for dtype_name in dtypes if dtype_name), "")
     known = dict(zip(form.arguments, dtypes, strict=False))
@@ -198,7 +194,8 @@ def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) ->
 
 
 def _attributes(arguments: CallArguments, name: str) -> dict[str, Any]:
-    """Return the non-tensor values; a convolution's mask always has three entries."""
+    """Return the values that are no tensors; the output mask of a convolution's gradients is filled up to three
+    entries."""
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in arguments.values.items()}
     if name == "aten.convolution_backward":
         values["output_mask"] = (*map(bool, values["output_mask"]), False)[:3]

@@ -33,35 +33,35 @@ class CallArguments:
 
 
 def window(size: int, kernel: int, stride: int, padding: int | str, dilation: int) -> int:
-    """Return the positions of a convolution's window along one dimension; padding may be "same" or "valid".
+    """Return the number of positions of a convolution's window along one dimension; padding may be "same" or "valid".
 
-    Raises Unavailable if there is none.
+    Raises Unavailable if the window does not fit, or an argument is invalid.
     """
     _check_steps(stride, dilation)
     reach = dilation * (kernel - 1)
     padded = {"same": reach, "valid": 0}.get(padding) if isinstance(padding, str) else 2 * padding
     if padded is None:
-        raise Unavailable(f"expected a padding of numbers, same or valid, came {padding!r}")
+        raise Unavailable(f"expected numbers, 'same' or 'valid' as padding, got {padding!r}")
     positions = (size + padded - reach - 1) // stride + 1
     if positions < 1:
-        raise Unavailable(f"a window of {reach + 1} does not fit into {size} with a padding of {padding}")
+        raise Unavailable(f"a window of {reach + 1} does not fit into {size} positions with a padding of {padding}")
     return positions
 
 
 def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, output_padding: int) -> int:
-    """Return the positions of a transposed convolution's output along one dimension. Raises Unavailable if there is
-    none."""
+    """Return the size of a transposed convolution's output along one dimension. Raises Unavailable if it is less than
+    1, or an argument is invalid."""
     _check_steps(stride, dilation)
     positions = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1
     if positions < 1:
-        end = f"{padding} and {output_padding} more"
-        raise Unavailable(f"an output of {positions}: {size} positions with a padding of {end}")
+        end = f"padding {padding} and output padding {output_padding}"
+        raise Unavailable(f"expected an output of at least 1, got {positions} from {size} positions with {end}")
     return positions
 
 
 def _check_steps(stride: int, dilation: int) -> None:
     if stride < 1 or dilation < 1:
-        raise Unavailable(f"expected a stride and a dilation from 1 on, came {stride} and {dilation}")
+        raise Unavailable(f"expected a stride and a dilation of at least 1, got {stride} and {dilation}")
 
 
 def matmul_shape(left: Sequence[int], right: Sequence[int]) -> Sizes:
@@ -105,10 +105,10 @@ def transposed(arguments: CallArguments) -> tuple[Sizes, ...]:
 
 
 def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
-    """Return (batch or nothing, spatial sizes) of a convolution's input, whose channels lie between them."""
+    """Return (batch, spatial sizes) of a convolution's input, without the channels; batch is () for a single sample."""
     dimensions = len(weight) - 2
     if dimensions < 1 or not 0 <= len(inputs) - dimensions - 1 <= 1:
-        raise Unavailable(f"an input of {inputs} and a weight of {weight} are of no convolution")
+        raise Unavailable(f"expected sizes of a convolution, got input {inputs} and weight {weight}")
     return inputs[: len(inputs) - dimensions - 1], inputs[len(inputs) - dimensions :]
 
 
@@ -119,7 +119,7 @@ def _per_dimension(arguments: CallArguments, argument: str, default: int, dimens
         return (value,) * dimensions
     values = tuple(value)
     if len(values) not in (1, dimensions):
-        raise Unavailable(f"expected {dimensions} numbers of {argument}, came {len(values)}")
+        raise Unavailable(f"expected 1 or {dimensions} numbers as {argument}, got {len(values)}")
     return values * dimensions if len(values) == 1 else values
 
 
@@ -190,7 +190,7 @@ class Form:
 _DECIDING = ("stride", "padding", "dilation", "transposed", "output_padding", "output_mask", "grad_input_mask")
 
 _IMPLIED_BY_SIZES = ("stride", "padding", "dilation", "output_padding")
-"""Arguments that gradients do not require: the sizes of the output's gradient are among theirs."""
+"""Arguments that a call for gradients does not require, because it has the sizes of the output's gradient."""
 
 _SETTINGS = "input weight bias stride padding dilation groups"
 _TRANSPOSED = "input weight bias stride padding output_padding groups dilation"
@@ -212,7 +212,7 @@ Lines = Mapping[str, str]
 
 
 def _forms(outputs: Outputs, needs: str, lines: Lines) -> dict[str, tuple[Form, ...]]:
-    """Return name → its form. lines: names → arguments. Besides `needs`, a form requires its arguments that decide
+    """Return name → its form. lines: names → arguments. A form requires `needs`, and those of its arguments that decide
     sizes."""
     table: dict[str, tuple[Form, ...]] = {}
     for listed, text in lines.items():
@@ -339,8 +339,8 @@ _OLD_SLOW = "grad_output self weight kernel_size stride padding"
 
 
 def _removed_forms(lines: Lines, current_name: str, outputs: Outputs, **fixed: Any) -> dict[str, tuple[Form, ...]]:
-    """Return name → its forms, for operators that PyTorch no longer has. lines: names → arguments, with bars between
-    several signatures. current_name: of the operator that replaced them."""
+    """Return name → its forms, for operators that PyTorch no longer has. lines: names → arguments, with "|" between
+    several signatures. current_name: the operator that replaced them. fixed: arguments that the old name implied."""
     table: dict[str, tuple[Form, ...]] = {}
     for listed, texts in lines.items():
         forms = []

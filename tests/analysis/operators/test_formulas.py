@@ -39,6 +39,7 @@ LAYER = {"normalized_shape": [64]}
 # what, our count, count of the primitive operations that PyTorch decomposes it into (forward, or backward)
 DECOMPOSED = (
     ("batch_norm train", other_flop("native_batch_norm", IMAGES | AFFINE, training=True), 73_752),
+    ("batch_norm train functional", other_flop("_batch_norm_with_update_functional", IMAGES | AFFINE), 73_752),
     ("batch_norm train backward", other_flop("native_batch_norm_backward", IMAGES, train=True), 73_776),
     ("batch_norm eval", other_flop("native_batch_norm", IMAGES | AFFINE, training=False), 32_784),
     ("batch_norm eval backward", other_flop("native_batch_norm_backward", IMAGES, train=False), 40_992),
@@ -113,6 +114,10 @@ def test_sampling_by_hand() -> None:
     grid = {"input": (1, 3, 4, 4), "grid": (1, 5, 2, 2)}
     assert other_flop("grid_sampler_2d", grid, [(1, 3, 5, 2)]) == 30 * 7 + 10 * 18
     assert other_flop("grid_sampler_2d_backward", {"grad_output": (1, 3, 5, 2)}) == 30 * 8 * 3
+    assert other_flop("grid_sampler_2d_backward", {"grad_output": (1, 3, 5, 2)}, interpolation_mode=1) == 30
+    # bicubic: 16 multiplications and 15 additions, and 16 weights
+    assert other_flop("grid_sampler_2d", grid, [(1, 3, 5, 2)], interpolation_mode=2) == 30 * 31 + 10 * 30
+    assert other_flop("grid_sampler_2d_backward", {"grad_output": (1, 3, 5, 2)}, interpolation_mode=2) == 30 * 32 * 3
 
 
 # 5 · 8 · log2 8 = 120; cubic terms for n = 6

@@ -78,6 +78,8 @@ def test_insert_moves_everything_behind_it():
     assert lives[4] == (2, 6)
     assert lives[3] == (0, 2)
     assert len(insert(table, 8, [extra]).operations) == 9
+    with pytest.raises(ValueError, match="expected a position from 0 to 8, got 9"):
+        insert(table, 9, [extra])
     assert table == a_layer(2, 3, 5)  # what was given is as it was
 
 

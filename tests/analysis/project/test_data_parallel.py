@@ -46,6 +46,8 @@ def test_links_of_known_nodes() -> None:
     assert (within(a100).bytes_per_s, between(a100).bytes_per_s) == (300e9, 25e9)
     assert (within(h100).bytes_per_s, between(h100).bytes_per_s) == (450e9, 50e9)
     assert within(l40s) == table["PCIe 4 x16"]
+    for name, pcie in (("Tesla K80", 3), ("Tesla M40", 3), ("Tesla T4", 3), ("NVIDIA H100 PCIe", 5)):
+        assert within(lookup(name)) == table[f"PCIe {pcie} x16"]
     for generation, transfers in ((3, 8e9), (4, 16e9), (5, 32e9)):
         assert table[f"PCIe {generation} x16"].bytes_per_s == pytest.approx(transfers * 16 * 128 / 130 / 8, rel=1e-3)
     assert all(link.latency_s < 1e-5 and math.isfinite(link.bytes_per_s) for link in table.values())

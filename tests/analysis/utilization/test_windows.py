@@ -164,5 +164,5 @@ def test_a_row_without_a_whole_interval_has_none_and_is_not_pooled() -> None:
 def test_without_a_pool_the_mean_has_its_own_scatter() -> None:
     values = (0.49, 0.50, 0.51)
     assert mean_of_repeats(values, None) == geometric_mean(values)
-    with pytest.raises(ValueError, match="expected two values at least"):
+    with pytest.raises(ValueError, match="expected at least two values"):
         mean_of_repeats([0.5], pooled(0.05))

@@ -151,8 +151,8 @@ def test_the_gradient_of_the_output_tells_its_size() -> None:
     forward, backward = step(HALF)
     assert (forward.expected_flop, backward.unit_flop) == (HALF_FLOP, HALF_FLOP)
     assert step(X)[0].expected_flop == WHOLE_FLOP
-    assert step()[0].reason == "aten::conv2d: the recording says neither its stride nor what comes out of it"
-    assert step((2, 4, 99, 99))[0].reason == "aten::conv2d: what was recorded of its output does not agree"
+    assert step()[0].reason == "aten::conv2d: neither its stride nor the size of its output was recorded"
+    assert step((2, 4, 99, 99))[0].reason == "aten::conv2d: the recorded sizes contradict each other"
 
 
 # --- products inside stand -------------------------------------------------------------------------------------------
