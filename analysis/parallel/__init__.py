@@ -1,4 +1,4 @@
-"""What each rank of a parallel training step does, and what all of them do together.
+"""Computes the FLOP, memory and communication of each rank of a parallel training step, and of all ranks together.
 
-Arithmetic over what `measure.parallel` recorded. No time is derived here: `analysis.project` predicts steps.
+The input is what `measure.parallel` recorded. No time is derived here: `analysis.project` predicts steps.
 """

@@ -163,8 +163,8 @@ def flop_by_key(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]
 
 
 def _replica_loads(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankLoad]:
-    """Return the loads of the ranks of the data axis: they differ in the weights that they hold, where they share them,
-    and in what they reduce of the weights that other stages hold, too."""
+    """Return the loads of the ranks of the data axis. Where these ranks share weights, they differ in the weights that
+    they hold, and in the gradients that they reduce with other stages that hold the same weights."""
     first = _rank_load(trace, stages, stage, grid, buckets)
     loads = [first]
     for replica in range(1, grid.dp):
@@ -301,8 +301,8 @@ def _of_shared_stage(
 
 
 def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[CollectiveCalls]:
-    """Return the all-reduces of gradients between stages that hold the same parameter, once a step. held: where
-    replicas share weights, this one's parts, whose gradients it has after the scatter."""
+    """Return the all-reduces of gradients between stages that hold the same parameter, once a step. held: this
+    replica's parameters, or its parts of them where replicas share weights."""
     homes = {
         parameter.names: len(where) for parameter, where in zip(trace.parameters, stages.of_parameter, strict=True)
     }

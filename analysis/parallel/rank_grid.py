@@ -14,7 +14,7 @@ AXES = ("dp", "tp", "pp", "ep")
 """Data, tensor, pipeline and expert parallelism, as a plan names them."""
 
 UNTRAINED = {
-    ("pp", "ep"): "torch.export does not capture transformers' exchange, whose sizes are data",
+    ("pp", "ep"): "torch.export does not capture transformers' exchange of tokens, whose sizes depend on data",
     ("fsdp", "ep"): "fully_shard would divide experts that are divided already",
 }
 """Pairs of axes (fsdp: replicas of that kind) that a sweep does not train together, and why."""
@@ -92,8 +92,8 @@ class RankGrid:
         return Coordinates(rank // (self.dp * self.tp), rank // self.tp % self.dp, rank % self.tp)
 
     def group_size(self, group: str) -> int:
-        """Return the ranks in a group of collectives: an axis, or "experts" for those that hold the same ones. 0: no
-        such group."""
+        """Return the number of ranks in a group of collectives: an axis, or "experts" for the ranks that hold the same
+        experts; 0 for any other name."""
         return {**self.sizes, "ep": self.ep, "experts": self.dp * self.tp // self.ep}.get(group, 0)
 
     def places(self) -> Iterator[Coordinates]:
@@ -101,8 +101,8 @@ class RankGrid:
         return map(self.coordinates, range(self.world))
 
     def in_flight(self, stage: int) -> int:
-        """Return most micro-batches whose activations a stage keeps at once: all with gpipe; with 1f1b as many as there
-        are stages from it to the last."""
+        """Return the largest number of micro-batches whose activations a stage keeps at once: all with gpipe; with 1f1b
+        the number of stages from it to the last, or all if these are fewer."""
         return self.microbatches if self.schedule == "gpipe" else min(self.pp - stage, self.microbatches)
 
 
@@ -164,7 +164,7 @@ def _check_experts(replicas: int, experts: int) -> None:
 
 
 def nearest_divisor(number: int, wanted: int) -> int:
-    """Return the divisor of a number that is nearest to the wanted one; the smaller where two are."""
+    """Return the divisor of a number that is nearest to the wanted one, the smaller of two that are equally near."""
     return min((n for n in range(1, number + 1) if number % n == 0), key=lambda n: (abs(n - wanted), n))
 
 

@@ -107,8 +107,8 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Stages:
-    """A split into stages. of_operation: each operation's stage; of_parameter: stages that hold each; crossings:
-    transfers."""
+    """A split into stages. of_operation, of_buffer: the stage of each; of_parameter: the stages that hold each;
+    crossings: transfers."""
 
     count: int
     of_operation: tuple[int, ...]
@@ -145,14 +145,14 @@ def layer_stages(operations: Sequence[Operation], count: int) -> tuple[str, dict
 
 
 def stage_starts(trace: RankTrace, count: int) -> list[str]:
-    """Return the modules with which each stage but the first begins. Raises ValueError for fewer layers than stages, or
-    for a weight that several stages would hold."""
+    """Return the module with which each stage begins, without the first stage. Raises ValueError for fewer layers than
+    stages, or for a weight that several stages would hold."""
     prefix, stage_of = layer_stages(trace.operations, count)
     stages = split(trace, count)
     for parameter, homes in zip(trace.parameters, stages.of_parameter, strict=True):
         if len(homes) > 1:
             raise ValueError(
-                f"pp={count}: expected each weight in one stage, got {' and '.join(parameter.names)}, which are one"
+                f"pp={count}: expected each weight in one stage, got one weight as {' and '.join(parameter.names)}"
             )
     firsts = [min(number for number, home in stage_of.items() if home == stage) for stage in range(1, count)]
     return [f"{prefix}.{number}" for number in firsts]

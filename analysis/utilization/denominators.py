@@ -70,8 +70,8 @@ def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
 
 
 def denominators(peaks: Sequence[Denominator], clock_hz: float | None, capped: bool) -> tuple[Denominator, ...]:
-    """Return the denominators of one cell: datasheet, clock, ceiling, user; for a power-capped cell, the sustained
-    ceiling.
+    """Return the denominators of one cell: datasheet, clock, ceiling and user, and for a power-capped cell the
+    sustained ceiling where it is known.
 
     peaks: datasheet, ceiling, user and sustained ceiling of its session and device. clock_hz: mean SM clock of the
     window, None if none was observed.
@@ -162,7 +162,7 @@ def ceiling_of(
 
 
 def user(peak_tflops: float | None) -> Denominator:
-    """Return the user's own peak, the same for every unit. peak_tflops: 10^12 FLOP/s."""
+    """Return the peak that the user gives, the same for every unit. peak_tflops: in 10^12 FLOP/s."""
     if peak_tflops is None:
         return Denominator("user", reason="no peak was given (--peak-tflops)")
     return Denominator("user", dict.fromkeys(UNITS, peak_tflops * 1e12), dict.fromkeys(UNITS, "--peak-tflops"))
@@ -171,17 +171,17 @@ def user(peak_tflops: float | None) -> Denominator:
 CODE = "ceiling_doubtful"
 
 SLOW_MEDIAN = 0.6
-"""Fastest call ÷ median of all, below which most calls waited for another process."""
+"""Fastest call ÷ median of all calls. Below this ratio, most calls waited for another process."""
 
 SLOW_MEAN = 1.5
-"""Mean of all calls ÷ their median, above which some calls waited for long."""
+"""Mean of all calls ÷ their median. Above this ratio, some calls waited for long."""
 
 LOADED = 1.0
-"""Load average ÷ processors before a CPU's session, from which on no processor was free."""
+"""Load average ÷ processors before a session on a CPU. From this ratio on, no processor was free."""
 
 
 def loaded(row: Ceiling) -> str:
-    """Describe which of its own numbers show that a ceiling was measured under load; empty if none does."""
+    """Return why a ceiling's row shows that it was measured under load; "" if it does not."""
     for note in row.reason.removeprefix("note: ").split("; "):
         if note.startswith("others used"):
             return note
@@ -195,7 +195,7 @@ def loaded(row: Ceiling) -> str:
 
 
 def doubts(ceilings: Sequence[Ceiling], session: SessionRow | None, run: Run) -> tuple[str, ...]:
-    """Describe why a cell's ceilings may be too low. ceilings: of the whole run."""
+    """Return up to SHOWN reasons why a cell's ceilings may be too low. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
     fastest = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
     causes = [*_untimed(here, run), *map(loaded, fastest)]
@@ -203,8 +203,8 @@ def doubts(ceilings: Sequence[Ceiling], session: SessionRow | None, run: Run) ->
 
 
 def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:
-    """Yield the kinds of kernels that the cell runs and whose ceiling could not be timed: the others' best may be too
-    low."""
+    """Yield a reason for each kind of kernel that the cell runs and that could not be timed: the best of the other
+    kinds may be too low."""
     for operation, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit)):
         rows = [row for row in here if (row.operation, row.unit) == (operation, unit)]
         failed = next((row for row in rows if row.status != "ok"), None)

@@ -31,7 +31,7 @@ DENSE = "dense"
 """Attention convention of all of our counts (`analysis/operators/attention_conventions.py`)."""
 
 PROFILER = "torch_profiler"
-"""Source of a missing profile; an existing one names its own."""
+"""Source of a profile that is missing; a profile that exists names its source."""
 
 PROFILED_METHODS = ("one", "batch", "epoch")
 """Methods whose FLOP come from a profile of the pass of the same name."""
@@ -141,7 +141,7 @@ def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]
 def exact(counted: TableCount, run: Run) -> Numerator:
     """Return our own count of this step, each product on the unit of its dtype and the precision policy.
 
-    With operations that have no formula there is no count, only the others' sum as a lower bound.
+    If an operation has no formula, there is no count: the sum of the others is a lower bound.
     """
     policy = PRECISIONS[run.precision]
     try:
@@ -202,8 +202,8 @@ def of_loop(run: Run) -> Numerator:
 def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
     """Return 3 × forward, the forward being a counter's convolutions and matrix products, cleaned to FLOP.
 
-    A counter that names no operators gives its whole total, and the row a warning. One without a rule for operators
-    that may be products gives no total, only the others' sum as a lower bound.
+    A counter that is not in COUNTERS has no operators with a known kind: its whole total counts, and the row has a
+    warning. If the counter has no rule for operators that may be products, the sum of the others is a lower bound.
     """
     try:
         total, operators = _forward(counts, run, counter)
@@ -263,7 +263,7 @@ def _partial(
 def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
     """Return one cell's numerators; drop the count of `theory` where the exact count lacks calls without a formula.
 
-    A counter's number may lack what these calls hold.
+    The counter may not have counted these calls either.
     """
     partial = next((row for row in numerators if row.method == "exact" and row.reason and row.at_least_flop), None)
     if partial is None:
@@ -307,8 +307,8 @@ _MATRIX_KINDS = tuple(kind for kind in registry.PRODUCTS if kind != "convolution
 def _of_profile(
     method: str, source: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
 ) -> Numerator:
-    """Return the numerator of one source. It is divided by the time of a whole pass, so it must hold all products:
-    kernels without a recorded call and products of no phase are in no phase's total, but in the time. An epoch is full
+    """Return the numerator of one source. It is divided by the time of a whole pass, so it must include all products:
+    kernels without a recorded call and products without a phase are in no total, but in the time. An epoch is full
     batches × their number + the last one."""
     own = [count for count in counts if (count.work, count.source) == (method, source)]
     products = [op for op in operations if op.source == source]
@@ -342,7 +342,7 @@ def _of_profile(
 
 
 def _cleaned_flop(own: Sequence[ProfileCount], method: str, run: Run) -> int:
-    """Return forward and backward FLOP of one pass and source. Raises Unavailable."""
+    """Return forward and backward FLOP of one pass and source. Raises Unavailable, with the reason, without a count."""
     if broken := next((count for count in own if count.status != "ok"), None):
         raise Unavailable(broken.reason or broken.status)
     if sorted(count.phase for count in own) != ["backward", "forward"]:
@@ -369,7 +369,8 @@ def _profile_marks(own: Sequence[ProfileCount]) -> tuple[str, ...]:
 
 
 def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopCount, list[FlopCount]]:
-    """Return the total and the operators of one counter's forward pass at the run's batch size."""
+    """Return the total and the operators of one counter's forward pass at the run's batch size. Raises Unavailable,
+    with the reason, without a total or, for a counter of COUNTERS, without operators."""
     own = [c for c in counts if (c.cell_id, c.attempt, c.counter) == (run.cell_id, run.attempt, counter)]
     here = [c for c in own if c.scope == WHOLE and c.phase == "forward" and c.batch_size == run.batch_size]
     broken = [c for c in (here or own) if c.status != "ok" or c.flop is None]

@@ -40,7 +40,7 @@ def waited(block: Sample) -> bool:
 
 
 def is_disturbed(block: Sample) -> bool:
-    """Return whether a block's time includes such a wait; a device's time never does."""
+    """Return whether a block's time includes a long wait for a processor (`waited`); a device's time never does."""
     return block.device_s is None and waited(block)
 
 
@@ -159,11 +159,12 @@ def in_one_placement(blocks: Sequence[Sample]) -> list[Sample]:
 
 
 LEAST_PAIRS = 3
+"""Number of undisturbed pairs from which the disturbed ones are left out."""
 
 
 @dataclass(frozen=True)
 class PairedUtilization:
-    """A utilization. low, high: 95 % interval; None for a single pair. pairs: their number."""
+    """A utilization from pairs of blocks. low, high: 95 % interval; None for a single pair. pairs: number of pairs."""
 
     ratio: float
     low: float | None
@@ -173,8 +174,8 @@ class PairedUtilization:
 
 @dataclass(frozen=True)
 class PairedCeiling:
-    """Pairs in order of time. step_s: seconds per step of each. s_per_flop: unit → seconds per FLOP of each. kernels:
-    unit → what ran.
+    """Pairs of a block of steps and blocks of kernels, in order of time. step_s: seconds per step of each pair.
+    s_per_flop: unit → seconds per FLOP of each pair. kernels: unit → name of the kernel.
 
     rule: of the interval (`Run.interval_rule`).
     """

@@ -63,8 +63,8 @@ class Measurement:
     step is this power times the step time, never the energy over the timed steps. passes: pass → its row of
     work_times.csv, of the passes that the run's methods need. sample_clock_hz: mean SM clock over the blocks of one
     sample, which have their own window. paired: the ceiling timed between the blocks; then the window's energy includes
-    it, and power_w is None. summary: of the blocks of whole steps, which `time` is of. power_capped_ratio: share of the
-    window's polls in which the power limit held the clock.
+    it, and power_w is None. summary: of the blocks of whole steps; `time` has its mean. power_capped_ratio: share of
+    the window's polls in which the power limit held the clock.
     """
 
     run: Run
@@ -108,10 +108,8 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Sequence[Telemetr
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
-    """Describe a drift of more than 1 % that exceeds the noise: heat, power or another process.
-
-    It exceeds the noise by more than three standard errors of the difference between the first and the last third.
-    """
+    """Return a note on a drift of more than 1 % that exceeds three standard errors of the difference between the first
+    and the last third; "" without one. Its cause may be heat, power or another process."""
     third = len(means_s) // 3
     if drift_ratio is None or third < 2 or abs(drift_ratio) <= DRIFT_RATIO:
         return ""
@@ -138,10 +136,9 @@ def rows(
     denominators: Sequence[Denominator],
     sample_denominators: Sequence[Denominator] | None = None,
 ) -> list[Utilization]:
-    """Return one cell's rows of utilization.csv: each numerator over each denominator, in order; a paired ceiling is
-    last.
+    """Return one cell's rows of utilization.csv: each numerator over each denominator, in order, a paired ceiling last.
 
-    sample_denominators: those of the method one, whose sample was timed at its own clock; None: the same.
+    sample_denominators: for the method one, as its sample was timed at another clock; None: `denominators`.
     """
     numerators, run = list(numerators), measured.run
     exact = next((numerator for numerator in numerators if numerator.method == EXACT and numerator.model_flop), None)
@@ -180,7 +177,7 @@ _OF_NUMERATOR = (
 """A row's columns that are fields of its numerator."""
 
 Standing = tuple[MeanStepTime | None, str, str]
-"""A numerator's time, if the cell was measured; status and reason of a row over it."""
+"""(time that a numerator is divided by, None if it was not measured; status and reason of the rows)."""
 
 
 def _standing(measured: Measurement, method: str) -> Standing:
@@ -217,7 +214,7 @@ def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
 def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, float | None]:
     """Return time, items and energy, which depend on no count. Energy was taken over the cell's own steps only.
 
-    Items are in the method's unit: as many per sample as a step of the cell has.
+    The items of a pass are its samples × the items per sample of the cell's step.
     """
     run, pass_time = measured.run, measured.passes.get(method)
     items: float | None = run.items_per_step
@@ -236,10 +233,11 @@ def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, 
 def _fraction(
     measured: Measurement, numerator: Numerator, denominator: Denominator, standing: Standing
 ) -> tuple[str, str, dict[str, Any]]:
-    """Return status, reason and the ratio's columns, as far as its halves are known. standing: of the method.
+    """Return status, reason and the ratio's columns, as far as numerator and denominator are known. standing: of the
+    method.
 
-    Over the ceiling that was timed between the steps, the interval is that of the ratio, and the peak is the one that
-    gives the ratio with the cell's step time.
+    Over a paired ceiling, the interval is that of the ratio, and the peak is computed from the ratio and the cell's
+    step time.
     """
     (time, status, reason), flop, by_unit = standing, numerator.model_flop, numerator.flop_by_unit
     if denominator.name == PAIRED and numerator.method in PROFILED_METHODS and measured.run.status in MEASURED:
@@ -285,7 +283,7 @@ def _surprises(
     ratio = fraction.get("utilization_ratio")
     if ratio is None or ratio <= 1:
         return ()
-    by_exact = None  # of one sample and of an epoch there is none: their steps and times are others
+    by_exact = None  # none for one sample and an epoch: their steps and times are not the cell's
     if exact is not None and numerator.method not in ("one", "epoch"):
         _, _, of_exact = _fraction(measured, exact, denominator, _standing(measured, exact.method))
         by_exact = of_exact.get("utilization_ratio")
@@ -318,8 +316,8 @@ CONVENTION = "convention: post2021: a multiply-add is 1, over the fp32 peak what
 def post2021_rows(measured: Measurement, numerators: Iterable[Numerator], peak: Denominator) -> list[Utilization]:
     """Return one cell's rows of utilization_post2021.csv: each method over one peak, `fp32_peak` of its denominators.
 
-    The arithmetic of the 2021 post, for comparison with its 0.3 to 0.75: a multiply-add counts as 1 and the peak is the
-    fp32 one of the CUDA cores, whatever unit the precision policy uses. The method `theory` is three times fvcore's
+    This is the 2021 post's arithmetic, for comparison with its 0.3 to 0.75: a multiply-add counts as 1 and the peak is
+    the fp32 one of the CUDA cores, whatever unit the precision policy uses. The method `theory` is three times fvcore's
     native total, unconverted, normalisation included. Not claimed: that these fractions are utilizations
     (`docs/results.md` explains). Times are those of `utilization.csv`.
     """

@@ -73,8 +73,7 @@ class BetweenWindows:
         return float(self.deviation**2 * fdtri(degrees, self.degrees, 1 - OWN_LEVEL))
 
     def interval(self, window: Window) -> tuple[float, float]:
-        """Return (low, high) of a window's value, differences between windows included; never narrower than its own by
-        t."""
+        """Return (low, high) of a window's value, with the differences between windows."""
         half = t_quantile(self.degrees) * math.sqrt(window.variance + self.variance)
         return log_interval(window.value, window.value * half)
 
@@ -132,8 +131,8 @@ def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
 
 
 def pools(rows: Iterable[Utilization]) -> dict[Pool, BetweenWindows | None]:
-    """Return `pool_of` a row → differences between the windows of its cells. Repeats over different measured ceilings
-    are of different cells."""
+    """Return pool (`pool_of`) → differences between the windows of its cells. Repeats over different measured ceilings
+    count as different cells."""
     cells: dict[Pool, dict[tuple[object, ...], dict[int, Window]]] = {}
     for row in rows:
         if (window := _window(row)) is not None:

@@ -44,8 +44,8 @@ class Mean:
 
 
 def passes_of(run: Parameters) -> tuple[str, ...]:
-    """Return the passes that a run's methods need, in the order of PASSES; no `last` where the batches come out
-    even."""
+    """Return the passes that a run's methods need, in the order of PASSES. `last` is absent if all batches are full;
+    `batch` if none is and the method batch is not measured."""
     wanted = {pass_name for method in run.methods for pass_name in PASSES_OF_METHODS.get(method, ())}
     full, last = epoch_of(run)
     absent = {"last"} if not last else set()
@@ -71,8 +71,8 @@ def images_of(run: Parameters, pass_name: str) -> int:
 
 
 def variant(run: Run) -> str:
-    """Return what distinguishes this cell besides model, batch size, precision and device: "layout=channels_last"; or
-    ""."""
+    """Return the other parameters that identify a cell and are not the defaults ("layout=channels_last"), besides
+    model, batch size, precision and device; "" if there are none."""
     columns, other = columns_of(Cell), non_default(run, Cell)
     other = {name: other[name] for name in other if name not in _NO_VARIANT and not columns[name].is_request}
     other |= other.pop("hyper", {})
@@ -116,7 +116,8 @@ def _mean(blocks: Sequence[Sample], rule: str) -> Mean:
 
 
 def _epoch(run: Run, means: Mapping[str, Mean]) -> Mean | None:
-    """Return full batches × their number + the last one. None if one of the two is needed and missing."""
+    """Return the full batch's mean × number of batches + the last batch's mean; None if a mean that it needs is
+    missing."""
     parts = [(count, means.get(pass_name)) for pass_name, count in epoch_parts(run).items()]
     known = [(count, mean) for count, mean in parts if mean is not None]
     if not known or len(known) < len(parts):
@@ -178,8 +179,8 @@ def _standing(run: Run, pass_name: str, plain: Mean | None, profiled: Mean | Non
 
 
 def _wide(run: Run, pass_name: str) -> str:
-    """Explain why a pass's time did not converge; "" if it did. The cell tells the batch's, its warnings those of
-    others."""
+    """Return why a pass's time did not converge; "" if it did. The reason is the run's for the batch, and in the run's
+    warnings for other passes."""
     if pass_name == "epoch":
         return "; ".join(f"{part}: {why}" for part in epoch_parts(run) if (why := _wide(run, part)))
     if pass_name == "batch" and run.status != "ok":
