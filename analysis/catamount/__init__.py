@@ -1,4 +1,4 @@
 """Counts a step as Catamount would.
 
-A convention next to ours, for comparison with Catamount's published numbers. Nothing else in the project counts by it.
+The convention is for comparison with Catamount's published numbers. Others count by it on request (`--rules catamount`).
 """

@@ -55,8 +55,8 @@ def _product(node: GraphNode) -> Cost:
 
 
 def _convolution(data: int, weight: int) -> Callable[[GraphNode], Cost]:
-    """Return a multiply-add for each element of tensor `data` and each weight of one of the filters in tensor
-    `weight`."""
+    """Return a rule that counts a multiply-add for each element of a tensor and each weight of one filter. data,
+    weight: positions of the tensor and of the filters among the inputs and outputs."""
 
     def count(node: GraphNode) -> Cost:
         tensors = node.inputs + node.outputs
@@ -74,7 +74,8 @@ def _per_input(flop_per_element: int, position: int = 0) -> Callable[[GraphNode]
 
 
 def _normalised(channels: int) -> Callable[[GraphNode], Cost]:
-    """Return 6 FLOP per element and `channels` per channel; input 0 is the batch, input 2 has one value per channel."""
+    """Return a rule that counts 6 FLOP per element and `channels` per channel. Input 0 is the batch; input 2 has one
+    value per channel."""
     return lambda node: scalars(6 * node.inputs[0].numel + channels * node.inputs[2].numel)
 
 
@@ -120,7 +121,7 @@ FLOP: dict[str, Callable[[GraphNode], Cost]] = {
 """Name → its FLOP; a name that is missing has none."""
 
 IN_PLACE = ("ScatterUpdate", "ApplyGradientDescent")
-"""Operations that add nothing to a footprint: their output is a variable that exists."""
+"""Operations that add nothing to a footprint, because their output is an existing variable."""
 
 UNCOUNTED = (
     "Identity", "Enter", "Exit", "Switch", "Merge", "NextIteration", "Stack", "TensorArray", "NoOp",
@@ -171,8 +172,8 @@ def traffic(nodes: Iterable[GraphNode]) -> tuple[Size, Size]:
 
 
 def footprint_of(nodes: Iterable[GraphNode]) -> Size:
-    """Return the bytes that the nodes add to Catamount's total footprint: all that they write, unless it exists
-    already."""
+    """Return the bytes that the nodes add to Catamount's total footprint: all that they write, except to existing
+    variables."""
     held = [node for node in nodes if node.name not in IN_PLACE]
     return sum((_bytes(node.outputs) if node.name in VARIABLES else _node_bytes(node)[1]) * node.times for node in held)
 
@@ -187,7 +188,7 @@ def _bytes(tensors: Iterable[Operand]) -> Size:
 
 
 PAIR = Operand((2,))
-"""The shape of a matrix."""
+"""A matrix's shape as a tensor."""
 NO_AXES = Operand((0,))
 FLAG = Operand((), 1)
 

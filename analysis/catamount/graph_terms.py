@@ -34,49 +34,52 @@ WHY = {
     "gradient accumulators": "the sums of gradients over time steps begin with constants of zeros",
     "weight updates": "an embedding's rows are subtracted where its gradient is made, so that PyTorch's dense update"
     " is taken off; a layer's two matrices are one, and its scalar rate is read once",
-    "mask of padding": "states, labels and gradients pass through a boolean mask of what is not padding, though nothing"
-    " is",
+    "mask of padding": "states, labels and gradients pass through a boolean mask that removes padding, though there is"
+    " none",
     "inputs": "placeholders are written once each: tokens, labels, and the state that each layer begins with",
     "gradient of the softmax bias": "the gradient of logits + bias is summed over no axis on one side and over the rows"
     " on the other, and PyTorch's forms of the logits are views that count as copies here",
-    "embedding": "sizes for the gradient of the lookup",
-    "reshape of states": "sizes for the reshape of states before the softmax layer",
+    "embedding": "the graph computes sizes for the gradient of the lookup",
+    "reshape of states": "the graph computes sizes for the reshape of states before the softmax layer",
     "loss": "the mean is a sum, a size and divisions of scalars, each with a gradient",
     "gradients of sums and products": "TensorFlow sums and reshapes the gradient of both sides of a sum or product,"
     " broadcast or not, adds several gradients in one node where PyTorch adds two by two, and adds the first time"
     " step's to zeros",
-    "loop": "the while loop: batch-first tensors are transposed and back, output states filled with zeros, time steps"
-    " numbered and counted",
-    "gradients and attention": "as gradients of sums and products, in the loop that attends: masked memory, state that"
-    " is carried through, the loop's own zeros",
+    "loop": "in the while loop, batch-first tensors are transposed and back, output states are filled with zeros, and"
+    " time steps are numbered and counted",
+    "gradients and attention": "gradients of sums and products as in other graphs, but in the loop with attention; also"
+    " masked memory, the state that is carried through, and zeros of the loop",
     "dropout": "dropout divides before it multiplies, and the gradient of a division is four nodes and their sums",
-    "sequence lengths": "sentences have lengths: in each step states are selected by whether they ended, scores are"
-    " masked, one direction is reversed",
+    "sequence lengths": "sentences have lengths: each step selects states by whether their sentence has ended, scores"
+    " are masked, one direction is reversed",
     "products of three dimensions": "a product with a tensor of three dimensions (Tensordot) transposes and reshapes"
     " the matrix and its gradient",
-    "copies that only PyTorch makes": "what PyTorch's step writes and the graph does not: zero states, views that count"
-    " as copies, a bias of zeros",
-    "stored means and deviations": "of the sound: variables in the graph, and so parameters; buffers in PyTorch",
-    "normalisation of the sound": "forms of means and deviations, and what keeps the deviations from zero",
-    "noise and own letters": "weights get noise, and letters are drawn, at every step; PyTorch's draws differ a little",
+    "copies that only PyTorch makes": "PyTorch's step writes zero states, views that count as copies, and a bias of"
+    " zeros, which the graph does not",
+    "stored means and deviations": "the sound's means and deviations are variables in the graph, and so parameters; in"
+    " PyTorch they are buffers",
+    "normalisation of the sound": "means and deviations are reshaped, and a constant keeps the deviations from zero",
+    "noise and own letters": "weights get noise and letters are drawn at every step; PyTorch's draws differ a little",
     "pooling over time": "the graph's window is one step, PyTorch's two; lengths are halved with it",
-    "convolution of the weights": "a convolution in one dimension is one in two, with reshapes around it; the graph"
-    " pads nothing and its first step has a gradient",
-    "loss and sums of gradients": "what is shared by several consumers gets its gradients added in one node, in the"
-    " loops too; the loss masks letters, and divides by the batch",
+    "convolution of the weights": "a one-dimensional convolution is a two-dimensional one with reshapes around it; the"
+    " graph pads nothing, and its first step has a gradient",
+    "loss and sums of gradients": "the gradients of a tensor with several consumers are added in one node, in the loops"
+    " too; the loss masks letters, and divides by the batch",
     "encoder": "layers in two directions with lengths: states that ended are selected, sequences are reversed, cell and"
     " output are joined as one state",
-    "gradient of the images": "the first convolution's data gets a gradient, which no update uses: Catamount counts"
-    " what no fetch asks for (a fault)",
+    "gradient of the images": "the first convolution's data gets a gradient that no update uses: Catamount counts nodes"
+    " that no fetch needs (a fault)",
     "input pipeline": "images come as bytes: cast, scaled, normalised, transposed",
     "top-1 and top-5 errors": "the training graph computes them, too",
-    "moving averages and sizes": "of loss, errors and queue length; sizes for the gradient of the pooling",
+    "moving averages and sizes": "the graph has moving averages of loss, errors and queue length, and sizes for the"
+    " gradient of the pooling",
     "gradients of the residual sums": "TensorFlow sums over no axis and reshapes the gradient of both sides",
-    "sizes for the gradients of convolutions": "each reads the sizes of data and filter as tensors",
-    "outputs of normalisations that nobody uses": "four gradients of zeros each, and how fast the running means move",
-    "weight decay": "the graph has none; PyTorch's step has it for every parameter, and it is taken off",
+    "sizes for the gradients of convolutions": "each gradient reads the sizes of data and filter as tensors",
+    "outputs of normalisations that nobody uses": "each normalisation has four gradients of zeros, and rates of its"
+    " running means",
+    "weight decay": "PyTorch's step has it for every parameter and the graph has none: it is subtracted",
     "counts of batches": "PyTorch's normalisations count their batches, the graph's do not",
-    "form of the bias gradient": "a view in PyTorch, which counts as a copy",
+    "form of the bias gradient": "it is a view in PyTorch, which counts as a copy",
 }
 """Term → why it exists, in every graph that has it."""
 
@@ -127,7 +130,7 @@ _TENSOR = re.compile(r"\[([^\]]*)\](?::(\d))?")
 
 
 def _tensors(text: str) -> tuple[Operand, ...]:
-    """Return the tensors as `[batch,seq]:8`: sizes, and bytes of an element where these are not 4."""
+    """Parse tensors such as `[batch,seq]:8`: sizes, and the bytes of an element where these are not 4."""
     matches = _TENSOR.findall(text)
     return tuple(
         Operand(tuple(map(_parsed, sizes.split(",") if sizes else ())), int(width or 4)) for sizes, width in matches
@@ -197,7 +200,8 @@ def sums(model: str) -> Sums:
 
 
 def resnet_nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
-    """Return term → its nodes, with negative times where PyTorch does more."""
+    """Return term → its nodes, with negative `times` for nodes that only PyTorch's step has. Raises KeyError for a
+    model that is not in DEPTHS."""
     counted = sums(model)
     added = Operand((BATCH * counted.added,))
     sizes = (BATCH, IMAGE, IMAGE, COLOURS)

@@ -125,7 +125,7 @@ def added_product(operation: Operation) -> Nodes:
 
 
 def convolution(operation: Operation) -> Nodes:
-    """Translate Conv2D, and an addition where there is a bias."""
+    """Translate convolution to Conv2D, and an addition where there is a bias."""
     results = outputs(operation)
     data, weight = _operand(shape(operation, "input")), _operand(shape(operation, "weight"))
     bias = (
@@ -135,7 +135,7 @@ def convolution(operation: Operation) -> Nodes:
 
 
 def convolution_backward(operation: Operation) -> Nodes:
-    """Return one node for each requested gradient; one of them reads the sizes of its output."""
+    """Return one node for each requested gradient; those of data and filter read the sizes of their output."""
     gradient, data, weight = (_operand(shape(operation, name)) for name in ("grad_output", "input", "weight"))
     sizes = Operand((len(data[0].sizes),))
     nodes = (
@@ -147,14 +147,12 @@ def convolution_backward(operation: Operation) -> Nodes:
 
 
 def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], input_weight: str, recurrent_weight: str) -> Translation:
-    """Translate mkldnn_rnn_layer with LSTM cells, or its backward, as a while loop. input_weight, recurrent_weight: its
-    two matrices. There is one bias, not two."""
+    """Translate mkldnn_rnn_layer with LSTM cells, or its backward, as a while loop. step: returns the nodes of a time
+    step. input_weight, recurrent_weight: names of the two matrices. There is one bias, not two."""
 
     def nodes(operation: Operation) -> Nodes:
-        if needed(operation, "mode") != 2:
-            raise ValueError(
-                f"{operation.name} at index {operation.index}: expected LSTM cells, the only ones unrolled"
-            )
+        if (mode := needed(operation, "mode")) != 2:
+            raise ValueError(f"{operation.name} at index {operation.index}: expected LSTM cells (mode 2), got {mode}")
         steps, batch, _ = shape(operation, "input")
         widths = (shape(operation, name)[-1] for name in (input_weight, recurrent_weight))  # columns: inputs, hidden
         return repeated(step(batch, *widths), steps)
@@ -163,9 +161,9 @@ def recurrent_layer(step: Callable[[Size, Size, Size], Nodes], input_weight: str
 
 
 def batch_norm(operation: Operation) -> Nodes:
-    """Translate FusedBatchNorm: two of its five inputs are empty in training, and of its five outputs four are of one
-    channel each. Running means are moved by a node of their own, three operations a channel: (old - new) · rate, then
-    -."""
+    """Translate native_batch_norm to FusedBatchNorm: two of its five inputs are empty in training, and four of its five
+    outputs have one value per channel. Separate nodes move the running mean and variance, with three operations a
+    channel each: (old - new) · rate, then -."""
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
     empty = Operand((0,))
     fused = GraphNode("FusedBatchNorm", (data, channel, channel, empty, empty), (data, *(channel,) * 4))
@@ -179,8 +177,8 @@ def batch_norm(operation: Operation) -> Nodes:
 
 
 def batch_norm_backward(operation: Operation) -> Nodes:
-    """Translate FusedBatchNormGrad: gradient, batch, scale, mean and variance of the batch; its last two outputs are
-    empty."""
+    """Translate native_batch_norm_backward to FusedBatchNormGrad, which reads the gradient, the batch, the scale, and
+    the batch's mean and variance; its last two outputs are empty."""
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
     empty = Operand((0,))
     read = (data, data, channel, channel, channel)
@@ -188,7 +186,7 @@ def batch_norm_backward(operation: Operation) -> Nodes:
 
 
 def cross_entropy(operation: Operation) -> Nodes:
-    """Translate _log_softmax: one node makes loss and gradient; its labels are the next operation's."""
+    """Translate _log_softmax: one node makes loss and gradient, with the labels of the next operation."""
     logits = inputs(operation)[0]
     rows = Operand(logits.sizes[:-1])
     return (GraphNode("SparseSoftmaxCrossEntropyWithLogits", (logits, rows), (rows, logits)),)
@@ -234,8 +232,8 @@ def pooling(operation: Operation) -> Nodes:
 
 
 def embedding_backward(operation: Operation) -> Nodes:
-    """Translate the gradient of an embedding: it stays a list of rows and their indices, which the optimizer subtracts
-    from the table where they belong: rows and indices are reshaped, rows multiplied by the rate."""
+    """Translate the gradient of an embedding. It stays a list of rows with their indices: both are reshaped, and the
+    rows are multiplied by the rate and subtracted from those of the table."""
     gradient, indices = tensor(shape(operation, "grad_output")), tensor(shape(operation, "indices"))
     rows = numel(indices.sizes)
     listed, places = Operand((rows, gradient.sizes[-1])), Operand((rows,))
@@ -248,8 +246,8 @@ def embedding_backward(operation: Operation) -> Nodes:
 
 
 def descended(operation: Operation) -> Nodes:
-    """Translate an addition of the optimizer's phase, by its factor and whether it is in place: weight -= rate ·
-    gradient, the gradient added to a momentum, or a decay of weights added to the gradient."""
+    """Translate an addition of the optimizer. Its factor and whether it is in place show what it is: weight -= rate ·
+    gradient, the gradient added to a momentum, or weight decay added to the gradient."""
     weight = tensor(first(operation))
     if not operation.name.endswith("_"):
         return (GraphNode("Mul", (weight, SCALAR), (weight,)), GraphNode("AddN", (weight, weight), (weight,)))
@@ -259,7 +257,7 @@ def descended(operation: Operation) -> Nodes:
 
 
 def multiplied(operation: Operation) -> Nodes:
-    """Translate mul: in the optimizer's phase a momentum times its decay, the first part of ApplyMomentum."""
+    """Translate mul; in the optimizer it is a momentum times its decay, the first part of ApplyMomentum."""
     if operation.phase == "optimizer":
         return (GraphNode("ApplyMomentumDecay", (SCALAR,), outputs(operation)),)
     number = (SCALAR,) if len(operation.input_shapes) == 1 else ()
@@ -341,13 +339,12 @@ NODES: dict[str, Translation] = {
 
 
 def _unknown_nodes(operation: Operation) -> Nodes:
-    """Translate an operation without a node of its own: every tensor read and written once."""
+    """Translate an operation without a known node: every tensor is read or written once."""
     return (GraphNode("Unknown", inputs(operation), outputs(operation)),)
 
 
 def _rule(name: str, own: Rule) -> Rule:
-    """Return Catamount's rule for a name of this project's table. The kind stays; only what FLOP and bytes are
-    changes."""
+    """Return Catamount's rule for a name of this project's table. Only FLOP and bytes change; the kind stays."""
     how = NODES.get(name, _unknown_nodes)
 
     def moved(operation: Operation) -> tuple[Size, Size]:

@@ -1,4 +1,4 @@
-"""Predicts how much memory a step needs, and in which order of its operations.
+"""Predicts how much memory a step needs, and the least that it would need in any order of its operations.
 
-Predicts tensors, the caching allocator and an allowance for libraries. See the packages for what they leave out.
+The prediction has tensors, the caching allocator and an allowance for libraries. Each module says what it leaves out.
 """

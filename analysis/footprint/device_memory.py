@@ -22,14 +22,14 @@ SMALL = 2**20
 SMALL_SEGMENT = 2 * 2**20
 LARGE_SEGMENT = 20 * 2**20
 OWN_SEGMENT = 10 * 2**20
-"""Requests of at least this many bytes have a segment of their own."""
+"""Requests of at least this many bytes get a separate segment."""
 OWN_ROUNDING = 2 * 2**20
 
 
 @dataclass(frozen=True)
 class Reserved:
-    """Peak bytes of the allocator, allocated in blocks (`memory_allocated`) and reserved in segments. segments: their
-    number."""
+    """Peak bytes of the allocator: allocated in blocks (`memory_allocated`), and reserved in segments. segments: number
+    of segments."""
 
     allocated_bytes: int
     reserved_bytes: int
@@ -51,12 +51,12 @@ def segment(nbytes: int) -> int:
 
 
 class Pools:
-    """Segments and their free blocks. Every block is known by the number that its caller gave it.
+    """Segments and their free blocks. The caller of `take` numbers the blocks.
 
     A request is rounded up to 512 bytes. One of up to 1 MiB is served from small segments of 2 MiB, one below 10 MiB
-    from large ones of 20 MiB, a larger one from a segment of its own. The smallest free block that fits is taken, and
-    split if 512 bytes (small) or more than 1 MiB (large) are left; a freed block joins its free neighbours; a segment
-    stays reserved. Among equal blocks the original chooses by address, this one by age.
+    from large ones of 20 MiB, a larger one from a separate segment. The smallest free block that fits is taken, and
+    split if at least 512 bytes (small) or more than 1 MiB (large) are left. A freed block joins its free neighbours. A
+    segment stays reserved. Among equal blocks, PyTorch chooses by address, this class by age.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Pools:
         block, where, start = free.pop(index)
         left = block - size
         taken = size if (left >= BLOCK if small else left > SMALL) else block
-        if block > taken:  # the rest stays free behind it: that decides what it can join later
+        if block > taken:  # the rest stays free behind the block, where it can join free neighbours later
             insort(free, (block - taken, where, start + taken))
         self.blocks[number] = where, start, taken
         self.allocated += taken
@@ -150,8 +150,8 @@ def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
 
 
 def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a library requested it, by the innermost frames up to the operator's own (at::native or
-    at::_ops)."""
+    """Return whether a library requested the memory. frames: of the allocation, the innermost first; those up to the
+    operator's function (at::native or at::_ops) decide."""
     names = [str(frame.get("name", "")) for frame in frames]
     if any(map(_EMPTY.search, names)):
         return any(name.startswith(_CUBLAS) for name in names)
@@ -175,7 +175,7 @@ _PRODUCTS = ("matmul", "attention", "recurrent")
 
 @dataclass(frozen=True)
 class Workspace:
-    """Memory of one library. source: of the number."""
+    """Workspace of one library. source: where the number comes from."""
 
     library: str
     nbytes: int
@@ -198,10 +198,10 @@ def allowance(
 
 
 def unknown_memory(operations: Sequence[Operation], device: str) -> str:
-    """Return the memory that is known to come on top and has no number, in one line; "" for none."""
+    """Return one line on the memory that a step needs in addition and that is unknown; "" if there is none."""
     kinds = {operation.kind for operation in operations}
     if device == "cuda":
         cudnn = kinds & {"convolution", "recurrent"}
-        return "what cuDNN's kernels take for themselves is not known before: 0 here" if cudnn else ""
+        return "the workspaces of cuDNN's kernels are not known in advance, and count as 0" if cudnn else ""
     heavy = kinds & {"convolution", "recurrent", "matmul", "attention", "normalization"}
-    return "what kernels take for themselves on a CPU is not known before: 0 here" if heavy else ""
+    return "the workspaces of a CPU's kernels are not known in advance, and count as 0" if heavy else ""

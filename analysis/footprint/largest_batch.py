@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 SMALL_BATCHES = (2, 4)
-"""Batches from which all others are predicted; not 1, whose strides are arbitrary."""
+"""Batches from which all others are predicted. Not 1: the strides of a dimension of size 1 are arbitrary."""
 
 BATCH_MULTIPLE = 8
-"""Batches are rounded down to a multiple of this, for which kernels are made."""
+"""Batches are rounded down to a multiple of this number, for which kernels are optimized."""
 
 MOST = 2**24
 """Largest batch that is tried."""
@@ -47,7 +47,8 @@ def round_batch(batch: int) -> int:
 
 
 def reserved_fits(live_fit: BatchFit, reserved: Callable[[int], int], least: int) -> BatchFit:
-    """Add the batch whose reserved bytes fit. reserved: batch → bytes of its segments and what comes on top."""
+    """Return the fit with a batch whose reserved bytes fit, searched from the largest batch downwards. reserved: batch
+    → bytes of its segments and of what the step needs besides them. least: the smallest batch that the step takes."""
     batch, nbytes = round_batch(live_fit.largest_batch), 0
     while batch >= least and (nbytes := reserved(batch)) > live_fit.available_bytes:
         batch = min(batch - 1, batch * live_fit.available_bytes // nbytes)
@@ -61,10 +62,10 @@ def largest_batch(
 ) -> BatchFit:
     """Find the largest batch: it fits, and the next one does not, or the step refuses it (ValueError).
 
-    At one order of operations each moment's live bytes are a line in the batch, so that two small batches predict the
-    highest moment at any batch; where operations change with the batch the search doubles and halves. need: batch →
-    bytes at each moment of its step, which do not fall as the batch grows. least: the smallest batch that the step
-    takes.
+    If the operations do not change, the live bytes at each moment are linear in the batch, so that two small batches
+    predict the peak of any batch. Where the operations change with the batch, the search doubles and halves. need:
+    batch → bytes at each moment of its step, which do not decrease with the batch. least: the smallest batch that the
+    step takes. Raises ValueError if the step refuses that batch.
     """
     looked: dict[int, Sequence[int]] = {}
     refused: dict[int, str] = {}
@@ -99,8 +100,8 @@ def largest_batch(
 
 
 def _predicted_batch(small: Sequence[tuple[int, Sequence[int]]], available_bytes: int) -> int | None:
-    """Return the batch at which the first moment's line through two small batches reaches the memory; None without two
-    that have as many moments, each at one order of operations."""
+    """Return the largest batch whose bytes stay within the memory, extrapolated for each moment from two small batches.
+    None without two batches that have the same number of moments."""
     if len(small) < 2 or len(small[0][1]) != len(small[1][1]):
         return None
     (first, low), (second, high) = small

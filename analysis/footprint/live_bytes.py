@@ -56,7 +56,7 @@ class LiveStorage:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Live bytes of a step, a moment an entry: before the first operation, then while each runs.
+    """Live bytes of a step, with one entry per moment: before the first operation, then while each operation runs.
 
     timeline: category → bytes. total_bytes: their sum. at_least_bytes: its maximum. held: storages alive there, the
     largest first. unknown: storages without a size, which are not counted. ledger: all others, after `reuse_gradients`.
@@ -80,8 +80,8 @@ class Footprint:
 def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> Footprint:
     """Return the eager footprint of a step. Among moments with equal bytes the first is the peak.
 
-    Raises ValueError for sizes that are expressions and for operations that are not numbered from 0, Inconsistent for a
-    storage that dies before it is born or lives outside of the step.
+    Raises ValueError for sizes that are expressions, for an unknown role, and for operations that are not numbered from
+    0; Inconsistent for a storage that dies before it is born or lives outside of the step.
     """
     known, unknown = _known_storages(operations, tuple(storages))
     known = reuse_gradients(operations, known)
@@ -116,7 +116,7 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
 
 
 def peak_bytes(operations: Sequence[Operation], storages: Iterable[Storage]) -> int:
-    """Return the peak of `footprint` only, in a fraction of its time. Raises as it does."""
+    """Return the peak of `footprint` only, in a fraction of its time. Raises as `footprint` does."""
     known, _ = _known_storages(operations, tuple(storages))
     return max(live_bytes(reuse_gradients(operations, known), len(operations)))
 
@@ -135,10 +135,10 @@ def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> 
 
 
 def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
-    """Return the storages, with gradients that a sum reads last ending before it, as their memory becomes the sum's.
+    """Return the storages, where a gradient whose memory a sum of gradients reuses ends before the sum.
 
     Such a sum is a plain `add` of two in the backward pass. The first operand that dies there is reused, if it is as
-    large and no view of it exists, since autograd only writes where nobody else looks.
+    large as the sum and has no view: autograd only overwrites memory that nothing else refers to.
     """
     by_id, viewed = {storage.id: storage for storage in storages}, set[int]()
     for operation in operations:
@@ -156,7 +156,7 @@ def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]
 
 
 def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
-    """Return the bytes of these storages at each moment of so many operations."""
+    """Return the bytes of these storages at each moment of a step. operations: number of its operations."""
     change = [0] * (operations + 2)
     for storage in storages:
         change[storage.born_index - BEFORE] += storage.nbytes

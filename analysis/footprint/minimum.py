@@ -148,7 +148,7 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
 
 
 def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
-    """Extend an order of nodes to all operations: a view follows what last wrote its storage."""
+    """Extend an order of nodes to all operations: a view follows the operation that last wrote its storage."""
     turn = {graph.operations[node]: position for position, node in enumerate(order, 1)}
     written: dict[int, int] = {}
     positions = []
@@ -176,7 +176,7 @@ def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[
 def _before(
     chosen: Sequence[Operation], reads: Sequence[set[int]], writes: Sequence[set[int]]
 ) -> list[tuple[int, ...]]:
-    """Return the direct predecessors of each node. In doubt an operation is taken to draw random numbers."""
+    """Return the direct predecessors of each node. An operation that may draw random numbers is taken to do so."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     barrier = drawn = BEFORE
@@ -198,12 +198,12 @@ def _before(
 
 
 def listed(graph: Graph, limit: int | None, is_eager: bool) -> tuple[int, Sequence[int]]:
-    """Return (peak, order) of a greedy run over the graph. limit: bytes below which it stays where it can; None: the
-    eager order.
+    """Return (peak, order) of a greedy run over the graph. limit: bytes that the run stays within where it can; None:
+    the eager order.
 
-    The next operation is, of those that are ready: one that fits below the limit and leaves no more memory in use than
-    before, since postponing it would not help; else one that fits, by is_eager the first in eager order or the one that
-    leaves the least in use; else the one that allocates the least. There is no backtracking.
+    The next operation is one that is ready, fits within the limit and leaves no more memory in use than before, as it
+    would not help to postpone it. Without one, it is one that fits: the first in eager order (is_eager), or the one
+    that leaves the least memory in use. Without one, it is the one that allocates the least. There is no backtracking.
     """
     comes = graph.allocated_bytes
     waiting, gain = list(map(len, graph.before)), [0] * len(comes)
@@ -246,8 +246,8 @@ def forced_bytes(graph: Graph) -> list[int]:
     """Return for each node the bytes that are alive while it runs, whatever the order.
 
     They are the blocks that it uses, those that a predecessor made and a successor uses, and those that stay to the end
-    and existed before the step or were made by a predecessor. Their maximum is a lower bound of every order's peak,
-    which need not be reached: two blocks may each be avoidable, and not both.
+    and existed before the step or were made by a predecessor. Their maximum is a lower bound of every order's peak. No
+    order need reach it: of two blocks that are each avoidable, an order may be unable to avoid both.
     """
     nodes = len(graph.operations)
     if nodes > MOST_REACHED:
@@ -272,7 +272,8 @@ def forced_bytes(graph: Graph) -> list[int]:
 
 
 def _reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
-    """Return the nodes that each node reaches over neighbours, itself included, as bits. order: neighbours first."""
+    """Return the nodes that each node reaches over neighbours, itself included, as bits. order: the nodes, each after
+    its neighbours."""
     reached = [0] * len(neighbours)
     for node in order:
         reached[node] = 1 << node

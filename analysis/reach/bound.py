@@ -68,8 +68,8 @@ class StepBound:
 
 
 def step_cost(operations: Sequence[StepOperation]) -> StepCost:
-    """Compute the cost of a step whose operations are in groups. Raises Unavailable where an operation's cost is
-    unknown."""
+    """Compute the cost of a step whose operations are in fusion groups. Raises Unavailable where an operation's cost or
+    a product's unit is unknown."""
     if unknown := sorted({operation.name for operation in operations if not operation.understood}):
         raise Unavailable(f"no rule for {', '.join(unknown[:3])}: the FLOP of the step are not known")
     units = tuple(sorted({operation.unit for operation in operations if operation.model_flop}))
@@ -103,7 +103,7 @@ def step_bound(cost: StepCost, peak_by_unit: Mapping[str, float], bytes_per_s: f
     a bandwidth, and for a step without model FLOP.
     """
     if not cost.model_flop:
-        raise Unavailable("the step has no convolution or matrix product: there is no utilization of it")
+        raise Unavailable("the step has no convolution or matrix product, and so no utilization")
     if missing := [unit for unit in cost.units if not peak_by_unit.get(unit)]:
         raise Unavailable(f"no datasheet peak of {', '.join(missing)}")
     if not bytes_per_s:

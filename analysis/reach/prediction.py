@@ -41,9 +41,10 @@ class Prediction:
     """A step's predicted time, s. The measured time should lie from low_s to high_s in NOMINAL of the cases.
 
     device: MEASURED or OTHER_DEVICE. fitted_on: the setting or pool whose factors were used. ground: WIDELY or THINLY.
-    scores: number of rows that calibrated the interval. coverage: share of rows left out that lay in it, with a 95 %
-    interval; None where it was not counted. is_raised: the sum of the parts was below the bound, which replaces it.
-    is_widened: for inference at a small batch on an unmeasured device, the upper end reaches as far as others needed.
+    scores: number of rows that calibrated the interval. coverage: share of rows left out of the fit that lay in their
+    interval, with its 95 % interval; None where it was not counted. is_raised: the sum of the parts was below the
+    bound, which replaces it. is_widened: the upper end was raised for inference at a small batch on an unmeasured
+    device, as far as other devices needed.
     """
 
     time_s: float
@@ -70,7 +71,7 @@ def predict(
     """
     fitted = model.factors_of(setting)
     if fitted is None:
-        raise Unavailable(f"no one published {setting.pool.text.replace(' | ', ', ')} steps that this was fitted on")
+        raise Unavailable(f"no published step was fitted in this setting: {setting.pool.text.replace(' | ', ', ')}")
     precisions = sorted({text.split(" | ")[4] for text in model.newest})
     if setting.precision not in precisions:
         raise Unavailable(f"no published step in {setting.precision} was fitted, only in {', '.join(precisions)}")
@@ -110,7 +111,7 @@ def _expect_known(unknown: Sequence[str], step: StepAmounts, batch_size: int) ->
 
 
 def ground_of(parts: Sequence[TimePart]) -> str:
-    """Return how well a prediction is grounded: thin where a tenth of its time is in kinds that few families have."""
+    """Return THINLY where more than a tenth of a prediction's time is in THIN_KINDS, else WIDELY."""
     total_s = sum(part.time_s for part in parts)
     thin_s = sum(part.time_s for part in parts if part.name.startswith(THIN_KINDS))
     return THINLY if total_s and thin_s / total_s > 0.1 else WIDELY
@@ -129,9 +130,10 @@ def interval_of(
 
 
 def is_power_limited(device: Device) -> bool:
-    """Return whether a card's clock falls under load: a Max-Q, or one whose note in the table says so."""
+    """Return whether a card's clock falls under load: a Max-Q, one of POWER_LIMITED, or one whose note in the table of
+    peaks says so."""
     return "Max-Q" in device.name or device.name in POWER_LIMITED or "clock falls" in device.note
 
 
 POWER_LIMITED = frozenset({"Tesla T4", "NVIDIA L4", "NVIDIA A10", "NVIDIA A10G", "Tesla P4"})
-"""Cards of at most 150 W, far below what their units draw at the boost clock."""
+"""Cards whose power limit is far below what their units draw at the boost clock."""

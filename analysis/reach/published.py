@@ -51,7 +51,8 @@ def published_rows() -> pd.DataFrame:
 
 def nearest_steps(model: str, device: Device, mode: str, only_compiled: bool = False) -> tuple[str, pd.DataFrame]:
     """Return (relation, best row of each model, device, precision and layout, at most MOST). The relation is the first
-    of OWN, FAMILY, ELSEWHERE and OTHERS that has rows in this mode; all but ELSEWHERE are of this device."""
+    of OWN, FAMILY, ELSEWHERE and OTHERS that has rows in this mode, or "" if none has. The rows of all but ELSEWHERE
+    are of this device."""
     rows = published_rows()
     family, own = family_of(rows, model), _same_model(rows, model)
     rows = rows[(rows["mode"] == mode) & (rows["compiled"] | (not only_compiled))]

@@ -36,7 +36,7 @@ COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "re
 EAGER, COMPILED = "eager", "compiled"
 
 WIDTHS = (16, 32, 64, 128, 256)
-"""Upper ends of the classes of the narrowest side; one more class lies above the last."""
+"""Upper ends of the classes of a product's smallest matrix dimension. One more class lies above the last."""
 
 DENSE, GROUPED, DEPTHWISE, TRANSPOSED = "convolution", "grouped convolution", "depthwise convolution", "deconvolution"
 
@@ -74,7 +74,7 @@ Step = Sequence[StepOperation]
 def amounts(low: Step, low_batch: int, high: Step, high_batch: int) -> dict[str, StepAmounts]:
     """Return EAGER and COMPILED → class → amounts, from a step's operations at two batch sizes.
 
-    Raises Inconsistent where the step has other operations at the other batch size.
+    Raises Inconsistent where the operations or their groups differ between the batch sizes.
     """
     if [operation.name for operation in low] != [operation.name for operation in high]:
         raise Inconsistent(f"expected the same operations at batches {low_batch} and {high_batch}")
@@ -99,8 +99,8 @@ def _eager(step: Step, classes: Sequence[str]) -> Iterator[Part]:
 
 
 def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
-    """Yield a compiled step's launches: a product is a library's kernel with its own bytes; what is fused after it is
-    one more pass."""
+    """Yield a compiled step's launches. A product is a library's kernel, with all its bytes. The operations fused after
+    it are one more launch."""
     row_of = {operation.index: row for row, operation in enumerate(step)}
     for members, nbytes in groups(step):
         rows = [row_of[index] for index in members if classes[row_of[index]]]
@@ -114,7 +114,7 @@ def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
             yield classes[row], float(own.model_flop or 0), float(own.read_bytes + own.written_bytes)
             left += own.written_bytes - own.read_bytes
         if rest:
-            names = {classes[row] for row in rest}  # a fused pass has the class of what is costlier than moving memory
+            names = {classes[row] for row in rest}  # one that costs more than its bytes names the launch
             heaviest = min(names & COSTLY, default=OPTIMIZER if OPTIMIZER in names else "pass")
             yield f"{FUSED} {heaviest}", 0.0, max(left, 0.0)
 
@@ -188,7 +188,7 @@ def _convolution(operation: StepOperation) -> str:
 
 
 def width_class(width: int) -> str:
-    """Return the class of a narrowest side: "≤64", ">256"."""
+    """Return the class of a smallest dimension: "≤64", ">256"."""
     return next((f"≤{most}" for most in WIDTHS if width <= most), f">{WIDTHS[-1]}")
 
 
@@ -250,7 +250,7 @@ class Terms:
         return times
 
     def unknown_classes(self, step: StepAmounts) -> list[str]:
-        """List a step's classes without a term: nothing like them was measured."""
+        """Return a step's classes that have no term, because nothing like them was measured."""
         return sorted(name for name in step if (MEMORY, kind_of_class(name)) not in self.index)
 
 
@@ -307,7 +307,7 @@ def fitted_model() -> TimeModel:
 
 @dataclass(frozen=True)
 class TimePart:
-    """A term's part of a step's time: time_s, and its factor over the datasheet's time."""
+    """A term's part of a step's time. factor: time_s ÷ the term's time at the datasheet's rates."""
 
     what: str
     name: str

@@ -233,7 +233,7 @@ CONV = (Tensor(1, 3, 9, 9), Tensor(4, 3, 3, 3), None)
         (call("aten::mm", Tensor(2, 3), Tensor(4, 5)), r"sizes \(2, 3\) and \(4, 5\) do not multiply"),
         (call("aten::linear", Tensor(2, 3), Tensor(5, 4), None), "do not multiply"),
         (call("aten::mm", Tensor(2, 3)), "no sizes of mat2 or other or vec or tensor were recorded"),
-        (call("aten::conv2d", *CONV, (2, 2, 2), 1, 1, 1), "expected 2 numbers of stride, came 3"),
+        (call("aten::conv2d", *CONV, (2, 2, 2), 1, 1, 1), "expected 1 or 2 numbers as stride, got 3"),
         (call("aten::conv2d", *CONV, 1, "full", 1, 1), "expected numbers, 'same' or 'valid' as padding, got 'full'"),
         (call("aten::conv2d", *CONV, 0, 1, 1, 1), "of at least 1, got 0 and 1"),
         (call("aten::conv2d", *CONV, 1, 1, -2, 1), "of at least 1, got 1 and -2"),
