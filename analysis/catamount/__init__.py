@@ -1,4 +1,4 @@
 """Counts a step as Catamount would.
 
-The convention is for comparison with Catamount's published numbers. Others count by it on request (`--rules catamount`).
+The convention is for comparison with Catamount's published numbers. `--rules catamount` asks for it.
 """

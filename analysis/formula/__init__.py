@@ -1,4 +1,5 @@
 """Derives a model's costs as formulas.
 
-Exact where a formula was verified at further points. A model whose operations change with its sizes has no formula.
+Each formula was verified at points that it was not fitted to. If the operations change with a size in a way that no
+polynomial follows, there is no formula in it.
 """

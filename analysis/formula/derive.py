@@ -34,10 +34,10 @@ STRUCTURE_POINTS = 2
 """Number of initial points along a symbol that changes the operations, besides its base."""
 
 STRUCTURE_LONGEST = 12
-"""Maximum number of points for those symbols together."""
+"""Maximum number of further points for these symbols together."""
 
 STRUCTURE_DEGREE = 3
-"""Degree of a count in one symbol that changes the operations."""
+"""Largest degree of a count in one symbol that changes the operations."""
 
 SAVED_ROLES = ("weight", "buffer", "optimizer_state", "input", "activation")
 """Roles of storages that are alive when the backward pass begins."""
@@ -67,7 +67,7 @@ OF_ATTENTION = {f"{name}_flop": name for name in BY_RULE}
 """Quantity → convention of attention; all others count attention dense (docs/conventions.md)."""
 
 SIZED = ("bytes_accessed", "total_footprint_bytes", "kept_bytes")
-"""Quantities that lack a storage of unknown size, which a step keeps for its backward pass."""
+"""Quantities that are unknown if a storage that a step keeps for its backward pass has an unknown size."""
 
 UNSIZED = "what oneDNN's LSTM keeps for its backward pass has no known size"
 
@@ -97,11 +97,11 @@ _OF_TERMS = {
 
 @dataclass(frozen=True)
 class Derived:
-    """Formulas of a step. counts: without zeros. checked: points that were not fitted to and whose counts are equal.
-    axes: of the symbols that change sizes; structural: of those that change operations. unsupported: operation without
-    a rule → calls. without: keys whose other FLOP have no known form, though all their sizes have: only `OPEN` may be
-    so. levels: the tables with symbolic sizes, each with its values of the structural symbols; the last was only
-    checked against. unsized: keys of the operations that read or write a storage of unknown size."""
+    """Formulas of a step. counts: those that are not 0. checked: points that were not fitted to and have equal counts.
+    axes: of the symbols that only change sizes; structural: of the symbols that change operations. unsupported:
+    operation without a rule → calls. without: keys whose `OPEN` quantity has no form, though all sizes have one.
+    levels: the tables with symbolic sizes, each with its values of the structural symbols; the last was only used for
+    verification. unsized: keys of the operations that read or write a storage of unknown size."""
 
     counts: Counts
     axes: tuple[Axis, ...]
@@ -185,8 +185,8 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
 def _through(
     structural: Sequence[Axis], level: Callable[[Point], Level], without: Collection[Key]
 ) -> tuple[Counts, Point]:
-    """Interpolate the counts over the structural symbols; also gives the structural point at which they were
-    verified."""
+    """Interpolate the counts over the structural symbols. Return them, and the structural point at which they were
+    verified. Raises Unfitted where no form is found."""
     points: list[Point] = [{axis.symbol: axis.base for axis in structural}]
     points += [{**points[0], axis.symbol: axis.value(1 + i)} for axis in structural for i in range(STRUCTURE_POINTS)]
     for turn in range(STRUCTURE_LONGEST):
@@ -203,7 +203,7 @@ def _through(
         along = [axis for axis in structural if len(structural) == 1 or axis.symbol == curved]
         if along:  # a point further out
             further = {**points[0], along[0].symbol: along[0].value(STRUCTURE_POINTS + 1 + turn)}
-        else:  # one with all symbols changed, not twice in the same proportion
+        else:  # a point at which all symbols change, each turn in another proportion
             further = {axis.symbol: axis.value(1 + (turn * (i + 1) + i) % 3) for i, axis in enumerate(structural)}
         if further in points:
             continue
@@ -242,8 +242,8 @@ def expression(form: Form) -> Expr:
 def totals(
     derived: Derived, terms: Iterable[Term] = (), peaks: Mapping[str, Expr] = MappingProxyType({})
 ) -> dict[str, Expr]:
-    """Return every quantity of the whole step, in the order of `QUANTITIES`. peaks: the footprints that have a
-    formula."""
+    """Return every quantity of the whole step, in the order of `QUANTITIES`; None without a formula. terms: added to
+    the counts. peaks: the footprints that have a formula."""
     whole = _known_sums(derived)
     for term in terms:
         whole[_OF_TERMS[term.quantity]] += term.expression
@@ -253,30 +253,30 @@ def totals(
 
 
 def unknown(derived: Derived) -> dict[str, str]:
-    """Return quantity without a formula → why, except for footprints."""
+    """Return quantity → why it has no formula, for all quantities but the footprints."""
     why = {}
     if derived.without:
         keys = ", ".join(sorted({str(key) for key, _ in derived.without}))
-        why["all_flop"] = f"those of {keys} follow none (unequal windows)"
+        why["all_flop"] = f"the other FLOP of {keys} have none (unequal windows)"
     if derived.unsized:
         why.update(dict.fromkeys(SIZED, UNSIZED))
     if derived.unsupported:
-        why.update(dict.fromkeys((*FLOP, *OF_ATTENTION), f"no rule understands {', '.join(derived.unsupported)}"))
+        why.update(dict.fromkeys((*FLOP, *OF_ATTENTION), f"no rule for {', '.join(derived.unsupported)}"))
     if reason := why.get("all_flop", why.get("bytes_accessed")):
         why["operational_intensity"] = reason
     return why
 
 
 def at_least(derived: Derived) -> dict[str, Expr]:
-    """Return the FLOP of the operations with a rule where others have none, and bytes of the storages of known size
-    where others have none; else empty."""
+    """Return lower bounds of quantities without a formula: the FLOP of the operations that have a rule, if some have
+    none, and the bytes of the storages of known size, if some have no known size."""
     names = (FLOP if derived.unsupported else ()) + (SIZED if derived.unsized else ())
     known = _known_sums(derived) if names else {}
     return {name: known[name] for name in names}
 
 
 def _known_sums(derived: Derived) -> dict[str, Expr]:
-    """Return every quantity that is a sum, over what is known."""
+    """Return every quantity that is a sum, over the known counts; None for attention's conventions where unknown."""
 
     def of_operation(key: Any) -> bool:
         return isinstance(key, CountKey)
@@ -296,7 +296,8 @@ def _known_sums(derived: Derived) -> dict[str, Expr]:
 
 
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
-    """Return the costs by phase, kind, module or operation, in order of the step."""
+    """Return the costs by phase, kind, module or operation (a key of BY), in order of the step; None for a cost without
+    a formula."""
     grouped: dict[str, dict[CountKey, None]] = {}
     for key, _ in derived.counts:
         if isinstance(key, CountKey):

@@ -42,7 +42,7 @@ DEEPEST = 60
 """Limits on powers and nested brackets: a text beyond them, which might hang or overflow, is refused."""
 
 MOST_NAMED = 12
-"""How many valid names a message lists."""
+"""Maximum number of valid names in a message."""
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _OPERATORS = str.maketrans({"^": "**", "·": "*", "×": "*", "\n": " ", "\t": " "})
@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 def symbol(name: str) -> Expr:
     """Return the symbol of this name: a positive whole number. Raises ValueError for a name that cannot be one."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or keyword.iskeyword(name) or name in FUNCTIONS:
-        raise ValueError(f"expected a symbol's name of letters, digits and _, and no word of Python's, got {name!r}")
+        raise ValueError(f"expected a symbol's name (letters, digits, _; no keyword, no function's name), got {name!r}")
     return sympy.Symbol(name, integer=True, positive=True)
 
 
@@ -68,7 +68,7 @@ def names(*expressions: Expr) -> list[str]:
 
 
 def unknown_name(kind: str, got: str, valid: Iterable[str]) -> str:
-    """Return one line for a name that is not valid, with the nearest that are."""
+    """Return a message for an invalid name, with the valid names and the nearest of them. kind: what is named."""
     known = [str(name) for name in valid]
     near = nearest(got, known, cutoff=0.5)
     shown = known if len(known) <= MOST_NAMED else [*known[:MOST_NAMED], f"{len(known) - MOST_NAMED} others"]
@@ -145,13 +145,14 @@ class _Reader:
         return 1 / divisor
 
     def raised(self, base: Expr, power: Expr) -> Expr:
-        """Raise ValueError for nested powers whose number would be endless, since sympy would calculate it."""
+        """Return base ** power. Raises ValueError for a power whose value would be too long before sympy computes
+        it."""
         if not power.is_Integer or abs(power) > HIGHEST_POWER:
             raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {power} in {self.shown}")
         base, count = self.inverse(base) if power < 0 else base, abs(int(power))
         bits = max((max(abs(n.p), n.q).bit_length() for n in base.atoms(sympy.Rational)), default=1)
         if count > 1 and bits * count > limit("formula_bits"):
-            raise ValueError(beyond(f"a power in {self.shown} has about {bits * count} digits", "formula_bits"))
+            raise ValueError(beyond(f"a power in {self.shown} has about {bits * count} bits", "formula_bits"))
         inner = max((abs(int(raised.exp)) for raised in base.atoms(sympy.Pow) if raised.exp.is_Integer), default=1)
         if inner * count > HIGHEST_POWER:
             raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {inner * count} in {self.shown}")
@@ -162,7 +163,8 @@ class _Reader:
             raise ValueError(unknown_name("function", name, FUNCTIONS))
         function, count = FUNCTIONS[name]
         if len(arguments) != (count or max(1, len(arguments))):
-            raise ValueError(f"expected {count or 'some'} arguments of {name}, got {len(arguments)} in {self.shown}")
+            wanted = count or "at least 1"
+            raise ValueError(f"expected {wanted} argument(s) of {name}, got {len(arguments)} in {self.shown}")
         if name == "Mod":
             self.inverse(arguments[1])
         return function(*arguments)
@@ -188,8 +190,8 @@ def shortest(expression: Expr) -> Expr:
     """Return the form with the shortest text: expanded, factored, or collected by a symbol; on a tie the first of
     these.
 
-    It need not be sympy's normal form (`2·(a + b)` stays so). Formulas with a maximum stay as they are: that takes
-    long.
+    It need not be sympy's normal form (`2·(a + b)` stays so). Formulas with a maximum are not changed, because that
+    takes long.
     """
     if expression.has(sympy.Max):
         return expression
@@ -211,7 +213,7 @@ def pretty(expression: Expr) -> str:
 
 
 class _Text(StrPrinter):  # type: ignore[misc]
-    """sympy's text, with superscript powers, brackets for roundings and commas between thousands."""
+    """Prints as sympy does, but with superscript powers, brackets for roundings and commas between thousands."""
 
     def _print_Integer(self, expr: Expr) -> str:
         return f"{int(expr):,}"
@@ -246,8 +248,8 @@ Point = Mapping[str, int]
 def value(expression: Expr, point: Point, symbols: Collection[str] | None = None) -> Exact:
     """Return the expression's value at a point: an int where it is whole, else a Fraction.
 
-    symbols: names that the point may have (None: those of the expression). Raises ValueError, in one line, for a symbol
-    without value, a name that is none of the symbols, a value that is not a positive whole number, a division by zero.
+    symbols: names that the point may also have, besides those of the expression. Raises ValueError, in one line, for a
+    symbol without a value, an unknown name, a value that is not a positive whole number, and a division by zero.
     """
     wanted, function = compiled(sympy.sympify(expression))
     here = checked_point(point, wanted, symbols)
@@ -259,18 +261,19 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
 
 
 def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
-    """Return one row per point: its symbols, then each formula's value there. A formula may lack some of the symbols.
+    """Return one row per point: its symbols, then each formula's value there. Points may have symbols that a formula
+    lacks.
 
-    Raises ValueError as `value` does, and for a formula named like a symbol.
+    Raises ValueError as `value` does, and for a formula that has the name of a symbol.
     """
     listed = list(points)
     if shared := set(formulas).intersection(*map(set, listed[:1])):
-        raise ValueError(f"expected formulas that are not called as symbols are, got {', '.join(sorted(shared))}")
+        raise ValueError(f"expected names of formulas that are no symbols, got {', '.join(sorted(shared))}")
     return [{**point, **{name: value(form, point, point) for name, form in formulas.items()}} for point in listed]
 
 
 def partly(expression: Expr, point: Point) -> Expr:
-    """Return the expression with these symbols replaced by numbers; maxima stay unevaluated."""
+    """Return the expression with these symbols replaced by numbers; maxima and minima stay unevaluated."""
     here = {symbol(name): sympy.Integer(number) for name, number in point.items()}
     return _replaced(sympy.sympify(expression), here)
 
@@ -294,7 +297,8 @@ def checked_point(
 
 @functools.lru_cache(maxsize=4096)
 def compiled(expression: Expr) -> tuple[list[str], Callable[..., Exact]]:
-    """Return the names of its symbols, and the expression as a function of their values in that order."""
+    """Return (names, function): the names of the expression's symbols, and the expression as a function of their values
+    in that order. Raises ValueError for an expression that cannot be evaluated exactly."""
     wanted = names(expression)
     places = {name: f"s{number}" for number, name in enumerate(wanted)}
     code = f"lambda {', '.join(places.values())}: {_code(expression, places)}"

@@ -32,8 +32,8 @@ MOST = 200
 """Maximum number of forms of one formula."""
 
 PAIRED = 120
-"""Maximum number of polynomials for which each is compared with the means of any two others, at cubic cost. One that is
-at most such a mean is never the only peak, and is left out."""
+"""Maximum number of polynomials for which each is compared with the means of any two others, at cubic cost. A
+polynomial that nowhere exceeds such a mean is never the only peak, and is left out."""
 
 LARGEST = 2**62
 """Bound of products that are calculated in int64; beyond it Python's ints are used."""
@@ -77,7 +77,7 @@ class Footprints:
     proven: bool
 
     def formula(self, quantity: str) -> Expr:
-        """Return the quantity as a sympy expression."""
+        """Return a quantity that is in `peaks` as a sympy expression."""
         parts = list(dict.fromkeys(expression(peak.form) for peak in self.peaks[quantity]))
         return parts[0] if len(parts) == 1 else sympy.Max(*parts, evaluate=False)
 
@@ -129,14 +129,14 @@ def eager_peak(sample: SizeSample) -> int:
 
 
 def _eager_lifetimes(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tuple[list[Lifetime], list[Operation]]:
-    """Return when storages are alive in the eager order, and its operations, preceded by the moment before them. Raises
-    NoFormula where storages live otherwise at some sample."""
+    """Return (lifetimes, operations) in the eager order; the first operation is the moment before the step. Raises
+    NoFormula where the lifetimes of storages differ between samples."""
     lives = []
     for sample in samples:
         sized = [replace(storage, nbytes=storage.nbytes or 0) for storage in sample.storages]
         lives.append([(s.born_index, s.died_index) for s in reuse_gradients(sample.operations, sized)])
         if lives[-1] != lives[0]:
-            raise NoFormula(f"storages live otherwise at {point_text(sample.point)}")
+            raise NoFormula(f"the lifetimes of storages are different at {point_text(sample.point)}")
     operations = [FIRST, *samples[0].operations]
     pairs = zip(forms, lives[0], strict=True)
     ends = ((form, born + 1, len(operations) if died is None else died + 2) for form, (born, died) in pairs)
@@ -146,14 +146,14 @@ def _eager_lifetimes(samples: Sequence[SizeSample], forms: Sequence[Form]) -> tu
 def _ordered_lifetimes(
     samples: Sequence[SizeSample], forms: Sequence[Form], point: Point
 ) -> tuple[list[Lifetime], list[Operation], bool]:
-    """Return when storages are alive in the order that is found at a point, its operations, whether none needs less.
+    """Return (lifetimes, operations, proven) in the order that is found at a point. proven: no order needs less there.
     Raises NoFormula where dependencies differ between samples."""
     operations, pairs = samples[0].operations, zip(samples[0].storages, forms, strict=True)
     here = tuple(replace(storage, nbytes=int(value_of(form, point))) for storage, form in pairs)
     whole = graph(operations, samples[0].storages)
     for where, storages in (*((sample.point, sample.storages) for sample in samples), (point, here)):
         if _shape(graph(operations, storages)) != _shape(whole):
-            raise NoFormula(f"what has to come before what is another at {point_text(where)}")
+            raise NoFormula(f"the dependencies of operations are different at {point_text(where)}")
     minimum = minimal(operations, here)
     node_of = {index: node for node, index in enumerate(whole.operations)}
     order = [index for index in minimum.order if index in node_of]
@@ -167,12 +167,13 @@ def _ordered_lifetimes(
 
 
 def _shape(graph: Graph) -> tuple[object, ...]:
-    """Return what two graphs share that differ only in sizes."""
+    """Return a key that is equal for two graphs that only differ in sizes."""
     return graph.before, [replace(block, nbytes=0) for block in graph.blocks]
 
 
 def _through(by_table: Sequence[tuple[Point, Sequence[FootprintPeak]]]) -> tuple[FootprintPeak, ...]:
-    """Interpolate the peaks of all tables as forms in every symbol. Raises NoFormula."""
+    """Interpolate the peaks of all tables as forms in every symbol. Raises NoFormula for more than MOST peaks, and
+    where the peaks of the tables are at different operations."""
     if max(len(peaks) for _, peaks in by_table) > MOST:
         raise NoFormula(f"more than {MOST} operations can be the peak")
     if len(by_table) == 1:
@@ -189,13 +190,13 @@ def _through(by_table: Sequence[tuple[Point, Sequence[FootprintPeak]]]) -> tuple
     for fixed, peaks in tables:
         here = [partly_evaluated(peak.form, fixed) for peak in whole]
         if any(form not in here for form in peaks.values()) or any(form not in peaks.values() for form in here):
-            raise NoFormula(f"the peak at {point_text(fixed)} is at operations that it is not at elsewhere")
+            raise NoFormula(f"the operations that can be the peak are different at {point_text(fixed)}")
     return tuple(whole)
 
 
 def _by_key(peaks: Sequence[FootprintPeak]) -> dict[tuple[CountKey, int], Form]:
-    """Return the forms by key and number; several of one key are numbered from the first (0, 1, …) and from the last
-    (-1, -2, …): of two layers the second is the last, of three it is between."""
+    """Return the forms by key and number. Several forms of one key are numbered from the first (0, 1, …) and from the
+    last (-1, -2, …), because the second layer is the last of two, but between others of three."""
     forms_of: dict[CountKey, list[Form]] = {}
     for peak in peaks:
         forms_of.setdefault(peak.key, []).append(peak.form)
@@ -213,10 +214,10 @@ def _by_key(peaks: Sequence[FootprintPeak]) -> dict[tuple[CountKey, int], Form]:
 def highest(lifetimes: Sequence[Lifetime], moments: int, least: Point) -> list[tuple[int, Form]]:
     """Return the moments that may have the most bytes for sizes from `least` on, and their forms.
 
-    A moment is dropped where another always has at least as much: their difference, in variables that are never
-    negative, has no negative coefficient; and where a mean of two others has: so are all layers between the first and
-    the last, which trade an activation for a gradient from one to the next. Not claimed: that each moment that is left
-    is the highest somewhere.
+    A moment is dropped if another one, or a mean of two others, always has at least as many bytes: their difference, in
+    variables that are never negative, has no negative coefficient. Means drop the layers between the first and the
+    last, since each layer exchanges an activation for a gradient. Not claimed: that each moment that is left is the
+    highest somewhere.
     """
     monomials = sorted({monomial for form, *_ in lifetimes for monomial in form})
     column = {monomial: index for index, monomial in enumerate(monomials)}

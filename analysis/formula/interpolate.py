@@ -204,8 +204,8 @@ class Fitter:
 
 
 def interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | str:
-    """Return the form in more symbols that equals each of these at the fitter's point; else the symbol along which none
-    was found ("" if between axes)."""
+    """Return the form in more symbols that equals forms[i] at the fitter's point i. Without one, return the symbol
+    along which none was found ("" if there is one along each axis)."""
     parts = []
     for monomial in dict.fromkeys(monomial for form in forms for monomial in form):
         values = tuple(form.get(monomial, Fraction(0)) for form in forms)

@@ -36,7 +36,7 @@ UNITS: Mapping[str, tuple[str, Fraction]] = {
     "ns": ("s", Fraction(1, 10**9)),
     **{prefix: ("", Fraction(factor)) for prefix, factor in _DECIMAL.items()},
 }
-"""Unit → (what it measures, its factor). A prefix by itself is a factor without a unit: 7 G parameters."""
+"""Unit → (its measure, its factor). A prefix alone is a factor without a unit: 7 G parameters."""
 
 
 RELATIONS: Mapping[str, str] = {"<=": "<=", "≤": "<=", ">=": ">=", "≥": ">=", "==": "==", "=": "==", "<": "<", ">": ">"}
@@ -117,7 +117,7 @@ def request(
 
 
 def amount(number: int | Fraction, measure: str) -> str:
-    """Return a number of B, FLOP or s (or without a unit) as text, in the largest unit of which it has at least one."""
+    """Return a number as text, in the largest unit of which it has at least one. measure: "B", "FLOP", "s" or ""."""
     exact = Fraction(number)
     for unit in _SHOWN.get(measure, ()):
         factor = UNITS[unit][1]
@@ -133,7 +133,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
     "s": ("s", "ms", "us", "ns"),
     "FLOP": ("EFLOP", "PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP"),
 }
-"""What it measures → units for a person, the largest first."""
+"""Measure → units for a person, the largest first."""
 
 
 def _candidates(text: str) -> Candidates:
@@ -187,7 +187,7 @@ def axes(text: str) -> dict[str, tuple[int, ...]]:
     """Parse `hidden=512:2048:512,batch=1,2,4` into each symbol's values, in the order written.
 
     A comma separates values of one symbol as well as symbols: a piece without `=` belongs to the symbol before it.
-    Raises ValueError, in one line, for a piece that is neither, a symbol twice, and a value twice.
+    Raises ValueError, in one line, for a piece that cannot be read, a symbol twice, and a value twice.
     """
     values: dict[str, list[int]] = {}
     name = ""
@@ -276,14 +276,14 @@ def time_bound(flop: Expr, nbytes: Expr, device: Rates) -> Expr:
 
 
 def rates(device_name: str, unit: str) -> Rates:
-    """Return the datasheet rates of a device by the name its driver prints. unit: "fp32", "bf16", …
-    (analysis.devices.precisions).
+    """Return the datasheet rates of a device. device_name: as its driver prints it or as a person types it. unit:
+    "fp32", "bf16", … (analysis.devices.precisions).
 
-    Raises ValueError for a device or a unit without figures, naming the nearest.
+    Raises ValueError for a device or a unit without a peak, with the nearest names, and without a bandwidth.
     """
     device = peaks.device_called(device_name)
     if unit not in device.peaks:
         raise ValueError(f"{device.name}: {unknown_name('unit', unit, device.peaks)}")
     if device.bandwidth_bytes_per_s is None:
-        raise ValueError(f"{device.name}: its sheet prints no bandwidth")
+        raise ValueError(f"{device.name}: expected a device with a datasheet bandwidth, got none")
     return Rates(device.peaks[unit], device.bandwidth_bytes_per_s, device.source)

@@ -67,7 +67,7 @@ class SizeSample:
 
 
 class Unfitted(ValueError):
-    """A size, or a count, has no formula of a known form: no answer is given rather than a wrong one."""
+    """A size or a count has no formula of a known form, and so there is no answer."""
 
 
 class CountKey(NamedTuple):
@@ -89,7 +89,7 @@ def count_key(operation: Operation, merged: bool = False) -> CountKey:
 
 
 def restructured(base: SizeSample, sample: SizeSample) -> Unfitted:
-    """Return the error for two samples whose operations differ: between which sizes, and the first difference."""
+    """Return the error for two samples of different structure. It names their sizes and the first difference."""
     symbols = [symbol for symbol in base.point if base.point[symbol] != sample.point[symbol]]
     old, new = (point_text({symbol: sample.point[symbol] for symbol in symbols}) for sample in (base, sample))
     return Unfitted(f"the operations change between {old} and {new}: {difference(base, sample)}")
@@ -102,12 +102,12 @@ def difference(before: SizeSample, after: SizeSample) -> str:
         if was is None:
             return f"{count_key(now)} comes after all others"
         if now is None:
-            return f"{count_key(was)} does not come any more"
+            return f"{count_key(was)} is missing"
         if old[:2] != new[:2]:
             return f"{count_key(now)} comes instead of {count_key(was)}"
         if old != new:
-            return f"{count_key(now)} has tensors of other dimensions"
-    return "the same operations have other parameters, or keep other tensors"
+            return f"{count_key(now)} has tensors with other numbers of dimensions"
+    return "the operations are the same, but parameters or storages differ"
 
 
 Sampler = Callable[[Point], SizeSample]
@@ -136,9 +136,9 @@ class Sizes:
 
 
 def sample_sizes(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
-    """Return the samples until all sizes have a form in the axes' symbols. fixed: values of the other symbols.
+    """Trace samples until all sizes have a form in the axes' symbols, and return them. fixed: values of other symbols.
 
-    Raises Unfitted.
+    Raises Unfitted where the operations change, or a size has no form after LONGEST samples.
     """
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     first = sample_at(base)
@@ -175,7 +175,7 @@ def sample_sizes(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Size
                 far_samples = _sample_if_possible(sample_point, far) if len(checks) == CHECKS - 1 else []
                 checks += far_samples or [sample_point(next(turns))]
                 continue
-            if len(checks) == CHECKS:  # a rounding shows only far out, on an unknown axis
+            if len(checks) == CHECKS:  # a rounding shows only far from the base, on an unknown axis
                 added = [sample for point in outer for sample in _sample_if_possible(sample_point, point)]
                 outer = []
         samples += [*checks, *added]
@@ -259,8 +259,8 @@ def columns(samples: Sequence[SizeSample]) -> list[Values]:
 
 
 def merge_values(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
-    """Merge nested values that differ in integers into one, each such integer replaced by `size`. Where something else
-    differs (a scale that is a root of a size), the first value stays."""
+    """Merge nested values into one, in which each integer that differs is replaced by `size` of its values. Where
+    something else differs (a scale that is a root of a size), the first value stays."""
     first = values[0]
     if all(value is first or value == first for value in values):
         return first

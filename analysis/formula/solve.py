@@ -31,7 +31,7 @@ SEARCHED = 100_000
 """Number of candidates that are tried where a formula is neither a quotient nor known to be monotone."""
 
 BEYOND = 2**62
-"""Number of candidates after which a monotone formula that has not crossed 0 is taken never to cross it."""
+"""Number of candidates within which a monotone formula has to cross 0; otherwise it is taken never to cross it."""
 
 _ROUNDINGS = (sympy.floor, sympy.ceiling)
 
@@ -85,13 +85,13 @@ def intervals_where(formula: Expr, relation: str, unknown: Expr, candidates: Can
 
 
 def is_quotient(formula: Expr) -> bool:
-    """Return whether it is a quotient of polynomials."""
+    """Return whether a formula is a quotient of polynomials."""
     return not formula.has(sympy.Mod, sympy.Max, sympy.Min, sympy.Abs, *_ROUNDINGS)
 
 
 def _sign_changes(formula: Expr, unknown: Expr) -> list[int]:
-    """Return the integers at or next to a root of numerator or denominator, and those after them, where the sign can
-    change."""
+    """Return the integers at which the sign can change: those at or next to a root of numerator or denominator, and the
+    integers after them."""
     breaks: set[int] = set()
     for part in sympy.fraction(sympy.together(formula)):
         polynomial = sympy.Poly(part, unknown, domain="QQ")
@@ -101,7 +101,8 @@ def _sign_changes(formula: Expr, unknown: Expr) -> list[int]:
 
 
 def direction(formula: Expr, unknown: Expr) -> int | None:
-    """Return 1 if it never falls as the unknown grows from 1 on; -1 if it never rises; 0 if constant; None if unknown.
+    """Return 1 if a formula never falls as the unknown grows from 1 on, -1 if it never rises, 0 if it is constant.
+    None: not known.
 
     Other symbols are positive integers.
     """
@@ -141,12 +142,13 @@ _PROOFS: Mapping[str, str] = {
 
 
 class NoSolution(ValueError):
-    """No whole number satisfies the request, or every one does; one line says which, with the nearest value."""
+    """No whole number satisfies the request, or there is no largest one. The message says which, with the values at the
+    ends."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """value: the answer. end: "largest", "smallest" or "equal": what it is of those that satisfy the request.
+    """value: the answer. end: "largest" or "smallest" of the numbers that satisfy the request, or "equal" for ==.
 
     left, right: both sides at the value. formula: where both sides are equal, as a formula of the other symbols (and of
     `limit`, if the right side is a number); None where there is none of degree 2 or less.

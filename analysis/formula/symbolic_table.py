@@ -41,8 +41,8 @@ adaptive pool whose side is not a multiple of its output's."""
 
 @dataclass(frozen=True)
 class Convention:
-    """Rules of counting. added_bytes: function that returns what an operation adds to the total footprint besides the
-    storages of `roles`. None: the footprint is that of all storages, whatever their role."""
+    """Rules of counting. added_bytes: returns the bytes that an operation adds to the total footprint, which otherwise
+    has the storages of `roles` only; None: the total footprint is that of all storages."""
 
     rules: registry.Rules = field(default_factory=lambda: registry.TABLE)
     added_bytes: Callable[[Operation], Any] | None = None
@@ -95,7 +95,7 @@ def _wrong(
     wrong = {}
     for key in exact.keys() | counts.keys():
         if key[1].endswith((LESS, UNKNOWN)) and (key[0], key[1].replace(LESS, UNKNOWN)) in counts:
-            continue  # whole numbers are known where symbols may not be
+            continue  # a count may be known for numeric sizes and unknown for symbolic ones
         value = value_of(counts.get(key, {}), sample.point)
         if value != exact.get(key, 0):
             wrong[key] = value, exact.get(key, 0)
@@ -111,7 +111,7 @@ def _sums(
     shapes: Iterable[tuple[Any, ...]],
 ) -> dict[Key, Any]:
     """Return every count of a step. nbytes: of each storage; shapes: of each parameter. operation_of: merges the
-    operations of one row of the tables; those with equal costs are counted once."""
+    operations at one index of the tables. Costs are computed once for operations with equal costs."""
     operations, storages = samples[0].operations, samples[0].storages
     calls: Counter[tuple[Any, tuple[Any, ...]]] = Counter()
     costs: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
@@ -135,8 +135,8 @@ def _sums(
 
 
 def _costs(operation: Operation, convention: Convention) -> Iterable[tuple[str, Any]]:
-    """Yield the costs of an operation; for attention also what conventions count less, or a call for which that is
-    unknown."""
+    """Yield the costs of an operation; for attention also the FLOP that each convention leaves out, or 1 call for which
+    that is unknown."""
     if convention.added_bytes is not None:
         yield FOOTPRINT, convention.added_bytes(operation)
     cost = registry.cost(operation, convention.rules)

@@ -179,7 +179,7 @@ def test_what_has_no_number_is_said() -> None:
     for kind in ("convolution", "recurrent"):
         assert "cuDNN" in unknown_memory([replace(PRODUCT, kind=kind)], "cuda")
     assert unknown_memory([PRODUCT], "cuda") == ""
-    assert "not known before" in unknown_memory([convolution], "cpu")
+    assert "not known in advance" in unknown_memory([convolution], "cpu")
     assert unknown_memory([PLAIN], "cpu") == ""
 
 

@@ -245,7 +245,7 @@ CONV = (Tensor(1, 3, 9, 9), Tensor(4, 3, 3, 3), None)
         (call("aten::conv2d", Tensor(), Tensor(), None, 1, 0, 1, 1), "sizes of a convolution, got input"),
         (
             call("aten::convolution_backward", *[Tensor()] * 3, None, 1, 0, 1, False, 0, 1, (True,) * 3),
-            "no convolution",
+            "sizes of a convolution, got input",
         ),
         (call("aten::linear_backward", *[Tensor()] * 3, (True,) * 3), "aten::linear_backward: "),
         (

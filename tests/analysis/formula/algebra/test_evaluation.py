@@ -70,7 +70,7 @@ def test_rows() -> None:
     found = rows(formulas_, [{"batch": 2, "hidden": 3}, {"batch": 6, "hidden": 3}])
     assert found[0] == {"batch": 2, "hidden": 3, "flop": 12, "parameters": 9, "per": Fraction(2, 3), "none": 0}
     assert (found[1]["flop"], found[1]["per"]) == (36, 2)
-    with pytest.raises(ValueError, match="expected formulas that are not called as symbols are, got batch"):
+    with pytest.raises(ValueError, match="expected names of formulas that are no symbols, got batch"):
         rows({"batch": H}, [{"batch": 2, "hidden": 3}])
 
 

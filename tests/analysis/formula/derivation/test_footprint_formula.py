@@ -98,4 +98,4 @@ def test_steps_that_are_not_alike_have_no_formula() -> None:
     storages = tuple(replace(s, died_index=s.died_index + 1) if s is longer else s for s in sample.storages)
     other = replace(sizes, samples=(*sizes.samples[:-1], replace(sample, storages=storages)))
     changed = replace(derived, levels=((fixed, other), *derived.levels[1:]))
-    assert "storages live otherwise at" in footprints(changed, POINTS["synthetic_matmul"][0]).why[EAGER]
+    assert "the lifetimes of storages are different at" in footprints(changed, POINTS["synthetic_matmul"][0]).why[EAGER]
