@@ -1,4 +1,4 @@
 """Describes how workloads differ.
 
-Works on recorded times and counts. It describes the workloads that were recorded and does not extend to others.
+The package takes recorded times and counts. Its results hold for the recorded workloads only.
 """

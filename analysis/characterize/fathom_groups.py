@@ -92,7 +92,7 @@ BY_NAME: Mapping[str, str] = {
     **dict.fromkeys(["rnn_tanh_cell", "rnn_relu_cell"], "A"),
     **dict.fromkeys(["embedding_backward", "embedding_dense_backward", "embedding_sparse_backward"], "G"),
 }
-"""Bare names that their kind would place elsewhere, or that no kind has."""
+"""Bare name → group, for names whose kind would give another group, and names without a kind."""
 
 PATTERNS: tuple[tuple[str, str], ...] = (
     (r"attention|rnn|lstm|gru|_?mha", "B"),
@@ -106,10 +106,10 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"copy|(^|_)(cat|stack|index|gather|scatter|embedding|pad|view|transpose|permute|expand|split|fill)($|_)", "G"),
     (r"relu|sigmoid|tanh|gelu|silu|softplus|(^|_)(add|sub|mul|div|pow|exp|log|sqrt|threshold)($|_)", "A"),
 )
-"""Searched in the bare name, in this order."""
+"""(pattern, group): the first pattern found in the bare name decides."""
 
 BY_TAG: Mapping[str, str] = {"nondeterministic_seeded": "E", "reduction": "C", "pointwise": "A", "alias": "G"}
-"""What torch says of an operator (`torch.Tag`; "alias": it gives a view) → group, in this order."""
+"""Tag of an operator in torch (`torch.Tag`; "alias": it returns a view) → group; the first that it has decides."""
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys((names.CONVOLUTION + names.CONVOLUTION_RELU).split(), "convolution"),
@@ -118,7 +118,8 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys((names.PRODUCT + " addmm addmv baddbmm addbmm _addmm_activation").split(), "matmul"),
     **dict.fromkeys(["linear_backward", "mkldnn_linear_backward"], "matmul"),
 }
-"""Bare names that are one operation type: of backends and wrappers, and products as TensorFlow's MatMul has them."""
+"""Bare name → the operation type that it counts as: backends and wrappers are one type, and so are the products that
+TensorFlow has in MatMul."""
 
 
 def bare(name: str) -> str:
@@ -167,7 +168,7 @@ COLUMNS_OF_GROUPS: Mapping[str, str] = {
     "F": "ApplyAdam ApplyRMSProp",
     "G": "Transpose Tile Select Pad Reshape Shape Concat",
 }
-"""Group → its columns, in the paper's order. It has no column for time outside of operations (our H)."""
+"""Group → its columns in the paper's Figure 3, which has no column for time outside of operations (our H)."""
 
 
 @functools.cache

@@ -58,7 +58,7 @@ class Share:
 class Mix:
     """The shares of one recording. types: the largest first, time between operations last. groups: A to H, all.
 
-    unclassified: name → share of the step. step_s: the median step without a profiler, or None; profiled_s: under one.
+    unclassified: name → share of the step. step_s: median step without the profiler, or None; profiled_s: under it.
     """
 
     recording: WorkloadRecording
@@ -92,13 +92,12 @@ def inner_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
 
 
 def steps_of(data: Characterization, recording: int, part: str) -> list[RecordedStep]:
-    """Return the steps of one part that count."""
+    """Return the steps of one part ("plain" or "profiled") of a recording, by `inner_steps`."""
     return inner_steps([step for step in data.steps if step.recording == recording and step.part == part])
 
 
 def step_s(data: Characterization, recording: int) -> float | None:
-    """Return the median step without a profiler; None where none was timed. Steps under one are longer, and no
-    stand-in."""
+    """Return the median step without a profiler; None where none was timed, as steps under the profiler are longer."""
     times = [step.time_s for step in steps_of(data, recording, PLAIN)]
     return statistics.median(times) if times else None
 
@@ -108,7 +107,7 @@ def type_table(
 ) -> dict[str, pd.DataFrame]:
     """Return time_s, calls and launches, each of (operation type, group) × step; 0 where a type was not called.
 
-    views: whether calls that only give a view of a tensor are in it.
+    views: whether calls that only return a view of a tensor are included.
     """
     rows = [
         (type_of(row.name, row.scope, row.optimizer), group_of(row.name, row.scope, row.tags),
@@ -156,7 +155,8 @@ def mix(data: Characterization, recording: WorkloadRecording, label: str = "") -
 
 
 def _groups(shares: pd.DataFrame, ratios: pd.Series) -> dict[str, Share]:
-    """Return the groups' shares: a group's share is the sum of its types'; its interval that of the steps' own sums."""
+    """Return the groups' shares. A group's share is the sum of its types' shares. Its interval is that of the median of
+    the steps' sums, extended to include the share."""
     by_step = shares.groupby("group").sum().reindex(list(GROUPS), fill_value=0.0)
     by_group = ratios.groupby("group").sum().reindex(list(GROUPS), fill_value=0.0)
     groups = {}
@@ -190,7 +190,7 @@ LABELS = {
     "variant": "{}", "mode": "{}", "batch_size": "batch {}", "device": "{}", "threads": "{} threads",
     "precision": "{}", "layout": "{}", "execution": "{}", "seed": "seed {}", "repeat": "repeat {}",
 }  # fmt: skip
-"""Fields that may distinguish recordings of one workload, as they are written."""
+"""Field that may distinguish recordings of one workload → its text in a label."""
 
 
 def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
@@ -209,7 +209,7 @@ def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Merge:
-    """The union of two clusters. left, right: their members, those named first on the left; height: their distance."""
+    """The union of two clusters. left, right: their members; height: distance between the two."""
 
     left: tuple[str, ...]
     right: tuple[str, ...]
@@ -221,18 +221,18 @@ class Merge:
 
 
 def cosine_distance(left: Sequence[float], right: Sequence[float]) -> float:
-    """Return 1 - cos of the angle between two vectors, none of zeros: 0 the same direction, 1 nothing in common."""
+    """Return 1 - cos of the angle between two vectors that are not 0: 0 for equal directions, 1 for right angles."""
     lengths = math.sqrt(math.fsum(x * x for x in left)) * math.sqrt(math.fsum(y * y for y in right))
     return max(0.0, 1 - math.fsum(x * y for x, y in zip(left, right, strict=True)) / lengths)
 
 
 def centroid_linkage(vectors: Mapping[str, Sequence[float]]) -> list[Merge]:
-    """Return the merges of all into one cluster, the nearest pair first; of pairs as near the one named first.
+    """Return the merges of all vectors into one cluster, the nearest pair first; on a tie the pair that comes first.
 
-    vectors: name → shares, all of one length and none of zeros.
+    vectors: name → shares, all of one length; a vector of zeros is not allowed.
     """
     members: list[tuple[str, ...]] = [(name,) for name in vectors]
-    sums = [list(map(float, vector)) for vector in vectors.values()]  # 1 - cos does not see by what a sum is divided
+    sums = [list(map(float, vector)) for vector in vectors.values()]  # the cosine of sums is that of means
     merges: list[Merge] = []
     while len(sums) > 1:
         pairs = itertools.combinations(range(len(sums)), 2)
@@ -245,8 +245,8 @@ def centroid_linkage(vectors: Mapping[str, Sequence[float]]) -> list[Merge]:
 
 
 def matrix(names: Sequence[str], merges: Sequence[Merge]) -> list[tuple[float, float, float, float]]:
-    """Return the merges as scipy's `dendrogram` takes them: two clusters' numbers, height, members. names: 0, 1, …
-    there."""
+    """Return the merges as scipy's `dendrogram` takes them: numbers of two clusters, height, number of members. names:
+    of clusters 0, 1, …."""
     clusters = [frozenset((name,)) for name in names] + [frozenset(merge.members) for merge in merges]
     numbers = {members: float(number) for number, members in enumerate(clusters)}
     return [

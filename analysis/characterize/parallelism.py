@@ -93,7 +93,7 @@ _Covariance = tuple[float, float, float]
 """Variance of the serial time, their covariance, variance of the parallel time."""
 
 _LEAST_SPREAD_RATIO = 1e-9
-"""Least spread ÷ median that the weights use: times that a clock cannot distinguish would have a spread of 0."""
+"""Least spread ÷ median in the weights, because times that a clock cannot distinguish have a spread of 0."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Amdahl:
     """A fit. serial_s, parallel_s: at one thread. serial_ratio: serial ÷ both, with its interval.
 
     speed_up: median time at the fewest threads ÷ that at the most. lack_of_fit: largest distance of a median from the
-    line, in its errors. karp_flatt: threads → serial share from the times at these and at one thread; empty where one
-    thread was not timed.
+    line ÷ the median's standard error. karp_flatt: threads → serial share from the times at these and at one thread;
+    empty where one thread was not timed.
     """
 
     serial_s: float
@@ -120,8 +120,8 @@ class Amdahl:
 
 
 def amdahl(times_s: Mapping[int, Sequence[float]]) -> Amdahl | None:
-    """Return the law fitted to threads → times of steps; None below two counts, below two steps at one of them, and for
-    times of 0."""
+    """Return the law fitted to threads → times of steps. None for fewer than two numbers of threads or fewer than two
+    steps at one of them, for a median of 0, and where the fitted time of one thread is not above 0."""
     if len(times_s) < 2 or min(map(len, times_s.values())) < 2:
         return None
     middles = {count: statistics.median(times_s[count]) for count in sorted(times_s)}
@@ -173,8 +173,8 @@ def _line(middles: Mapping[int, float], errors: Mapping[int, float]) -> tuple[fl
 
 
 def _fieller(serial: float, slope: float, covariance: _Covariance, degrees: int) -> tuple[float | None, float | None]:
-    """Return Fieller's 95 % interval (J. R. Stat. Soc. B 16, 1954) of serial ÷ (serial + slope); None, None where it is
-    open. degrees: of Student's t."""
+    """Return Fieller's 95 % interval (J. R. Stat. Soc. B 16, 1954) of serial ÷ (serial + slope); (None, None) where it
+    is unbounded. degrees: of freedom of Student's t."""
     of_serial, cross, of_slope = covariance
     whole = serial + slope
     of_whole, shared = of_serial + 2 * cross + of_slope, of_serial + cross

@@ -75,7 +75,7 @@ def mann_kendall(values: Sequence[float]) -> float | None:
 
 
 def sen_slope(values: Sequence[float]) -> tuple[float, float, float] | None:
-    """Return (median, low, high) of the slopes between all pairs, a step: Theil and Sen's, with a 95 % interval.
+    """Return (median, low, high) of the slopes per step between all pairs: Theil and Sen's, with a 95 % interval.
 
     None below `FEWEST` values.
     """
@@ -100,15 +100,15 @@ def _spread(values: Sequence[float], mean: float) -> tuple[float | None, float |
 
 
 FEWEST_TIMES = 10
-"""Calls below which nothing is fitted."""
+"""Number of calls below which nothing is fitted."""
 
 
 def tail(times_s: Sequence[float]) -> dict[str, Any] | None:
     """Return how unequal times are; None for fewer than `FEWEST_TIMES` times above 0.
 
-    calls: how many; top_1_ratio, top_10_ratio: share of the total time in the longest 1 % and 10 %; fits: each law with
-    its parameters, aic (lower is better) and distance (greatest between the survival functions), the best first; none
-    where all times are equal.
+    calls: number of them; top_1_ratio, top_10_ratio: share of the total time in the longest 1 % and 10 %; fits: each
+    law with its parameters, aic (lower is better) and distance (the greatest between survival functions), the lowest
+    aic first; empty where all times are equal.
     """
     known = sorted(time for time in times_s if time > 0)
     if len(known) < FEWEST_TIMES:
@@ -129,7 +129,7 @@ def _of_the_longest(ordered: Sequence[float], part: float) -> float:
 
 
 def _fits(ordered: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """Yield each law by greatest likelihood; all have two parameters. Closed forms, as scipy has them."""
+    """Yield each law with its parameters of maximum likelihood (scipy's closed forms); all have two parameters."""
     from scipy import stats  # 1 s to import: not for a command's --help
 
     least = ordered[0]

@@ -55,8 +55,8 @@ def mixes(data: Characterization) -> list[Mix]:
 
 
 def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
-    """Return the mixes that are compared between workloads: training on the first one's device, else inference
-    there."""
+    """Return the mixes that are compared between workloads: those on the first mix's device of training, or of
+    inference if no mix is of training."""
     if not mixes:
         return []
     mode = "training" if any(mix.recording.mode == "training" for mix in mixes) else "inference"
@@ -67,7 +67,7 @@ def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
 
 
 def linkage(mixes: Sequence[Mix]) -> list[Merge]:
-    """Return the clusters of workloads by operation types, of those mixes that have any."""
+    """Return the merges of workloads by their shares of operation types; a mix without operations is left out."""
     return centroid_linkage({label: vector for label, vector in vectors(mixes).items() if any(vector)})
 
 
@@ -109,7 +109,7 @@ def group_costs(data: Characterization, peaks: Mapping[str, float]) -> list[Row]
     time_s: mean over the joined steps; None where calls have no time (`untimed_calls`); at_least_time_s is that of the
     others. model_flop, other_flop: None where calls of the group have no formula (`unknown_calls`); at_least_flop is
     then that of the others, both sorts together. bytes: None where calls write what has no known size
-    (`unsized_calls`). utilization_ratio: time that its products would take at their units' peaks ÷ the time they took.
+    (`unsized_calls`). utilization_ratio: time that the products would take at their units' peaks ÷ time_s.
     """
     return [
         _group_cost(recording.workload, group, rows, peaks)
@@ -160,9 +160,9 @@ def _group_cost(workload: str, group: str, rows: Sequence[OperationTypeCost], pe
 def reconstructed(data: Characterization) -> list[Row]:
     """Reconstruct times by group, then all together ("all"), of every recording whose operations were timed alone.
 
-    alone_s: how often × how long alone; None where calls could not be run alone (`untimed`), at_least_alone_s is the
-    sum of the others. kinds: distinct calls. recorded_s: None without a profiled step. step_ratio: alone_s ÷ the whole
-    step without the profiler, of "all".
+    alone_s: Σ over distinct calls of count × time alone; None where calls could not be run alone (`untimed`);
+    at_least_alone_s is the sum of the others. kinds: number of distinct calls. recorded_s: None without a profiled
+    step. step_ratio: alone_s of "all" ÷ the whole step without the profiler.
     """
     parts = []
     for recording in ok(data, "mix"):

@@ -1,4 +1,4 @@
-"""What training will take, on which machine, and what a budget buys.
+"""Predicts what training to a target error takes: data, parameters, FLOP, memory and time on stated machines.
 
-Projections from stated inputs. None of them is a measurement.
+Projections follow from stated inputs. None of them is a measurement.
 """

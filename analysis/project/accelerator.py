@@ -81,7 +81,7 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class AcceleratorStep:
-    """bound: arithmetic or memory; utilization_ratio: of the nominal peak."""
+    """Least time of a step. bound: "arithmetic" or "memory"; utilization_ratio: of the nominal peak."""
 
     time_s: float
     bound: str
@@ -92,8 +92,9 @@ class AcceleratorStep:
 class SubBatches:
     """Sub-batches of interest (section 5.2.1 of the paper); None where there is none.
 
-    ridge: the whole step's intensity is at the ridge; fastest: the smallest with the least time per sample; saturated:
-    the intensity is at least `SATURATED` of that of the largest sub-batch.
+    Each is the smallest sub-batch with a property. ridge: the whole step's intensity is at least the ridge. fastest:
+    the time per sample is within 1 % of that of the largest sub-batch. saturated: the intensity is at least `SATURATED`
+    of that of the largest sub-batch.
     """
 
     ridge: int | None
@@ -125,8 +126,7 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
 def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator, most: int) -> SubBatches:
     """Return the sub-batches of interest of a model, up to `most`. cost: batch → FLOP and bytes of a step.
 
-    fastest: the smallest whose time per sample is within 1 % of the least. The intensity must not fall as the batch
-    grows, which holds where weights are read once a step.
+    The intensity must not decrease with the batch, which holds where weights are read once a step.
     """
 
     def intensity(batch: int) -> float:
@@ -137,7 +137,7 @@ def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator,
         return target.step(*cost(batch)).time_s / batch
 
     def first(holds: Callable[[int], bool]) -> int | None:
-        """Return the smallest number from 1 to `most` for which this holds, if it holds for all larger ones."""
+        """Return the smallest batch from which on this holds; None if it does not hold for `most`."""
         return 1 + bisect_left(range(1, most), True, key=holds) if holds(most) else None
 
     limit, least_s = SATURATED * intensity(most), 1.01 * sample_s(most)
@@ -149,15 +149,15 @@ def sub_batches(cost: Callable[[int], tuple[float, float]], target: Accelerator,
 
 
 def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
-    """Return the seconds in which a ring sums this many bytes of each worker."""
+    """Return the seconds of an all-reduce in a ring, without latency. nbytes: of each worker."""
     return 2 * (workers - 1) / workers * nbytes / link_bytes_per_s
 
 
 def communication_s(
     dense_bytes: float, sparse_bytes: float, workers: int, link_bytes_per_s: float, link_ratio: float = 1.0
 ) -> float:
-    """Return the seconds for both kinds of gradients, one after the other: dense ones in a ring; of sparse ones each
-    worker receives those of all workers, its own included."""
+    """Return the seconds of both kinds of gradients, one after the other. Dense gradients are summed in a ring. Each
+    worker receives the sparse gradients of all workers, itself included."""
     achieved = link_bytes_per_s * link_ratio
     gathered_s = workers * sparse_bytes / achieved if workers > 1 else 0.0
     return ring_all_reduce_s(dense_bytes, workers, achieved) + gathered_s
@@ -191,7 +191,8 @@ def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class DeviceGroup:
-    """Communicating devices, per_node to a node; size is a multiple of it. achieved: share of the nominal rates."""
+    """Communicating devices. size: their number, a multiple of per_node. achieved: share of the links' nominal rates
+    that is reached."""
 
     size: int
     per_node: int

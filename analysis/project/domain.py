@@ -73,7 +73,8 @@ def data_scale(now: Any, target: Any, beta_g: Any, floor: Any = 0.0) -> Any:
 
 @dataclass(frozen=True)
 class Domain:
-    """numbers: name → (value, low, high). sizes: the model's, each a number or a formula in the size that grows."""
+    """What is trained, and to which error. numbers: name → (value, low, high). grows: the model's size that grows with
+    data. sizes: the other sizes, each a number or a formula in the growing size."""
 
     name: str
     model: str
@@ -173,7 +174,7 @@ def _sizes(content: Any, grows: str) -> dict[str, int | str]:
         else:
             _whole(f"sizes.{name}", size)
         if name == grows:
-            raise ValueError(f"sizes.{name}: expected sizes that do not grow, this one does")
+            raise ValueError(f"sizes.{name}: expected sizes besides the growing one, got {grows}")
     return dict(content)
 
 
@@ -191,10 +192,10 @@ def _text(table: Any, key: str) -> str:
 
 
 def _check(domain: Domain) -> None:
-    """Check the numbers at every corner of their intervals."""
+    """Raise ValueError for numbers that are impossible within their intervals."""
     if not ("error_now" in domain.numbers and "data_now" in domain.numbers) and "alpha" not in domain.numbers:
         raise ValueError(
-            "expected error.now and data.now, or learning_curve.alpha: one says how much data a target takes"
+            "expected error.now and data.now, or learning_curve.alpha, which give the data for a target; got neither"
         )
     if len(domain.uncertain()) > MOST_UNCERTAIN:
         raise ValueError(f"expected at most {MOST_UNCERTAIN} numbers with an interval, got {len(domain.uncertain())}")
@@ -214,7 +215,9 @@ def _check(domain: Domain) -> None:
             message = f"expected more than {floor[2]:g}, the irreducible error, got {error[1]:g}"
             raise ValueError(f"error.{key}: {message}: no data reaches it")
     if domain.numbers["error_target"][2] > guess[1]:
-        raise ValueError(f"error.target: expected at most {guess[1]:g}, the best guess")
+        raise ValueError(
+            f"error.target: expected at most {guess[1]:g}, the best guess, got {domain.numbers['error_target'][2]:g}"
+        )
 
 
 FILE = Path(__file__).with_name("frontier_formulas.csv")

@@ -32,6 +32,7 @@ MOST_BATCH = 2**20
 """The largest sub-batch considered."""
 
 WIDEST = 2**40
+"""The largest size considered."""
 
 APART = math.sqrt(2)
 """Ratio of parameters between neighbouring sizes whose costs are exact in `drawn`."""
@@ -115,7 +116,8 @@ def cost_of(
 def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
     """Return the size at which the model has this many parameters, to the nearest integer.
 
-    Raises ValueError where the model has more even at size 1, or where the size does not change its parameters.
+    Raises ValueError where the model lacks the size, has more parameters even at its least size, or has fewer at
+    WIDEST.
     """
     if domain.grows not in formulas.sizes:
         raise ValueError(f"grows: {unknown_name(f'size of {formulas.model}', domain.grows, formulas.sizes)}")
@@ -149,7 +151,7 @@ def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown
     """Return the largest sub-batch whose footprint fits in the target's memory, 0 for none. Raises ValueError without
     memory."""
     if target.memory_bytes is None:
-        raise ValueError(f"{target.name}: expected a memory, none is known")
+        raise ValueError(f"{target.name}: expected a known size of memory, got none")
 
     def held(batch: int) -> float:
         return cost_of(domain, formulas, target, grown, batch)["footprint_bytes"]
@@ -341,10 +343,8 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 def amount(value: float | None, unit: str = "") -> str:
-    """Format four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP".
-
-    "-" for an unknown value.
-    """
+    """Format a number with four digits, or all before the point, and from a million on with a prefix: 1.444e15, "FLOP"
+    → "1.444 PFLOP". None gives "-"."""
     if value is None:
         return "-"
     scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), (1.0, ""))

@@ -74,7 +74,8 @@ def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float
 
 @dataclass(frozen=True)
 class DerivedValue:
-    """A value that follows. assumptions: keys of assumptions.csv; low, high: over the rounding of the inputs."""
+    """A value that follows from the inputs. assumptions: keys of assumptions.csv that it needs; low, high: range over
+    the rounding of the inputs."""
 
     value: float
     assumptions: tuple[str, ...] = ()
@@ -110,7 +111,7 @@ def inputs(folder: Path = FOLDER) -> Inputs:
 
 
 def assumptions(folder: Path = FOLDER) -> dict[str, float]:
-    """Return key → value."""
+    """Return the assumptions: key → value."""
     return {row["key"]: float(row["value"]) for row in _rows(folder / "assumptions.csv")}
 
 
@@ -126,7 +127,7 @@ def cells(derived: Mapping[Key, DerivedValue], folder: Path = FOLDER) -> list[Pa
 
 
 def count(cells: Iterable[PaperCell]) -> dict[str, int]:
-    """Return verdict → number of cells."""
+    """Return verdict → number of cells, in the order of VERDICTS."""
     counter = Counter(cell.verdict for cell in cells)
     return {verdict: counter[verdict] for verdict in VERDICTS}
 
@@ -357,8 +358,8 @@ def _requirements(
 
 
 def samples_of(row: PaperRow, paper: Inputs, assumed: Mapping[str, float]) -> float | None:
-    """Return the samples of an epoch, from which a step takes a sub-batch: the data over what a sample has of it. None
-    where unknown."""
+    """Return the samples of an epoch, of which a step takes a sub-batch: the data ÷ data per sample. None where
+    unknown."""
     if row.samples is None:
         return None
     data, now = paper["Table 3", row.name, "data"].value, paper["Table 1", row.name, "current samples"].value

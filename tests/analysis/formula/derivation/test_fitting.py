@@ -138,7 +138,8 @@ def branching(point):
     [
         (table({}, ["mul"]), "aten.add in layer1 (forward) is missing"),
         (table({}, ["mul", "add", "neg"]), "aten.neg in layer2 (forward) comes after all others"),
-        (table({}, ["mul", "add"], shape=(2, 2, 2)), "layer0 (forward) has tensors with other numbers of dimensions"),
+        (table({}, ["mul", "add"], shape=(2, 2, 2)),
+         "aten.mul in layer0 (forward) has tensors with other numbers of dimensions"),
         (SizeSample({}, table({}, ["mul", "add"]).operations, (), (("weight", (2, 2)),)),
          "the operations are the same, but parameters or storages differ"),
     ],
