@@ -115,7 +115,7 @@ def tail(times_s: Sequence[float]) -> dict[str, Any] | None:
         return None
     return {
         "calls": len(known),
-        "median_s": known[len(known) // 2],
+        "median_s": statistics.median(known),
         "longest_s": known[-1],
         "top_1_ratio": _of_the_longest(known, 0.01),
         "top_10_ratio": _of_the_longest(known, 0.1),

@@ -99,6 +99,7 @@ def test_shares_of_the_longest_by_hand():
     assert (found["top_1_ratio"], found["top_10_ratio"]) == (0.8, 0.82)
     assert (found["calls"], found["median_s"], found["longest_s"]) == (20, 1.0, 80.0)
     assert tail([1.0] * 9) is None
+    assert tail([float(time) for time in range(1, 11)])["median_s"] == 5.5
     equal = tail([1.0] * 10)
     assert equal["fits"] == []
 
