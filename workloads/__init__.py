@@ -1,4 +1,4 @@
-"""What is trained: models, batches, losses, the step. Knows no clock.
+"""Builds what is trained: models, batches, losses and steps of training.
 
-Builds and trains. It does not measure.
+The package knows no clock, and measures nothing.
 """

@@ -82,7 +82,7 @@ def offline(what: str) -> Iterator[None]:
 
 
 def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
-    """Draw size × shape: standard normal, uniform whole numbers below the bound, or random bits; never all zeros."""
+    """Draw size × shape: standard normal numbers, uniform whole numbers from 0 to `shape.below` - 1, or random bits."""
     sizes, dtype = (size, *shape.sizes), getattr(torch, shape.dtype)
     if shape.below:
         return torch.randint(0, shape.below, sizes, dtype=dtype, device=device, generator=generator)
@@ -164,8 +164,8 @@ def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
 
 
 def resized(example: Any, size: int, device: torch.device) -> Any:
-    """Return the example with `size` samples in dimension 0 of every tensor, repeating its own; the rest stays as it
-    is.
+    """Return the example with `size` samples in dimension 0 of every tensor, by repeating its samples; anything else is
+    unchanged.
 
     Tensors keep their requires_grad, memory layout and identity. Raises ValueError if they do not agree in dimension 0,
     or are not rectangular.
@@ -192,20 +192,20 @@ def resized(example: Any, size: int, device: torch.device) -> Any:
 
 
 def check_dense(value: Any) -> None:
-    """Raise ValueError, one line with what to do, for a nested or sparse tensor: what is computed with it depends on
-    its values, which no count knows."""
+    """Raise ValueError, one line with what to do, for a nested or sparse tensor: the FLOP of operations on it depend on
+    its values, which are not counted."""
     if not isinstance(value, torch.Tensor) or (value.layout is torch.strided and not value.is_nested):
         return
     if value.is_nested:
         raise ValueError(
             "a nested tensor is not counted, because its rows differ in length: give them padded to one length, "
-            "or one row as a batch of its own"
+            "or give one row as the batch"
         )
     raise ValueError(f"a tensor of layout {value.layout} is not counted: give a dense one (value.to_dense())")
 
 
 def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the example with `size` samples, repeating its own, in its memory order of dimensions."""
+    """Return the example with `size` samples, by repeating its samples, in its memory order of dimensions."""
     if not example.dim() or example.shape[0] == size:
         return example
     chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
@@ -217,7 +217,7 @@ def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
 def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
     """Return which module fails in model(*inputs) and why, in one line; "" if none does."""
     paths = {id(module): path for path, module in model.named_modules()}
-    failed: list[tuple[BaseException | None, str]] = []  # from the inside out: a fault, and who raised it or let it by
+    failed: list[tuple[BaseException | None, str]] = []  # innermost first: an exception, and a module that it left
 
     def leave(module: torch.nn.Module, arguments: Any, _output: Any) -> None:
         fault = sys.exception()
@@ -244,8 +244,8 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
 
 
 def mismatch(workload: Workload, batch: Batch) -> str:
-    """Return why a batch of the user's own is refused, in one line: inputs of other sizes or types than the workload's
-    own batch of this size; "" if it fits."""
+    """Return why a user's batch is refused, in one line: its inputs have other sizes or types than the workload's batch
+    of the same size; "" if it fits."""
     size = next((tensor.shape[0] for tensor in tensors(batch.inputs) if tensor.dim()), 0)
     if not size:
         return f"{workload.name}: expected a batch of one sample or more, got {shapes(batch.inputs)}"
@@ -267,7 +267,7 @@ FIXED_SIZES = {"classification": 3, "segmentation": 3, "video": 4}
 
 
 OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
-"""Tasks whose models take more than one tensor, or whole numbers below their own bound."""
+"""Tasks whose models take more than one tensor, or whole numbers below a bound that is one of their sizes."""
 
 
 SOURCES = {
@@ -276,16 +276,16 @@ SOURCES = {
     "file": "workloads.user_models:get",
     "module": "workloads.user_models:get",
 }
-"""Form of a name → the function that makes its workload, loaded when asked for."""
+"""Form of a name → the function that makes its workload, imported on demand."""
 
 
 def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
     """Return the workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes
     batches.
 
-    hyper: sizes that the model has: image_size, num_classes, hidden, … of the catalogue, seq of transformers, the
-    whole-number parameters of a function.
-    Raises ValueError (the caller's mistake) or Unavailable (not installed, or would be downloaded), each one line.
+    hyper: sizes of the model: those of the catalogue (image_size, num_classes, hidden, …), seq of transformers, or the
+    whole-number parameters of a function. Raises ValueError (the caller's mistake) or Unavailable (not installed, or
+    would be downloaded), each one line.
     """
     known = check(spec)
     shapes = parse_shapes(input) if input else ()
@@ -306,7 +306,7 @@ def _checked(text: str, build: Callable[..., torch.nn.Module], **hyper: int) -> 
     if available is None or torch.get_default_device().type == "meta":
         return build(**hyper)
     needed = 0
-    with contextlib.suppress(Exception), torch.device("meta"):  # what cannot be built there is not known beforehand
+    with contextlib.suppress(Exception), torch.device("meta"):  # unknown for a model that cannot be built there
         needed = 2 * sum(parameter.nbytes for parameter in build(**hyper).parameters())
     if needed > available:
         raise Unavailable(
@@ -338,7 +338,7 @@ def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) ->
 
 
 def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:
-    """Return the sizes that mean the same as one input of three channels and equal sides; empty for any other input."""
+    """Return the workload's sizes for one input of three channels and equal sides; empty for any other input."""
     if len(shapes) != 1 or len(shapes[0].sizes) != FIXED_SIZES.get(task) or shapes[0].dtype != "float32":
         return {}
     channels, *frames, height, width = shapes[0].sizes

@@ -1,4 +1,4 @@
-"""Makes models of timm and transformers workloads: built with random weights, trained on random data.
+"""Makes workloads of timm's and transformers' models, with random weights and random data.
 
 `timm_workload` and `transformers_workload` take a parsed name, and return a `Workload`. Both libraries are optional
 (requirements-models.txt). Nothing is downloaded. A timm model has the input size of its configuration. A tag after a
@@ -28,11 +28,10 @@ Feed = Callable[[int | None], Sequence[Shape]]
 
 
 def transformers_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
-    """Return the workload of hf:CONFIG. hyper: seq, the length of texts. shapes: inputs in place of the configuration's
-    own.
+    """Return the workload of hf:CONFIG. hyper: seq, the length of texts. shapes: inputs in place of `default_shapes`.
 
-    Raises ValueError for a configuration or architecture that transformers does not know, or whose inputs it cannot
-    tell; Unavailable without transformers.
+    Raises ValueError for a configuration or architecture that transformers does not know, or whose inputs have no
+    default shapes; Unavailable without transformers.
     """
     require("transformers")
     config = _config(spec)
@@ -52,7 +51,7 @@ def transformers_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: 
 
 
 def _config(spec: Spec) -> Any:
-    """Return the configuration object; of a bare model type, its defaults."""
+    """Return the configuration object; for a bare model type, that of its defaults."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     values = dict(read_config(spec) or {"model_type": spec.target})
@@ -97,7 +96,7 @@ def _named(spec: Spec, name: str) -> Any:
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:
     """Build in training mode, on the current default device."""
     with building(text), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
+        warnings.simplefilter("ignore")  # about settings in a configuration that this class does not use
         return model_class(config).train().to(torch.get_default_device())  # type: ignore[no-any-return]
 
 
@@ -116,7 +115,7 @@ def _batch(
 
 
 SEQ = 128
-"""Tokens of a text, unless the configuration allows fewer or --size seq=N says otherwise."""
+"""Tokens of a text, unless the configuration allows fewer or --size seq=N is given."""
 
 
 COMPARING = ("align", "altclip", "blip", "chinese_clip", "clip", "clipseg", "flava", "groupvit", "siglip", "vilt")
@@ -127,8 +126,8 @@ LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions", "ma
 
 
 def default_shapes(text: str, model_class: Any, config: Any, seq: int | None = None) -> tuple[Shape, ...]:
-    """Return the inputs of a model by name. text: the requested name, for messages. Raises ValueError for an unknown
-    kind."""
+    """Return the shapes of a model's inputs, with their names. text: the requested name, for messages. seq: length of
+    texts; None: SEQ or less. Raises ValueError for an input whose shape is not known."""
     parameters = inspect.signature(model_class.forward).parameters
     names = [model_class.main_input_name]
     if config.model_type in COMPARING and {"input_ids", "pixel_values"} <= set(parameters):
@@ -139,14 +138,14 @@ def default_shapes(text: str, model_class: Any, config: Any, seq: int | None = N
     if unknown:
         raise ValueError(
             f"{text}: {model_class.__name__} takes {unknown[0]}, which has no default shape here: "
-            f"say it, such as --input {unknown[0]}=128x64"
+            f"give it, such as --input {unknown[0]}=128x64"
         )
     try:
         return tuple(SHAPES[name](config, seq) for name in names)
     except (AttributeError, KeyError, TypeError) as fault:
         raise ValueError(
             f"{text}: the config does not give the shape of {' and '.join(names)} ({fault}): "
-            f"say it, such as --input {names[0]}=128:int64:1000"
+            f"give it, such as --input {names[0]}=128:int64:1000"
         ) from fault
 
 
@@ -196,10 +195,10 @@ SHAPES: Mapping[str, Callable[[Any, int | None], Shape]] = {
 
 
 def timm_workload(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
-    """Return the workload of timm:NAME. hyper: image_size (height and width) and num_classes, replacing the model's
-    own.
+    """Return the workload of timm:NAME. hyper: image_size (height and width) and num_classes, in place of the model's.
 
-    shapes: one image's, replacing both. Raises ValueError for a name that timm does not have, Unavailable without timm.
+    shapes: of one image, in place of image_size. Raises ValueError for a name that timm does not have, Unavailable
+    without timm.
     """
     require("timm")
     config = _timm_config(spec)
@@ -246,7 +245,7 @@ def _sized(own: tuple[int, ...], hyper: Mapping[str, int]) -> tuple[int, ...]:
 def _timm_build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.nn.Module:
     """Build in training mode, on the current default device. Raises ValueError for a size for which it cannot be built.
 
-    The input size is passed to the architecture if that depends on it and the size is not the configured one.
+    The input size is passed to the architecture if the architecture depends on it and the configuration has another.
     """
     import timm
 

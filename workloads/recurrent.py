@@ -59,7 +59,7 @@ class LSTMCell(nn.Module):
 
 
 CARRIED = -2.0
-"""Bias of the transform gates at first: a highway network begins with most of its state carried on."""
+"""Initial bias of the transform gates, with which a highway network begins by carrying on most of its state."""
 
 
 class WordLM(nn.Module):
@@ -81,7 +81,7 @@ class WordLM(nn.Module):
 
 
 class Highway(nn.Module):
-    """A sublayer: state s → (H − s)·T + s, with H = tanh and T = sigmoid of products with what is `seen`."""
+    """A sublayer: state s → (H − s)·T + s, where H is tanh and T sigmoid of a linear layer of `seen`."""
 
     def __init__(self, seen: int, hidden: int) -> None:
         super().__init__()
@@ -122,10 +122,12 @@ class CharLM(nn.Module):
 
 
 DROPPED = 0.2
+"""Dropout of the inputs of `Translator`'s encoder and decoder."""
 
 
 class Attention(nn.Module):
-    """Luong's, general form: keys are a product with the memory, made once; a step's scores are products with them."""
+    """Luong's attention in its general form. Keys are a product with the memory, computed once; the scores of a step
+    are products with the keys."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -214,8 +216,8 @@ class Encoder(nn.Module):
 class HybridAttention(nn.Module):
     """Weights over the encoder's steps: softmax of w·tanh(V·encoded + W·state + U∗(Q∗last weights) + b).
 
-    Scores see the encoder's outputs, the attention cell's state, and a convolution over the last step's weights; they
-    are sums of elementwise products.
+    Scores depend on the encoder's outputs, the attention cell's state, and a convolution of the last step's weights.
+    They are sums of elementwise products.
     """
 
     def __init__(self, encoded: int, state: int, keys: int, conv_width: int, filters: int) -> None:
@@ -276,7 +278,7 @@ class Speech(nn.Module):
         return torch.stack(written, dim=1)
 
     def _read(self, letter: torch.Tensor, written: list[torch.Tensor]) -> torch.Tensor:
-        """Return the letters given, or in training some of those that were predicted a step before."""
+        """Return the given letters; in training, some are replaced by draws from the step before's predictions."""
         if not self.training or not written:
             return letter
         own = torch.multinomial(written[-1].detach().float().softmax(dim=1), 1).squeeze(1)
@@ -284,12 +286,12 @@ class Speech(nn.Module):
 
 
 def _halved(sequence: torch.Tensor) -> torch.Tensor:
-    """Return half as many steps, each the largest of two."""
+    """Return half as many steps, each the maximum of two."""
     return functional.max_pool1d(sequence.transpose(1, 2), 2).transpose(1, 2)
 
 
 def steps(hyper: Mapping[str, int]) -> int:
-    """Return how many steps the encoder is left with, and letters the decoder writes."""
+    """Return the number of the encoder's output steps, which is also that of the decoder's letters."""
     return hyper["frames"] // 2 // 2
 
 

@@ -44,8 +44,8 @@ DEVIATION = 0.02
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, causal: bool = False
 ) -> torch.Tensor:
-    """Return attention of each head for itself, put together again; all are batch × seq × width. No dropout, no mask
-    but the causal one."""
+    """Return multi-head attention; inputs and result are batch × seq × width. There is no dropout, and no mask but the
+    causal one."""
     size, length, width = query.shape
     q, k, v = (part.view(size, length, heads, width // heads).transpose(1, 2) for part in (query, key, value))
     attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -81,11 +81,11 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """A GPT-2: batch × seq tokens → batch × seq × vocab logits, as many positions as the batch is long.
+    """A GPT-2: batch × seq tokens → batch × seq × vocab logits, for texts of at most S positions.
 
-    With width d, L layers, S positions and vocabulary v it has L(12d² + 13d) + Sd + vd + 2d parameters; the head is the
-    embedding again. Source: Radford et al. 2019, whose dropout is left out, as it is by those who train it on more text
-    than it can learn by heart.
+    With width d, L layers, S positions and vocabulary v it has L(12d² + 13d) + Sd + vd + 2d parameters; the head shares
+    the embedding's weight. Source: Radford et al. 2019. Dropout is left out, as is usual in training on more text than
+    the model can memorise.
     """
 
     def __init__(self, d_model: int, layers: int, heads: int, seq: int, vocab: int) -> None:
@@ -124,13 +124,13 @@ class Layer(nn.Module):
 
 
 class BERT(nn.Module):
-    """Words and the sentence each is of (batch × seq) → logits of words, batch × seq × vocab, and of two answers.
+    """Words and the number of each word's sentence (batch × seq) → logits of words, batch × seq × vocab, and of the two
+    answers whether one sentence follows the other, batch × 2.
 
-    Pre-training: masked words, and whether two sentences follow each other. With hidden H, L layers, P positions and
-    vocabulary v it has L(12H² + 13H) + Hv + PH + 2H² + 9H + v + 2 parameters: the feed-forward layers are four times as
-    wide, heads are 64 wide, and the decoder of words is the embedding again with a bias of its own. It predicts at
-    every position, and the loss sees the masked ones. No dropout and no padding. Source: Devlin et al. 2018,
-    arXiv:1810.04805.
+    This is BERT in pre-training. With hidden H, L layers, P positions and vocabulary v it has L(12H² + 13H) + Hv + PH +
+    2H² + 10H + v + 2 parameters. The feed-forward layers are four times as wide as H, heads are 64 wide, and the
+    decoder of words shares the embedding's weight and adds a bias. The model predicts at every position; the loss takes
+    the masked ones. There is no dropout and no padding. Source: Devlin et al. 2018, arXiv:1810.04805.
     """
 
     def __init__(self, layers: int, hidden: int, vocab: int, max_positions: int, **_sizes: int) -> None:
@@ -165,8 +165,8 @@ def masked_loss(output: Logits, target: tuple[torch.Tensor, torch.Tensor]) -> to
 
 
 def masked_batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Draw inputs: size × seq words, and 0 or 1 for the sentence of each, its first half the first; target: the words
-    that are masked (the first of a sample always is, so that there is one), and 0 or 1 for each sample."""
+    """Draw inputs: size × seq words, and the sentence of each (0 in the first half, 1 in the second). Target: the
+    masked words (always with a sample's first word, so that there is one), and 0 or 1 for each sample."""
     sizes = (size, hyper["seq"])
     words, labels = (draw(sizes, hyper["vocab"], device, generator) for _ in range(2))
     masked = torch.rand(sizes, device=device, generator=generator) < MASKED
@@ -181,10 +181,10 @@ class Word2Vec(nn.Module):
     negatives), with n = batch × positions.
 
     It distinguishes the contexts of skip-grams from noise (Mikolov et al. 2013, arXiv:1301.3781). With hidden h and
-    vocabulary v it has 2hv + v parameters. Each of the `positions` of a sample is a word and one of its context; the
-    `negatives` words, drawn with the batch as TensorFlow's log-uniform sampler would, are noise to all of them. The
-    loss is noise-contrastive estimation: a logit less the logarithm of how often its word is expected in the noise.
-    Gradients are dense.
+    vocabulary v it has 2hv + v parameters. Each of the `positions` of a sample is a word and a word of its context. The
+    `negatives` words of noise are drawn for the whole batch, as by TensorFlow's log-uniform sampler. The loss is
+    noise-contrastive estimation: a logit less the logarithm of its word's expected count in the noise. Gradients are
+    dense.
     """
 
     def __init__(self, hidden: int, vocab: int, negatives: int, **_sizes: int) -> None:
@@ -215,8 +215,7 @@ def contrastive_loss(output: Logits, _target: None) -> torch.Tensor:
 def skip_gram_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Draw inputs: size × positions words, as many contexts, and `negatives` words of noise, for the batch as a
-    whole."""
+    """Draw inputs: size × positions words, as many contexts, and `negatives` words of noise for the whole batch."""
     words, contexts = (draw((size, hyper["positions"]), hyper["vocab"], device, generator) for _ in range(2))
     noise = log_uniform((hyper["negatives"],), hyper["vocab"], device, generator)
     return Batch((words, contexts, noise), None)

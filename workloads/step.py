@@ -57,10 +57,10 @@ def noop(phase: str) -> None:
 class TrainingStep:
     """Trains one step on the next of its batches when called.
 
-    Calls `mark` with "forward", "loss", "backward", "optimizer" and "end" as each begins. zero_grad belongs to the
-    optimizer's work but comes first, before "forward", as every training loop writes it; it sets gradients to None.
-    autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model. accumulate: batches
-    whose gradients are summed before the optimizer's step; the last output lives until the next one exists.
+    Calls `mark` with "forward", "loss", "backward", "optimizer" and "end" as each begins. zero_grad comes before
+    "forward", as in most training loops, and sets gradients to None. autocast: dtype of `torch.autocast`, or None.
+    scaler: for fp16, on the device of the model. accumulate: number of batches whose gradients are summed before the
+    optimizer's step; the last output lives until the next one exists.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class TrainingStep:
         self.last_loss: torch.Tensor | None = None
 
     def __call__(self, mark: Mark = noop) -> None:
-        _output, loss = self.gradients(mark)  # the output lives as long as in any training loop
+        _output, loss = self.gradients(mark)  # the output lives as long as in other training loops
         mark("optimizer")
         if self.scaler is None:
             self.optimizer.step()
@@ -119,7 +119,8 @@ class TrainingStep:
         return output, loss
 
     def on(self, batches: Iterator[Batch], model: Callable[..., Any] | None = None) -> TrainingStep:
-        """Train on other batches, until there are no more. model: this one, compiled or not."""
+        """Return a step that trains on these batches; it raises StopIteration after the last one. model: called in
+        place of `self.model`, such as its compiled form."""
         other = copy.copy(self)
         other.batches = batches
         other.model = self.model if model is None else model
@@ -129,9 +130,9 @@ class TrainingStep:
 class ScheduledStep(TrainingStep):
     """A training step whose forward pass, loss and backward pass follow a schedule of several ranks.
 
-    Calls `mark` with "forward", "optimizer" and "end": passes of different samples take turns, and have no phases. run:
-    runs them for a batch (inputs, target), adds up gradients, and returns the loss, or None where this rank has none;
-    then `last_loss` is None.
+    Calls `mark` with "forward", "optimizer" and "end", because forward and backward passes of different samples
+    alternate. run: runs these passes for a batch (inputs, target), adds up gradients, and returns the loss, or None
+    where this rank has none; then `last_loss` is None.
     """
 
     def __init__(
@@ -156,8 +157,8 @@ class ScheduledStep(TrainingStep):
 class GradientStep:
     """Runs one training step's forward, loss and backward when called, without the optimizer's step.
 
-    Announces "forward", "loss", "backward" and "end". No weight changes; what a forward pass itself updates (the
-    running means of batch normalisation) does.
+    Calls `mark` with "forward", "loss", "backward" and "end". No weight changes, but buffers that a forward pass
+    updates do, such as the running means of batch normalisation.
     """
 
     def __init__(self, training: TrainingStep) -> None:
@@ -171,7 +172,7 @@ class GradientStep:
 class InferenceStep:
     """Runs the model in evaluation mode on the next of its batches when called, without gradients and without loss.
 
-    Announces "forward" and "end". The model stays in evaluation mode.
+    Calls `mark` with "forward" and "end". The model stays in evaluation mode.
     """
 
     def __init__(

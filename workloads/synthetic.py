@@ -29,8 +29,8 @@ class Sleep(torch.nn.Module):
 
 
 class Copy(torch.nn.Module):
-    """Copies its input whole, float32 elements read once and written once, then scales one element of each sample, so
-    that there is something to train."""
+    """Copies its input (each float32 element is read once and written once), then scales one element of each sample, so
+    that there is a parameter to train."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
     """Return one 3 × 3 convolution of c to c channels without bias that keeps S × S positions: 9·c² multiply-adds at
     each.
 
-    Its input needs no gradient, so that backward does the weight's alone: as many again.
+    Its input needs no gradient: the backward pass computes the weight's only, with as many multiply-adds.
     """
     return torch.nn.Conv2d(channels, channels, kernel_size=3, padding=1, bias=False)
 

@@ -1,4 +1,4 @@
-"""Makes torchvision's models workloads, on random data with their own loss; and its CIFAR-10 batches.
+"""Makes workloads of torchvision's models, on random data and with the losses of their training, and CIFAR-10 batches.
 
 `get` takes a name and sizes, and returns a `Workload`; `cifar_batches` returns batches of real images. Nothing is
 downloaded: every model starts from random weights. The losses are those of torchvision's reference training scripts.
@@ -52,8 +52,8 @@ def _batch(
 ) -> Batch:
     """Draw size × 3 × S × S images, or × 3 × T × S × S clips, and a label for each, or for each pixel.
 
-    Of optical flow two images of each sample, and the flow between them, size × 2 × S × S pixels. Of detectors a list
-    of images and a list of what is in each: torchvision's take both and give losses.
+    For optical flow, draw two images for each sample, and the flow between them, size × 2 × S × S. For detection, draw
+    a list of images and a list of the objects in each: torchvision's detectors take both and return losses.
     """
     task, side = entry(name).task, hyper["image_size"]
 
@@ -116,14 +116,14 @@ def segmentation_loss(output: Any, target: Any) -> torch.Tensor:
 
 
 def detection_loss(output: Any, target: Any) -> torch.Tensor:
-    """Return the sum of the losses that the model itself gives in training mode."""
+    """Return the sum of the losses that the model returns in training mode."""
     losses = list(output.values())
     return torch.stack(losses).sum()
 
 
 def flow_loss(output: Any, target: Any) -> torch.Tensor:
-    """Return mean distance of every successive prediction, the last weighing 1 and each before it FLOW_DECAY of the
-    next."""
+    """Return the weighted sum of all predictions' mean distances. The last has weight 1, each other FLOW_DECAY × the
+    next one's."""
     last = len(output) - 1
     terms = [FLOW_DECAY ** (last - i) * (prediction - target).abs().mean() for i, prediction in enumerate(output)]
     return torch.stack(terms).sum()
@@ -144,7 +144,7 @@ BLOCKS: dict[str, tuple[Block, tuple[int, int, int, int]]] = {
 
 
 class ResNetOfWidth(ResNet):  # type: ignore[misc]  # torchvision has no types
-    """torchvision's ResNet, built with `width` channels where its own constructor has 64.
+    """torchvision's ResNet with `width` channels where torchvision's constructor has 64.
 
     It has torchvision's blocks and forward pass, each stage with twice the channels of the one before, and a
     bottleneck's output four times its stage's.
@@ -223,12 +223,12 @@ def build(name: str, /, **hyper: int) -> torch.nn.Module:
         with torch.device("cpu"):
             return widths(*arguments, **named)
 
-    with mock.patch.object(BlockParams, "from_init_params", widths_on_cpu):  # RegNets read what they compute there
+    with mock.patch.object(BlockParams, "from_init_params", widths_on_cpu):  # RegNets read the values computed there
         return get_model(name, **_options(name, hyper)).train()  # type: ignore[no-any-return]
 
 
 def _options(name: str, hyper: Mapping[str, int]) -> dict[str, object]:
-    """Return arguments of torchvision's builder. Every task and family that takes one of its own is a line here."""
+    """Return the arguments of torchvision's builder."""
     task, size = entry(name).task, hyper["image_size"]
     options: dict[str, object] = {"weights": None}
     if "num_classes" in hyper:
@@ -273,7 +273,7 @@ def cifar_images(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10
 def cifar_batches(images: CIFAR10, size: int, seed: int, count: int, device: torch.device) -> list[Batch]:
     """Return the first `count` whole batches of an epoch that the seed shuffles, on the device; fewer if it is shorter.
 
-    Raises ValueError if there are fewer images than one batch holds.
+    Raises ValueError if there are fewer images than in one batch.
     """
     if len(images) < size:
         raise ValueError(f"a batch of {size} is larger than the epoch: CIFAR-10 here has {len(images)} images")

@@ -1,4 +1,4 @@
-"""Makes models of a user's own function workloads: `package.module:function` and `path/to/file.py:function`.
+"""Makes workloads of models that a user's function builds: `package.module:function` or `path/to/file.py:function`.
 
 `get` calls the function and returns a `Workload`. It passes only parameters whose default is a whole number: those are
 the sizes of the workload. `docs/models.md` lists the results that the function may return, and other names that its
@@ -44,7 +44,7 @@ def stepping(model: torch.nn.Module, text: str) -> torch.nn.Module:
 
 class _StepForward:
     """`forward` of a LightningModule: a call from outside runs its training step, a call within that step the class's
-    own."""
+    `forward`."""
 
     def __init__(self, model: Any, text: str) -> None:
         self._model, self._text, self._inside = model, text, False
@@ -66,17 +66,17 @@ class _StepForward:
 
 
 def as_batch(batch: Any) -> Batch:
-    """Return a batch of the data loader's as what the module is called with: one argument."""
+    """Return a data loader's batch as a `Batch` with one input, with which the module is called."""
     if isinstance(batch, Batch):
         return batch
-    if isinstance(batch, tuple) and batch and isinstance(batch[-1], dict):  # as --input gives them: by place, by name
+    if isinstance(batch, tuple) and batch and isinstance(batch[-1], dict):  # of --input: by position, then by name
         *positional, named = batch
         batch = named if not positional else positional[0] if len(positional) == 1 and not named else tuple(positional)
     return Batch((batch,), None)
 
 
 def loss_of_step(output: Any, _target: Any) -> torch.Tensor:
-    """Return the loss that the training step gave."""
+    """Return the loss that the training step returned; the mean of the output if it is no scalar."""
     return output if isinstance(output, torch.Tensor) and output.dim() == 0 else mean_loss(output)
 
 
@@ -100,8 +100,8 @@ Feed = Callable[[int, torch.device, "torch.Generator | None"], Any]
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, **hyper: int) -> Workload:
-    """Return the workload of a function. shapes, maker: what to feed it, the latter a function's name; maker comes
-    first.
+    """Return the workload of a function. shapes: of the model's inputs; maker: name of a function that makes batches,
+    which is used in place of shapes.
 
     Raises ValueError, in one line, for a function that is missing, fails, or returns something else, and for a model
     without inputs; Unavailable for one that wants to download.
@@ -125,7 +125,7 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     built, unused = [stepping(model, spec.text) if steps_itself else model], [model]
 
     def build(**sizes: int) -> torch.nn.Module:
-        """Return the first time, if that is on the device asked for, the model that told what the function returns."""
+        """Return a new model; the first time the one that exists already, if it is on the default device."""
         again: Any = unused.pop() if unused else None
         if again is None or any(p.device != torch.get_default_device() for p in again.parameters()):
             with building(spec.text):
@@ -157,18 +157,18 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
 
 
 def load(spec: Spec) -> ModuleType:
-    """Return the module of a function, imported, or run from its file. Raises ValueError, or Unavailable, with what was
-    raised there."""
+    """Return the module of a function, imported, or run from its file. Raises ValueError or Unavailable with the
+    exception that was raised there."""
     check(spec.text)
     with building(f"{spec.text}: importing {spec.target}"):
         return _run(Path(spec.target).expanduser()) if spec.form == "file" else importlib.import_module(spec.target)
 
 
 def _run(path: Path) -> ModuleType:
-    """Run a file as a module, once a process for each content: torch may crash where an operator is defined anew.
+    """Run a file as a module, once per process and content, because torch may crash if an operator is defined twice.
 
     A file that holds modules or tensors is run again, as they may have been trained, moved or made without values. Its
-    directory is added to those that imports look into, last.
+    directory is added to the end of `sys.path`.
     """
     whole = path.resolve()
     name = f"{whole.stem}_{hashlib.sha256(bytes(whole) + whole.read_bytes()).hexdigest()[:8]}"
@@ -214,8 +214,8 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
 
 
 def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], maker: Spec | None) -> Feed:
-    """Return the function that makes the inputs: of --batch, --input, what the function returned, or NAME_batch beside
-    it, in this order."""
+    """Return the function that makes the inputs. They come from --batch, --input, the function's result, or NAME_batch
+    of the same file; the first of these that is there is used."""
     if maker is not None:
         return partial(_named_maker, maker, member(load(maker), maker))
     if shapes:
@@ -227,7 +227,7 @@ def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], 
         inputs = getattr(module, f"{spec.function}_batch", None)
     if inputs is None:
         raise ValueError(
-            f"{spec.text} says nothing of its inputs: add --input 3x224x224, or return (module, inputs), or define "
+            f"{spec.text} gives no inputs: add --input 3x224x224, or return (module, inputs), or define "
             f"{spec.function}_batch(size, device, generator)"
         )
     if callable(inputs) and not isinstance(inputs, torch.Tensor):

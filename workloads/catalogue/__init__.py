@@ -1,4 +1,4 @@
-"""Which workloads are there, by name, before anything is built?
+"""Lists the workloads by name, with facts that are known before anything is built.
 
-Names and facts only: nothing is built, and torch is not imported.
+Only `base.py`, which defines what a workload is, imports torch.
 """

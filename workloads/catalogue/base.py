@@ -32,11 +32,11 @@ class Batch:
 class Workload:
     """A model with what its training step needs.
 
-    hyper: name → int, each usable as a symbol. build(**hyper) → module in training mode, on the current default device.
-    batch(hyper, size, device, generator) → Batch of random data, never zeros. loss(output, target) → scalar.
-    items(hyper, size) → how many `item`s a batch holds. source: where architecture and defaults are defined.
-    optimizer(parameters) → the optimizer that the source uses; None if the workload has no optimizer of its own.
-    Inference is the same module in evaluation mode, on the same inputs, without gradients.
+    hyper: name → size, each usable as a symbol. build(**hyper) → module in training mode, on the current default
+    device. batch(hyper, size, device, generator) → Batch of random data. loss(output, target) → scalar. items(hyper,
+    size) → number of `item`s in a batch. source: where architecture and defaults are defined. optimizer(parameters) →
+    the optimizer that the source uses; None if it names none. Inference is the same module in evaluation mode, on the
+    same inputs, without gradients.
     """
 
     name: str
@@ -57,7 +57,8 @@ def tensors(output: Any) -> Iterator[torch.Tensor]:
 
 
 def mean_loss(output: Any, target: Any = None) -> torch.Tensor:
-    """Return a scalar. Raises ValueError if no output has a gradient: there is nothing to train then."""
+    """Return the sum of the means of all real outputs with a gradient. Raises ValueError if there is none, and so
+    nothing to train."""
     means = [tensor.float().mean() for tensor in tensors(output) if tensor.requires_grad and not tensor.is_complex()]
     if not means:
         what = "a tensor" if isinstance(output, torch.Tensor) else type(output).__name__
@@ -80,7 +81,7 @@ def draw(sizes: tuple[int, ...], vocab: int, device: torch.device, generator: to
 def log_uniform(
     sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None
 ) -> torch.Tensor:
-    """Return random tokens, int64, whose frequency falls with their number as that of words in a text does (Zipf).
+    """Return random tokens, int64, whose frequency decreases with their number, as that of words in a text (Zipf).
 
     Token w has the probability ln((w + 2) / (w + 1)) / ln(vocab + 1), as in TensorFlow's log-uniform sampler.
     """
@@ -89,7 +90,7 @@ def log_uniform(
 
 
 def log_expected(words: torch.Tensor, vocab: int, count: int) -> torch.Tensor:
-    """Return the logarithm of how often each word is expected among `count` that are log-uniform."""
+    """Return the logarithm of each word's expected number among `count` log-uniform draws."""
     share = torch.log((words + 2.0) / (words + 1.0)) / math.log(vocab + 1)
     return torch.log(share * count)
 
@@ -101,7 +102,7 @@ def next_tokens(hyper: Mapping[str, int], size: int, device: torch.device, gener
 
 
 def token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return mean cross entropy. logits: … × vocab; labels: …, of which those that are IGNORED do not count."""
+    """Return mean cross entropy. logits: … × vocab; labels: …, without those that are IGNORED."""
     return cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
 
 

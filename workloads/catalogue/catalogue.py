@@ -16,7 +16,7 @@ OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
 """Names of `workloads/step.py:OPTIMIZERS`; a test compares the two."""
 
 OWN = "own"
-"""Name of the optimizer that a workload brings itself."""
+"""Name by which a user selects the workload's optimizer."""
 
 IMAGES = ("classification", "image recognition")
 """Tasks of one image and one label each."""
@@ -305,7 +305,7 @@ def check_among(name: str, names: Iterable[str], what: str) -> None:
 
 
 def factory(name: str) -> str:
-    """Return "module:function" whose function(name, **hyper) gives the Workload. Raises ValueError for an unknown
+    """Return "module:function" whose function(name, **hyper) returns the Workload. Raises ValueError for an unknown
     name."""
     return FACTORIES.get(entry(name).task, "workloads.torchvision_models:get")
 
@@ -319,13 +319,13 @@ def hyper_of(name: str, /, **chosen: int | None) -> dict[str, int]:
 
 
 def with_sizes(name: str, own: Mapping[str, int], chosen: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the sizes of a model, those that were chosen in place of its own. Raises as `hyper_of`."""
+    """Return the sizes of a model, the chosen ones in place of its defaults (`own`). Raises as `hyper_of`."""
     sizes = dict(own)
     for key, value in chosen.items():
         if value is None:
             continue
         if key not in sizes:
-            raise ValueError(f"{name} has no {key}; it has {', '.join(sizes) or 'its configuration alone'}")
+            raise ValueError(f"{name} has no {key}; it has {', '.join(sizes) or 'no sizes'}")
         if value < 1:
             raise ValueError(f"{key} of {name}: expected 1 or more, got {value}")
         sizes[key] = value
@@ -333,7 +333,7 @@ def with_sizes(name: str, own: Mapping[str, int], chosen: Mapping[str, int | Non
 
 
 def reason_not_trainable(name: str, hyper: Mapping[str, int], batch_size: int) -> str | None:
-    """Return why a workload is known not to train at these sizes, in one line; None if nothing is known against it."""
+    """Return why a workload cannot train at these sizes, in one line; None if no reason is known."""
     known, sizes = entry(name), {**entry(name).hyper, **hyper}
     image, frames = sizes.get("image_size"), sizes.get("frames")
     if known.fixed and any(sizes[key] != known.hyper[key] for key in ("image_size", "frames") if key in sizes):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 Limit = tuple[str, str, int | str]
+"""(size, relation, bound), as in ("seq", "at most", "max_positions")."""
 
 RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "at least": lambda size, bound: size >= bound,
@@ -56,7 +57,7 @@ AS_CODED, AS_PAPER, FUSED, SMALL = "as_coded", "as_paper", "fused", "@small"
 """Variants, and the ending of names of the small scale."""
 
 FATHOM = ("seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg", "fathom-alexnet", "deepq")
-"""The eight, in the order of the paper."""
+"""Fathom's eight workloads, in the order of the paper."""
 
 TASKS = (
     "machine translation",
@@ -150,8 +151,8 @@ _SMALL = {
     "gpt2": (8, {"d_model": 64, "layers": 2, "heads": 4, "seq": 64, "vocab": 256}),
     "vit": (8, {"image_size": 32, "num_classes": 10, "patch": 8, "d_model": 64, "layers": 2, "heads": 4}),
 }
-"""Name → batch of the small scale, and the sizes that differ there. A step of each takes a CPU about a second at most.
-memnet and autoenc are small as they are."""
+"""Name → batch size and the sizes that differ at the small scale, where a step takes a CPU about a second at most.
+memnet and autoenc are small already."""
 
 
 def _variant(known: CatalogueEntry, sizes: Mapping[str, int], **facts: object) -> CatalogueEntry:

@@ -28,7 +28,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool")
 
 GRAMMAR = (
     "[NAME=]SIZExSIZE…[:DTYPE[:BELOW]], several with commas, such as 3x224x224 or 128:int64:30522, with a DTYPE of "
-    f"{', '.join(DTYPES)}, and BELOW, 2 or more, of int64 and int32 alone"
+    f"{', '.join(DTYPES)}, and BELOW, 2 or more, for int64 and int32 only"
 )
 
 
@@ -47,7 +47,7 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 
     3x224x224                      one float32 tensor per sample; the batch dimension comes in front
     128:int64:30522                128 whole numbers from 0 to 30521: token ids
-    :int64:10                      one whole number per sample, no dimension of its own
+    :int64:10                      one whole number per sample
     3x224x224,128:int64:1000       two inputs
     pixel_values=3x32x32           an input by its name in forward(…)
     """
@@ -75,7 +75,7 @@ def _shape(part: str, text: str) -> Shape:
 
 
 INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6"}
-"""Package → the requirement that brings it, as in requirements-models.txt (a test holds them together)."""
+"""Package → its requirement, as in requirements-models.txt (a test compares them)."""
 
 PACKAGES = {"timm": "timm", "hf": "transformers"}
 """Prefix → the package it needs."""
@@ -107,8 +107,8 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """Return the parts of `text`. A file alone stands for the only module class in it. Raises ValueError for a form
-    that is none of the five; nothing else is looked up."""
+    """Return the parts of `text`. A file without a function stands for the only module class in it. Raises ValueError
+    for a text in none of the five forms; nothing else is checked."""
     head, colon, rest = text.partition(":")
     if colon and head in PACKAGES:
         if not rest:
@@ -137,7 +137,7 @@ def _function(text: str) -> Spec:
 
 
 def check(text: str) -> Spec:
-    """Return the parts of `text`, if nothing speaks against it that can be seen without running anything.
+    """Return the parts of `text`, after all checks that need not run its code.
 
     Raises ValueError (the caller's mistake, one line with the nearest name) or Unavailable (a package that is missing,
     or a model that would have to be downloaded, with what to type).
@@ -173,14 +173,14 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
     if spec.target.endswith(".json") and not path.is_file():
         raise ValueError(f"{spec.text}: there is no file {spec.target}")
     if "/" in spec.target and not path.is_file():
-        raise Unavailable(f"{spec.text}: no such file, and a hub's model: give its config.json: nothing is downloaded")
+        raise Unavailable(f"{spec.text}: no such file; of a hub's model, give config.json: nothing is downloaded")
     if not path.is_file():
         return None
     if path.stat().st_size > limit("config_bytes"):
         raise ValueError(f"{spec.text}: {beyond(f'{path.stat().st_size} bytes', 'config_bytes')}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as fault:  # no UTF-8, no JSON, a number of 5,000 digits, brackets without end
+    except (ValueError, RecursionError) as fault:  # no UTF-8, no JSON, a number of 5,000 digits, too many brackets
         raise ValueError(f"{spec.text}: expected JSON, got {' '.join(str(fault).split())}") from fault
     if not isinstance(config, dict) or not ("model_type" in config or config.get("architectures")):
         raise ValueError(f"{spec.text}: expected an object with model_type or architectures; it has neither")
@@ -209,7 +209,7 @@ def _check_kernels(spec: Spec, config: Mapping[str, Any]) -> None:
 
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
-"""Implementations of attention and experts that are written in PyTorch alone."""
+"""Implementations of attention and experts that are written in PyTorch only."""
 
 _IMPLEMENTATION = re.compile(r"_implementation(_internal)?$")
 
@@ -232,15 +232,15 @@ def _check_counts(spec: Spec, config: Mapping[str, Any]) -> None:
 
 
 _COUNTED = re.compile(r"layer|block|depth|expert|stage|stack|branch|codebook|quantizer")
-"""Names of a configuration's numbers that say how many modules there are …"""
+"""Matches names of a configuration's numbers that are numbers of modules …"""
 
 _SIZED = re.compile(
     r"size|dim|length|_eps|norm|_id|drop|_ratio|factor|_coef|scale|window|per_tok|_freq|std|position|epsilon|_step|theta"
 )
-"""… unless they hold one of these."""
+"""… except names that match this."""
 
 _MULTIPLIED = re.compile(r"^(?:num_hidden_layers|n_layers?|num_layers|n_routed_experts|num_(?:local_)?experts)$")
-"""Those of which one is in each of the others."""
+"""Matches names of numbers that multiply: each layer has all experts."""
 
 
 def _modules_in(path: Path) -> list[str]:
@@ -273,7 +273,8 @@ def _check_file(spec: Spec) -> None:
 
 
 def _check_module(spec: Spec) -> None:
-    """Look only into a module of the top level: finding one inside a package would run the package."""
+    """Check that the top-level module exists, and that it has the function. A module inside a package is not looked
+    for, because that would run the package."""
     top = spec.target.partition(".")[0]
     module = importlib.util.find_spec(top)
     if module is None:
@@ -298,10 +299,10 @@ _CHECKS = {
 
 
 def model_digest(text: str) -> str:
-    """Return 16 hex digits of SHA-256 over a model's files, each with its name; "" for a model that has none of its own
-    (of the catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read.
+    """Return 16 hex digits of SHA-256 over a model's files, each with its name; "" for a model without files (of the
+    catalogue, of timm, a bare model type). Raises OSError for a file that cannot be read.
 
-    Nothing is run. Not covered: packages that are installed, and what code reads or imports by names that it computes.
+    Nothing is run. Not covered: installed packages, and files that code reads or imports by computed names.
     """
     spec = parse(text)
     files = sorted(_files(spec), key=lambda path: path.as_posix())
@@ -316,8 +317,8 @@ def model_digest(text: str) -> str:
 
 
 def _files(spec: Spec) -> set[Path]:
-    """Return, of a function, the file and what it imports from its own directory, at any depth; of a package all its
-    files; of hf: the configuration."""
+    """Return the files of a model. For a function: its file and what this imports from its directory, at any depth, or
+    all files of its package. For hf: the configuration."""
     from modulefinder import ModuleFinder
 
     path = Path(spec.target).expanduser()
@@ -349,7 +350,7 @@ FILES = (
     "test_batch",
     "batches.meta",
 )
-"""What the published archive cifar-10-python.tar.gz unpacks to."""
+"""Files of the published archive cifar-10-python.tar.gz."""
 
 _CIFAR = "cifar10:"
 
@@ -357,7 +358,8 @@ _CIFAR = "cifar10:"
 def directory_of(data: str) -> Path | None:
     """Return the directory of `--data cifar10:DIR`; None for synthetic data.
 
-    Raises ValueError, one line, for another word or a directory without the files. torchvision checks their content.
+    Raises ValueError, one line, for any other text and for a directory without the files. torchvision checks their
+    content.
     """
     if data == "synthetic":
         return None

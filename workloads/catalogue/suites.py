@@ -44,11 +44,11 @@ _POST = (
 )
 
 _COUNTED = "alexnet"
-"""The model that gates need in a run: at three batches, and by a third party's counter."""
+"""The model for which gates need three batch sizes and a third party's counter."""
 
 
 def _stages(precision: str, images: int, sequences: int, but: str = "") -> tuple[Mapping[str, Any], ...]:
-    """Return two stages: the models of images, then GPT-2, each at its own batch size."""
+    """Return two stages: the models of images at a batch size, then GPT-2 at another. but: a model that is left out."""
     shared = {"precisions": (precision,), "methods": ("exact",)}
     models = tuple(name for name in (*_POST, "vit_b_16") if name != but)
     return (
@@ -76,6 +76,6 @@ SUITES = {
     "fathom": Suite(models=entries.FATHOM, own=True),
     "fathom-small": Suite(models=tuple(name + entries.SMALL for name in entries.FATHOM), own=True),
 }
-"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. gpu: the same with
-ViT-B/16 and GPT-2, what is worth most first, so that minutes leave something of every model. fathom: the eight
-of Fathom as their code has them; fathom-small: the same at sizes for a CPU."""
+"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. gpu: these models,
+ViT-B/16 and GPT-2, the most important stages first, so that a few minutes already measure every model. fathom: Fathom's
+eight workloads as coded; fathom-small: the same at sizes for a CPU."""

@@ -1,4 +1,4 @@
-"""Fathom's networks, their data sets, their table and interface.
+"""Builds Fathom's networks, reads their data sets, and offers Fathom's own interface.
 
-Written from Fathom's papers and published sizes. Accuracies were not reproduced.
+The networks follow Fathom's papers, code and published sizes. Accuracies were not reproduced.
 """

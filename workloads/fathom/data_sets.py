@@ -73,7 +73,7 @@ def sliced(inputs: tuple[torch.Tensor, ...], target: object, size: int) -> Itera
 
 
 BACKGROUND = 1001
-"""Classes of Fathom's networks: the first one is "none of ImageNet's 1,000"."""
+"""Number of classes of Fathom's networks. The first one means none of ImageNet's 1,000."""
 
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Means and deviations of ImageNet's red, green and blue, on a scale of 0 to 1."""
@@ -105,7 +105,7 @@ def _reading(expected: str) -> Iterator[None]:
 
 
 def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return training images as rows of pixels, each pixel of mean 0 and variance 1 over the images."""
+    """Return batches of training images as rows of pixels, each pixel of mean 0 and variance 1 over the images."""
     from torchvision.datasets import MNIST
 
     with _reading(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels"):
@@ -120,7 +120,8 @@ def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Yield images of a directory for each class, resized and cropped to the workload's side; read when asked for."""
+    """Yield batches of a directory with a folder of images for each class, resized and cropped to the workload's side.
+    Images are read when a batch is requested."""
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
@@ -142,8 +143,8 @@ def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return transitions within a recorded game: four frames, the newest first, action, sign of the reward, the next
-    four frames, and whether the game ended."""
+    """Return batches of transitions within recorded games: four frames, the newest first, action, sign of the reward,
+    the next four frames, and whether the game ended."""
     path, side = directory / "frames.npz", workload.hyper["image_size"]
     held = _arrays(path)
     if int(held["actions"].max()) >= workload.hyper["actions"]:
@@ -190,7 +191,7 @@ UNKNOWN = 3
 
 
 def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return each question with its story so far, of which the memory holds the last sentences."""
+    """Return batches of questions, each with the last sentences of its story so far, as many as the memory holds."""
     hyper, path = workload.hyper, directory / TASK
     stories, questions, answers = [], [], []
     story: list[list[int]] = []
@@ -223,8 +224,8 @@ def _padded(tokens: list[int], length: int) -> list[int]:
 
 
 def wmt(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return the pairs of sentences in NAME.en and NAME.fr that fit the bucket. A language's vocabulary is its most
-    frequent words."""
+    """Return batches of the pairs of sentences in NAME.en and NAME.fr that are not longer than the workload's sizes. A
+    language's vocabulary is its most frequent words."""
     hyper, (source, target) = workload.hyper, _texts(directory)
     read, written = (
         [re.findall(r"\w+|[^\w\s]", re.sub(r"\d", "0", line.lower())) for line in _lines(path)[:100_000]]

@@ -62,8 +62,8 @@ class Game:
 
 
 def new_games(size: int, device: torch.device, generator: torch.Generator | None, anywhere: bool = False) -> Game:
-    """Begin games at their first frame, or with the ball anywhere above the lowest row; the paddle stood still
-    before."""
+    """Return games at their first frame, or (anywhere) with the ball anywhere above the lowest row. The paddle has not
+    moved before."""
 
     def below(bound: int) -> torch.Tensor:
         return torch.randint(bound, (size,), device=device, generator=generator)
@@ -125,21 +125,21 @@ class DeepQ(nn.Module):
         return self.of_action(worth, actions), rewards + 0.99 * (1 - ended) * best
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Return, as in the paper, the values of the chosen actions."""
+        """Return the values of the chosen actions, as in the paper."""
         return (worth * _chosen(actions, worth)).sum(dim=1)
 
 
 class DeepQAsCoded(DeepQ):
-    """Takes the maximum over all of Q times 1 or 0, where the paper means the sum, as in the code. The maximum is 0,
-    without a gradient, where Q is negative."""
+    """`DeepQ` as coded: takes the maximum of Q × (1 for the chosen action, 0 for others), where the paper means the
+    sum. Where Q is negative, the maximum is 0 and has no gradient."""
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return (worth * _chosen(actions, worth)).amax(dim=1)
 
 
 def _chosen(actions: torch.Tensor, worth: torch.Tensor) -> torch.Tensor:
-    """Return 1 for the action of each, else 0: batch × actions. torch's one_hot would read the values back from the
-    device."""
+    """Return 1 for the chosen action and 0 for others: batch × actions. torch's one_hot would read the values back from
+    the device."""
     return (actions.unsqueeze(1) == torch.arange(worth.shape[1], device=worth.device)).to(worth.dtype)
 
 
@@ -150,7 +150,7 @@ def loss(output: tuple[torch.Tensor, torch.Tensor], _target: None) -> torch.Tens
 
 
 def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
-    """Draw inputs: transitions of as many games of catch, each somewhere in its course, after a random action."""
+    """Draw inputs: one transition of each of `size` games of catch, at a random frame and after a random action."""
     game = new_games(size, device, generator, anywhere=True)
     before = torch.randint(hyper["actions"], (size,), device=device, generator=generator)
     game = Game(game.row, game.column, game.played(before)[0].paddles)

@@ -35,8 +35,8 @@ def image_batch(hyper: Mapping[str, int], size: int, device: torch.device, gener
 
 
 def begin(module: nn.Module) -> None:
-    """Set weights through which values neither grow nor fade (He et al. 2015, arXiv:1502.01852), biases of 0; for
-    `Module.apply`. Fathom's own, some of deviation 1, do not train."""
+    """Set He's initial weights (He et al. 2015, arXiv:1502.01852), and biases of 0; for `Module.apply`. With Fathom's
+    initial weights, some of deviation 1, the networks do not train."""
     if isinstance(module, (nn.Conv2d, nn.Linear)):
         nn.init.kaiming_normal_(module.weight)
         if module.bias is not None:
@@ -44,7 +44,7 @@ def begin(module: nn.Module) -> None:
 
 
 FEATURES = 64
-"""Values of each hidden layer, in widths: 4,096 of 64."""
+"""Features of each hidden layer ÷ width: 4,096 at a width of 64."""
 
 
 class AlexNet(nn.Module):
@@ -117,7 +117,7 @@ def _side(image_size: int) -> int:
 
 
 CHANNELS_OF_BLOCKS = (1, 2, 4, 8, 8)
-"""Channels of each block, in widths."""
+"""Channels of each block ÷ width."""
 
 
 class VGG(nn.Module):
@@ -163,7 +163,7 @@ vgg19 = partial(VGG, blocks=(2, 2, 4, 4, 4), dropped=0.5, clipped=False)
 BLOCKS = 3
 DEVIATION = 0.02
 STAGES = (2, 4, 8, 16)
-"""Channels of each stage, in widths of the stem; those inside a block are a quarter."""
+"""Channels of each stage ÷ width of the stem; those inside a block are a quarter."""
 
 
 class ResidualBlock(nn.Module):
@@ -221,7 +221,7 @@ def _begin_small(module: nn.Module) -> None:
 
 
 def resnet34(image_size: int, num_classes: int, width: int) -> nn.Module:
-    """Build, as in the paper, torchvision's at a width of 64."""
+    """Return a ResNet-34, as in the paper; at a width of 64 it is torchvision's. image_size: not used."""
     return ResNetOfWidth("resnet34", width, num_classes)
 
 
@@ -253,8 +253,8 @@ class AutoEncoder(nn.Module):
 
 
 def coded_loss(output: Coded, images: torch.Tensor) -> torch.Tensor:
-    """Return half the squared error of the whole batch, and the mean of the samples' distance from a normal
-    distribution."""
+    """Return half the squared error of the whole batch + the mean of the samples' Kullback-Leibler divergence from a
+    standard normal distribution."""
     reconstruction, mean, log_variance = output
     distance = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(dim=1)
     return (0.5 * (reconstruction - images).square().sum() + distance).mean()

@@ -30,15 +30,15 @@ from workloads.step import InferenceStep, TrainingStep, optimizer_of
 def counting_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Batch:
-    """Draw inputs: size × seq tokens; target: the token after each. A text counts on by one, two or three from a random
-    token, and from the end of the vocabulary goes on at its start."""
+    """Draw inputs: size × seq tokens; target: the token after each. A text counts up by one, two or three from a random
+    token, and continues at the start of the vocabulary after its end."""
     first, step = draw((size, 1), hyper["vocab"], device, generator), 1 + draw((size, 1), 3, device, generator)
     tokens = (first + step * torch.arange(hyper["seq"] + 1, device=device)) % hyper["vocab"]
     return Batch((tokens[:, :-1].clone(),), tokens[:, 1:].clone())
 
 
 def _samples_of(_hyper: Mapping[str, int], size: int) -> int:
-    """Return images, states of a game or questions that a batch holds."""
+    """Return the number of images, states of a game or questions in a batch."""
     return size
 
 
@@ -111,8 +111,8 @@ class GraphSession:
         self._step = step
 
     def run(self, fetches: Sequence[str], feed_dict: Mapping[str, Any]) -> list[Any]:
-        """Run one step on the "inputs" and "labels" that are fed. Returns what each fetch names: loss or outputs; None
-        for train. Raises KeyError for another name."""
+        """Run one step on the "inputs" and "labels" that are fed, and return the value of each fetch: "loss" or
+        "outputs"; None for "train". Raises KeyError for another name."""
         step = self._step
         step.batches = iter([Batch(feed_dict["inputs"], feed_dict["labels"])])
         step()
@@ -153,7 +153,7 @@ class FathomModel:
         self._threads: int | None = None
 
     def model(self) -> torch.nn.Module:
-        """Return the module itself; there before `setup`."""
+        """Return the module, which exists before `setup`."""
         return self._model
 
     @property
@@ -183,7 +183,7 @@ class FathomModel:
         self._session = GraphSession(TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type))
 
     def run(self, runstep: Runstep | None = None, n_steps: int = 1) -> list[Any]:
-        """Run n_steps steps, each on a batch of its own, and return what the runstep gave.
+        """Run n_steps steps, each on a new batch, and return the runstep's results.
 
         Raises ValueError before `setup`, or for a batch that the workload cannot take.
         """
@@ -199,7 +199,7 @@ class FathomModel:
         return results
 
     def teardown(self) -> None:
-        """Restore the number of threads; drop what `setup` made."""
+        """Restore the number of threads, and delete session and batches."""
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         self._threads = self._session = self._batches = None

@@ -22,9 +22,9 @@ Optimizer = torch.optim.Optimizer
 
 
 def clip_gradients(optimizer: Optimizer, norm: float, noise: float | None = None) -> Optimizer:
-    """Return the optimizer, whose gradients are first scaled down to `norm` together; with noise each gradient is
-    scaled by itself, and normal noise of this deviation is added. A row without a gradient, such as padding's, gets no
-    noise either."""
+    """Return the optimizer, whose gradients are scaled down together to `norm` before each step. With noise, each
+    gradient is scaled separately, and normal noise of this deviation is added, except to rows whose gradient is 0, such
+    as padding's."""
 
     @torch.no_grad()
     def prepare(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -141,7 +141,7 @@ class Seq2Seq(nn.Module):
         return torch.stack(outputs, dim=1)
 
     def _greedy(self, fed: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """Return logits of a writer that gets the first word, and then its own likeliest word."""
+        """Return the logits of a writer that gets the first word, and then at each step its likeliest word."""
         context, every, word = torch.zeros_like(memory[:, 0]), [], fed[:, 0]
         for _ in range(fed.shape[1]):
             output, context, states = self._step(self.target(word), context, states, keys, memory)
@@ -153,8 +153,7 @@ class Seq2Seq(nn.Module):
         """Return logits minus the logarithm of each word's expected number of draws; a negative that is the label
         itself is left out.
 
-        The rows of the projection are looked up once a sequence: looking them up at each step would fill a dense
-        gradient each time.
+        The rows of the projection are looked up once a sequence, because each lookup fills a dense gradient.
         """
         weight, bias, count = self.projection.weight, self.projection.bias.unsqueeze(1), negatives.shape[1]
         true = (outputs * functional.embedding(labels, weight)).sum(dim=2, keepdim=True)
@@ -190,8 +189,8 @@ def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:
 def pairs(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, is_one: bool = False
 ) -> Batch:
-    """Draw, as the paper has it, each sample a pair of its own; is_one: as coded, one pair of sentences for the whole
-    batch. Sentences are padded to the length of a bucket, the source then reversed."""
+    """Draw a pair of sentences for each sample, as in the paper, or (is_one) one pair for the whole batch, as coded.
+    Sentences are padded to the workload's sizes, and the source is then reversed."""
     sentences = _sentences(hyper, 1 if is_one else size, device, generator).expand(size, -1).contiguous()
     length = sentences.shape[1]
     translated = WORDS + (sentences - WORDS + 7) % (hyper["vocab"] - WORDS)
@@ -210,8 +209,8 @@ def pairs(
 def _sentences(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
 ) -> torch.Tensor:
-    """Draw size × length words, each sentence padded; at most as long as its translation has room for, at least
-    half."""
+    """Draw size × length words, each sentence padded. length is the longest for which a translation has room; a
+    sentence has at least half of it."""
     length = min(hyper["source_words"], hyper["target_words"] - 1)
     words = WORDS + log_uniform((size, length), hyper["vocab"] - WORDS, device, generator)
     ends = (length + 1) // 2 + draw((size, 1), length // 2 + 1, device, generator)
@@ -219,7 +218,7 @@ def _sentences(
 
 
 def words_of(hyper: Mapping[str, int], size: int) -> int:
-    """Return how many words of the target, padding included, a batch holds."""
+    """Return the number of target words in a batch, padding included."""
     return size * hyper["target_words"]
 
 

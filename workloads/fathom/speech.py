@@ -97,14 +97,14 @@ def _recurrent(entered: torch.Tensor, again: nn.Linear) -> torch.Tensor:
 
 
 def _unfading(module: nn.Module) -> None:
-    """Set weights through which values neither grow nor fade, layer after ReLU layer; for `Module.apply`."""
+    """Set weights of variance 1 ÷ inputs, through which values neither grow nor fade; for `Module.apply`."""
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
 
 
 def loss(log_prob: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Return mean CTC loss; the last phoneme is the blank. target: labels, batch × labels, and how many frames and
-    labels of each sample there are."""
+    """Return mean CTC loss; the last phoneme is the blank. target: labels, batch × labels, and the numbers of frames
+    and of labels of each sample."""
     labels, frames, lengths = target
     return functional.ctc_loss(log_prob, labels, frames, lengths, blank=log_prob.shape[2] - 1, zero_infinity=True)
 
@@ -112,10 +112,11 @@ def loss(log_prob: torch.Tensor, target: tuple[torch.Tensor, torch.Tensor, torch
 def speech_batch(
     hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None, seen_of: str
 ) -> Batch:
-    """Draw input: size × frames × coefficients of sound; CTC sees the first frames, as many as the size `seen_of` says.
+    """Draw input: size × frames × coefficients of sound. seen_of: name of the size that is the number of frames, from
+    the first, that CTC sees.
 
-    Each phoneme sounds for as many of the frames that are seen as any other: a tone of its own in normal noise. No
-    phoneme follows itself, so that there need not be a blank between."""
+    These frames are divided equally among the phonemes of a sample. Each phoneme is a tone in normal noise. No phoneme
+    follows itself, so that no blank is needed between."""
     seen, count, blank = hyper[seen_of], hyper["labels"], hyper["phonemes"] - 1
     steps = 1 + draw((size, count), blank - 1, device, generator)
     labels = steps.cumsum(dim=1) % blank
@@ -128,7 +129,7 @@ def speech_batch(
 
 
 def frames_of(hyper: Mapping[str, int], size: int) -> int:
-    """Return how many frames of sound a batch holds."""
+    """Return the number of frames of sound in a batch."""
     return size * hyper["frames"]
 
 
@@ -138,7 +139,7 @@ PHONEMES = (
     "m", "n", "ng", "nx", "ow", "oy", "p", "pau", "pcl", "q", "r", "s", "sh", "t", "tcl", "th", "uh", "uw", "ux", "v",
     "w", "y", "z", "zh",
 )  # fmt: skip
-"""The 61 of TIMIT, by their numbers."""
+"""TIMIT's 61 phonemes, in the order of their numbers."""
 
 WINDOW_S, HOP_S = 0.010, 0.005
 MELS, CEPSTRUM = 26, 12
@@ -147,8 +148,8 @@ FLOOR = 1e-10
 
 
 def timit(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
-    """Return all utterances below a directory, by their paths, in order. Utterances that are longer than the workload's
-    frames or labels are left out."""
+    """Return batches of all utterances below a directory, in the order of their paths, without those that have more
+    frames or labels than the workload. Raises ValueError for other sizes than TIMIT's, and without utterances."""
     hyper, sounds, labels, frames, lengths = workload.hyper, [], [], [], []
     if hyper["coefficients"] != COEFFICIENTS or hyper["phonemes"] != len(PHONEMES) + 1:
         raise ValueError(f"{directory}: TIMIT has {COEFFICIENTS} coefficients and {len(PHONEMES) + 1} phonemes here")
@@ -170,7 +171,8 @@ def timit(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
 
 
 def sphere(path: Path) -> tuple[torch.Tensor, int]:
-    """Return samples from -1 to 1 and how many a second of a SPHERE file of 16-bit numbers. Raises ValueError."""
+    """Return (samples from -1 to 1, samples per second) of a SPHERE file of 16-bit numbers. Raises ValueError for a
+    file of another format, or one that is damaged."""
     held = path.read_bytes()
     if not held.startswith(b"NIST_1A\n"):
         raise ValueError(f"{path}: expected NIST SPHERE, which begins with NIST_1A; got {held[:8]!r}")
@@ -224,7 +226,8 @@ def _filters(size: int, rate: int) -> torch.Tensor:
 
 
 def _phonemes(path: Path) -> list[int]:
-    """Return the numbers of a transcription, which stands beside the sound: lines of begin, end and phoneme."""
+    """Return the numbers of the phonemes in a sound's transcription, a file in the same directory with lines of begin,
+    end and phoneme. Raises ValueError for a file that is missing, empty or damaged."""
     transcription = next((path.with_suffix(end) for end in (".PHN", ".phn") if path.with_suffix(end).is_file()), None)
     if transcription is None:
         raise ValueError(f"{path}: expected its transcription {path.with_suffix('.PHN').name} beside it, there is none")

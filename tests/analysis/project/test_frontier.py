@@ -100,7 +100,7 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
 
     assert held(largest) <= 5e6 < held(largest + 1)
     assert frontier.largest_batch(domain, SQUARE, TARGET, 2000) == 0
-    with pytest.raises(ValueError, match="expected a memory"):
+    with pytest.raises(ValueError, match="expected a known size of memory"):
         frontier.largest_batch(domain, SQUARE, Accelerator("b", 1.0, 1.0), 200)
 
 

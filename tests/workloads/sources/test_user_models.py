@@ -125,7 +125,7 @@ def test_everything_that_a_function_may_return_trains_and_is_counted(net, monkey
         ("wrong", "expected inputs: a tensor, a dict of names, or a tuple of inputs; got int"),
         ("raises", "net.py:raises raised RuntimeError: no such thing"),
         ("needs", "expected a function that needs no arguments; it needs 'config'"),
-        ("bare", "says nothing of its inputs: add --input 3x224x224, or return (module, inputs), or define bare_batch"),
+        ("bare", "gives no inputs: add --input 3x224x224, or return (module, inputs), or define bare_batch"),
         ("text", "expected a function, got a str"),
         ("exampel", "has no 'exampel'; nearest: example"),
     ],
