@@ -32,8 +32,6 @@ EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core", *SMALL_UNITS)
 """Figures that are shown and never a default denominator. They are fp64 on tensor units, fp16 with fp16 accumulation
 (torch's default is fp32), fp16 outside the tensor units, and formats that no precision of ours runs."""
 
-VERIFICATIONS = ("retrieved", "derived", "memory")
-"""How a figure was checked: see the module's first lines."""
 
 LATER_COLUMNS = tuple(f"{unit}_flop_per_s" for unit in SMALL_UNITS)
 """Columns that were added after rows had ids. An empty one is not part of a row's id."""
@@ -108,7 +106,7 @@ class Device:
 
     names: what drivers print for it. multiprocessors, boost_hz: None where the maker states none. clock_hz: by unit,
     the clock that the figure implies; absent where the rate per clock is not known. verified: by unit, and for
-    "bandwidth", one of VERIFICATIONS. sparse: by unit, the figure with 2:4 sparsity where the maker states one.
+    "bandwidth", its verification. sparse: by unit, the figure with 2:4 sparsity where the maker states one.
     refused: by unit, why it has no figure. row_id: digest of what a run may divide by, for the manifest.
     """
 

@@ -163,8 +163,9 @@ class _Reader:
             raise ValueError(unknown_name("function", name, FUNCTIONS))
         function, count = FUNCTIONS[name]
         if len(arguments) != (count or max(1, len(arguments))):
-            wanted = count or "at least 1"
-            raise ValueError(f"expected {wanted} argument(s) of {name}, got {len(arguments)} in {self.shown}")
+            raise ValueError(
+                f"expected {count or 'at least 1'} argument(s) of {name}, got {len(arguments)} in {self.shown}"
+            )
         if name == "Mod":
             self.inverse(arguments[1])
         return function(*arguments)

@@ -174,7 +174,7 @@ def test_shipped_formulas_are_those_that_the_command_makes() -> None:
         ({"learning_curve": {"beta_g": -0.1, "floor": 0.2}}, "error.target: expected more than 0.2, the irreducible"),
         ({"error": {"target": 0.2}}, "expected error.now and data.now, or learning_curve.alpha"),
         ({"sizes": {"half": "floor(depth/2)"}}, "sizes.half: expected a formula in width"),
-        ({"sizes": {"width": 3}}, "sizes.width: expected sizes that do not grow"),
+        ({"sizes": {"width": 3}}, "sizes.width: expected sizes besides the growing one"),
         ({"sizes": [1]}, "sizes: expected a table"),
         ({"sizes": {"depth": 1.5}}, "sizes.depth: expected a whole number"),
         ({"error": {"now": 1.0, "target": math.inf}}, "error.target: expected a number"),

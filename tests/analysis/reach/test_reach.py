@@ -217,7 +217,7 @@ def test_the_interval_does_not_reach_under_the_bound():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"compiled": True}, "no one published train, channels_last, compiled steps"),
+        ({"compiled": True}, "fitted in this setting: train, channels_last, compiled"),
         ({"precision": "fp32"}, "no published step in fp32 was fitted, only in amp-bf16, amp-fp16"),
     ],
 )
