@@ -115,7 +115,7 @@ def test_the_same_numbers_as_text_csv_and_json(reach, document):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--compile",), "no one published train, channels_first, compiled steps"),
+        (("--compile",), "no published step was fitted in this setting: train, channels_first, compiled"),
         (("--precision", "fp32"), "no published step in fp32 was fitted"),
     ],
 )

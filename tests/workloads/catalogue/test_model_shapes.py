@@ -41,7 +41,7 @@ def test_shapes(text, shapes):
         ("128:int64", "BELOW, 2 or more"),
         ("128:int64:1", "BELOW, 2 or more"),
         ("128:int64:x", "BELOW, 2 or more"),
-        ("128:float32:9", "of int64 and int32 alone"),
+        ("128:float32:9", "for int64 and int32 only"),
         ("128:int64:9:9", "expected [NAME=]"),
         ("a-b=3", "expected [NAME=]"),
         ("a=3,4", "an input without a name comes after one with a name"),

@@ -115,7 +115,7 @@ def test_a_missing_package_is_a_line_to_type(monkeypatch, text, package):
 
 
 def test_a_hub_id_is_refused_without_asking_the_hub():
-    with pytest.raises(Unavailable, match=r"google/vit.*give its config.json: nothing is downloaded"):
+    with pytest.raises(Unavailable, match=r"google/vit.*give config.json: nothing is downloaded"):
         check("hf:google/vit-base-patch16-224")
 
 

@@ -205,7 +205,7 @@ def test_it_is_float32_without_kept_keys_and_wholly_on_the_default_device(config
         ("bert", {}, {"image_size": 3}, "has no image_size; it has seq"),
         ("bert", {}, {"seq": 0}, "seq of hf:"),
         ("vit", {}, {"seq": 8}, "has no seq; it has"),
-        ("decision_transformer", {}, {}, "takes states, which has no default shape here: say it"),
+        ("decision_transformer", {}, {}, "takes states, which has no default shape here: give it"),
         ("bert", {"hidden_size": "wide"}, {}, "hf:"),
         ("canine", {}, {}, "the config does not give the shape of input_ids"),
     ],
