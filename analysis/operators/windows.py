@@ -105,8 +105,8 @@ def grid_sample(operation: Operation) -> Cost:
     if mode == 1:
         return ZERO
     d = len(grid) - 2
-    taps = (4 if mode == 2 else 2) ** d
-    return scalars(numel(output(operation)) * (2 * taps - 1) + numel(grid[:-1]) * (7 * d + taps * (d - 1)))
+    pixels = (4 if mode == 2 else 2) ** d
+    return scalars(numel(output(operation)) * (2 * pixels - 1) + numel(grid[:-1]) * (7 * d + pixels * (d - 1)))
 
 
 def grid_sample_backward(operation: Operation) -> Cost:
