@@ -63,7 +63,7 @@ def is_rule(rule: object) -> bool:
     return rule in (ALL, CAUSAL) or (rule.startswith(WINDOW) and width.isdecimal() and int(width) > 0)
 
 
-def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:
+def tile_pairs(queries: int, keys: int, tile: tuple[int, int]) -> int:
     """Return the pairs in all tiles with at least one pair of the causal mask, as a kernel computes them that skips
     whole tiles only. tile: (queries, keys) of a tile; tiles at the edges are smaller.
 
@@ -74,7 +74,7 @@ def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -
     pairs = 0
     for first in range(0, queries, rows):
         last = min(first + rows, queries)
-        reach = min(max(last + shift, 0), keys)  # keys that the tile's last query attends to
+        reach = min(last, keys)  # keys that the tile's last query attends to
         pairs += (last - first) * min(-(-reach // columns) * columns, keys)
     return pairs
 

@@ -110,10 +110,11 @@ def shapes_in(operation: Operation, argument: str) -> list[Sizes]:
     ]
 
 
-def output(operation: Operation, position: int = 0) -> Sizes:
-    """Return the shape of an output; for an operation that returns nothing, of the first input, which it writes."""
+def output(operation: Operation) -> Sizes:
+    """Return the shape of the first output; for an operation that returns nothing, of the first input, which it
+    writes. Raises ValueError if there is neither."""
     if operation.output_shapes:
-        return tuple(operation.output_shapes[position])
+        return tuple(operation.output_shapes[0])
     return first(operation)
 
 
@@ -149,9 +150,9 @@ def needs_gradient(operation: Operation, *arguments: str) -> tuple[bool, ...]:
     return tuple(argument in needs for argument in arguments)
 
 
-def output_mask(operation: Operation, size: int = 3) -> tuple[bool, ...]:
-    """Return which gradients the call computes; all where it has no mask."""
-    return tuple(bool(is_needed) for is_needed in attribute(operation, "output_mask", [True] * size))
+def output_mask(operation: Operation) -> tuple[bool, ...]:
+    """Return which gradients (of input, weight and bias) the call computes; all where it has no mask."""
+    return tuple(bool(is_needed) for is_needed in attribute(operation, "output_mask", [True] * 3))
 
 
 def computes(operation: Operation) -> bool:

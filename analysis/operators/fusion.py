@@ -26,23 +26,23 @@ POINTWISE = frozenset(("elementwise", "activation", "copy"))
 Chain = tuple[int, ...]
 
 
-def with_fused(rules: Rules = TABLE) -> Rules:
-    """Return a rule table that also has a rule for fused chains."""
+def with_fused() -> Rules:
+    """Return the default rules and a rule for fused chains."""
     counted = Rule("elementwise", "counted", lambda operation: Cost(other_flop=needed(operation, "other_flop")))
-    return {**rules, FUSED: counted}
+    return {**TABLE, FUSED: counted}
 
 
 def understand_fused() -> None:
-    """Add the rule for fused chains to the default table, in this process."""
+    """Add the rule for fused chains to the default rules, in this process."""
     add_rule(FUSED, with_fused()[FUSED])
 
 
-def fuse_pointwise(table: StepTable, rules: Rules = TABLE) -> StepTable:
-    """Return the table with every chain of two or more merged at the position of its last operation; use
-    `with_fused(rules)` to cost it."""
+def fuse_pointwise(table: StepTable) -> StepTable:
+    """Return the table with every chain of two or more pointwise operations merged at the position of its last one; the
+    rules of `with_fused` count it."""
     into: dict[int, Chain] = {}
-    for run in _runs(table.operations, rules):
-        for members in _chains(table.operations, run, rules):
+    for run in _runs(table.operations):
+        for members in _chains(table.operations, run):
             into.update(dict.fromkeys(members, members))
     entries = []
     for position, operation in enumerate(table.operations):
@@ -50,20 +50,20 @@ def fuse_pointwise(table: StepTable, rules: Rules = TABLE) -> StepTable:
         if chain is None:
             entries.append(Entry(operation, (position,)))
         elif chain[-1] == position:
-            entries.append(Entry(_fused(table, chain, rules), chain))
+            entries.append(Entry(_fused(table, chain), chain))
     return rebuilt(table, entries)
 
 
-def _is_view(operation: Operation, rules: Rules) -> bool:
-    rule = rule_of(operation.name, rules)
+def _is_view(operation: Operation) -> bool:
+    rule = rule_of(operation.name)
     return rule is not None and rule.traffic is nothing
 
 
-def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
+def _runs(operations: Sequence[Operation]) -> list[list[int]]:
     """Return the positions of pointwise operations of one phase that only views separate, with those views."""
     runs: list[list[int]] = [[]]
     for position, operation in enumerate(operations):
-        joins = _is_view(operation, rules) or kind_of(operation.name, rules) in POINTWISE
+        joins = _is_view(operation) or kind_of(operation.name) in POINTWISE
         if runs[-1] and (not joins or operations[runs[-1][-1]].phase != operation.phase):
             runs.append([])
         if joins:
@@ -71,14 +71,14 @@ def _runs(operations: Sequence[Operation], rules: Rules) -> list[list[int]]:
     return runs
 
 
-def _chains(operations: Sequence[Operation], run: Sequence[int], rules: Rules) -> list[Chain]:
+def _chains(operations: Sequence[Operation], run: Sequence[int]) -> list[Chain]:
     """Return the connected parts of a run, each from a pointwise operation to a pointwise one; parts with a single one
     are left out."""
     part = _parts(operations, run)
     chains = []
     for leader in sorted(set(part.values())):
         members = [position for position in run if part[position] == leader]
-        pointwise = [position for position in members if not _is_view(operations[position], rules)]
+        pointwise = [position for position in members if not _is_view(operations[position])]
         if len(pointwise) > 1:
             chain = tuple(position for position in members if pointwise[0] <= position <= pointwise[-1])
             if not _crossed(operations, chain, run):
@@ -112,9 +112,9 @@ def _crossed(operations: Sequence[Operation], chain: Chain, run: Sequence[int]) 
     return any(written & {*member.reads, *member.writes} or read & set(member.writes) for member in own)
 
 
-def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
+def _fused(table: StepTable, chain: Chain) -> Operation:
     """Build the operation that stands for a chain."""
-    members = [table.operations[position] for position in chain if not _is_view(table.operations[position], rules)]
+    members = [table.operations[position] for position in chain if not _is_view(table.operations[position])]
     # storages that others read after the chain began, or that outlive the step
     wanted = {storage.id for storage in table.storages if storage.died_index is None}
     for position, operation in enumerate(table.operations):
@@ -137,7 +137,7 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
         input_dtypes=tuple(form[1] for _, form in arriving),
         output_shapes=tuple(form[0] for _, form in leaving),
         output_dtypes=tuple(form[1] for _, form in leaving),
-        attributes={"other_flop": total(members, rules).all_flop, "of": [member.name for member in members]},
+        attributes={"other_flop": total(members).all_flop, "of": [member.name for member in members]},
         reads=tuple(storage for storage, _ in arriving),
         writes=tuple(storage for storage, _ in leaving),
     )
@@ -171,7 +171,7 @@ def group(operations: Sequence[Operation], room: dict[int, int | None]) -> list[
     """Return the position of each operation's group leader; None for a view. room: storage → its bytes."""
     joining = _Groups(room)
     for position, operation in enumerate(operations):
-        if _is_view(operation, TABLE):
+        if _is_view(operation):
             continue
         if len(operation.reads) != len(operation.input_names):
             raise ValueError(

@@ -295,10 +295,10 @@ UNSUPPORTED: Mapping[str, str] = {
 """Operation that has no rule on purpose → why, worded to follow its name."""
 
 
-def is_iterative(name: str, rules: Rules = TABLE) -> bool:
+def is_iterative(name: str) -> bool:
     """Return whether an operation without a rule is iterative: it has no model FLOP, and its other FLOP depend on
     values."""
-    return rule_of(name, rules) is None and UNSUPPORTED.get(name) == names.ITERATIVE
+    return rule_of(name) is None and UNSUPPORTED.get(name) == names.ITERATIVE
 
 
 def registration(name: str) -> str:
@@ -313,9 +313,9 @@ def kind_of(name: str, rules: Rules = TABLE) -> str:
     return "" if rule is None else rule.kind
 
 
-def bucket_of(name: str, rules: Rules = TABLE) -> str:
+def bucket_of(name: str) -> str:
     """Return "counted", "ignored" (on purpose) or "not_understood"."""
-    rule = rule_of(name, rules)
+    rule = rule_of(name)
     return "not_understood" if rule is None else rule.bucket
 
 

@@ -98,9 +98,9 @@ def between(low: float, high: float, confidence: float = CONFIDENCE, scale: str 
 Input = Uncertain | Ends
 
 
-def hypercube(draws: int, columns: int, seed: int = SEED) -> Array:
+def hypercube(draws: int, columns: int) -> Array:
     """Draw a Latin hypercube: each column has one value in each of `draws` slices of (0, 1), in random order."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     orders = random.permuted(np.tile(np.arange(draws), (columns, 1)), axis=1).T
     return np.asarray((orders + random.uniform(1e-9, 1 - 1e-9, (draws, columns))) / draws, dtype=np.float64)
 
@@ -118,14 +118,13 @@ def answers(
     function: Callable[[Draws], Mapping[str, Array]],
     inputs: Mapping[str, Input],
     confidence: float = CONFIDENCE,
-    draws: int = DRAWS,
 ) -> dict[str, Estimate]:
     """Evaluate a function of the inputs: return name → Estimate, for each name that it returns.
 
     function: takes arrays by name and returns arrays by name. It is called with the medians (arrays of one element) and
     with the draws. Its exceptions are passed on.
     """
-    uniforms = hypercube(draws, max(len(inputs), 1))
+    uniforms = hypercube(DRAWS, max(len(inputs), 1))
     centre = function({name: np.asarray([quantity.median]) for name, quantity in inputs.items()})
     spread = function(
         {name: value.quantiles(uniforms[:, column]) for column, (name, value) in enumerate(inputs.items())}

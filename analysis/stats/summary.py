@@ -160,11 +160,11 @@ def log_interval(mean: float, half_width: float) -> tuple[float, float]:
     return mean / factor, mean * factor
 
 
-def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
+def autocorrelation(values: Sequence[float] | Array) -> float:
     """Return the lag-1 autocorrelation, corrected for its bias (Marriott and Pope, Biometrika 41, 1954): r1 + (1 + 4
     r1) / n. 0 below three values or without spread."""
     x = _finite(values)
-    return _autocorrelation(x, _shares(x, weights)[0], _rounding(np.abs(x).max()))
+    return _autocorrelation(x, _shares(x, None)[0], _rounding(np.abs(x).max()))
 
 
 def _autocorrelation(x: Array, shares: Array, rounding: float) -> float:
