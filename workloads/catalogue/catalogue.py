@@ -6,9 +6,9 @@ is refused. `tests/workloads/vision/test_vision.py` runs each model at the edge 
 about memory or time, and a size that is not refused may still fail.
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from results.text_files import nearest
 from workloads.catalogue import entries
 from workloads.catalogue.entries import RELATIONS, CatalogueEntry, Limit
 
@@ -291,17 +291,11 @@ def entry(name: str) -> CatalogueEntry:
 
 def check_name(name: str) -> None:
     """Raise ValueError, one line with the nearest names, if there is no such workload."""
-    check_among(name, ENTRIES, "model")
-
-
-def check_among(name: str, names: Iterable[str], what: str) -> None:
-    """Raise ValueError, one line with the nearest of `names`, if `name` is none of them."""
-    known = list(names)
-    if name in known:
-        return
-    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-    hint = f"nearest: {', '.join(near)}" if near else f"there are {len(known)}: {', '.join(known[:3])}, …"
-    raise ValueError(f"unknown {what} {name!r}; {hint}")
+    known = list(ENTRIES)
+    if name not in known:
+        near = nearest(name, known, cutoff=0.5)
+        hint = f"nearest: {', '.join(near)}" if near else f"there are {len(known)}: {', '.join(known[:3])}, …"
+        raise ValueError(f"unknown model {name!r}; {hint}")
 
 
 def factory(name: str) -> str:

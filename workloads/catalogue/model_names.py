@@ -9,7 +9,6 @@ they build.
 
 import ast
 import contextlib
-import difflib
 import hashlib
 import importlib.util
 import json
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results import text_files
 from results.errors import Unavailable
 from results.text_files import beyond, check_regular, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
@@ -155,7 +155,7 @@ def require(package: str) -> None:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return "; nearest: NAME", or "" if nothing is near."""
-    near = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.5)  # a file may have a number there
+    near = text_files.nearest(str(name), list(names), 1, 0.5)  # a file may have a number there
     return f"; nearest: {near[0]}" if near else ""
 
 
