@@ -14,7 +14,6 @@ known is None.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -83,9 +82,9 @@ _LOCATIONS = {
 def __getattr__(name: str) -> Any:
     if name not in _LOCATIONS:
         raise AttributeError(f"module 'flopledger' has no attribute {name!r}")
-    module, _, attribute = _LOCATIONS[name].partition(":")
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
+    from results.process import load
+
+    globals()[name] = value = load(_LOCATIONS[name])
     return value
 
 

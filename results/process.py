@@ -1,17 +1,19 @@
-"""Controls this process: a signal when its parent ends, the free memory, and a pause of Python's cyclic collector.
+"""Controls this process: a signal when its parent ends, free memory, a pause of the cyclic collector, loading by name.
 
 `die_with_parent` takes a signal and returns whether the operating system will send it. `free_bytes` returns bytes, or
-None where the operating system does not report them. `collector_off` is a context.
+None where the operating system does not report them. `collector_off` is a context. `load` takes "module:function".
 """
 
 import contextlib
 import ctypes
 import gc
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
@@ -38,6 +40,12 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
         limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
         limits.append(limit - used)
     return max(0, min(limits)) if limits else None
+
+
+def load(target: str) -> Any:
+    """Import the module of a "module:name", and return the function or class of this name."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 @contextlib.contextmanager

@@ -27,10 +27,10 @@ VARIABLE = "FLOPLEDGER_LIMITS"
 
 LIMITS: Mapping[str, tuple[int, str]] = {
     "config_layers": (20_000, "layers, blocks or experts that a configuration of transformers asks for"),
-    "config_modules": (1_000_000, "the product of these numbers"),
+    "config_modules": (1_000_000, "the product of its numbers of layers and experts"),
     "config_bytes": (16 * 2**20, "size of a configuration of transformers"),
-    "unpacked_bytes": (16 * 2**30, "what a gzip file holds that is read piece by piece: traces, PyProf"),
-    "memory_bytes": (4 * 2**30, "what a gzip file holds that is read as a whole: kept tables, exports of nsys"),
+    "unpacked_bytes": (16 * 2**30, "content of a gzip file that is read in pieces: traces, PyProf"),
+    "memory_bytes": (4 * 2**30, "content of a gzip file that is read as a whole: kept tables, exports of nsys"),
     "line_bytes": (2**20, "a line of PyProf's dictionaries"),
     "event_bytes": (2**26, "a value in a trace: an event, or an entry of its header"),
     "database_seconds": (600, "reading an export of Nsight Systems"),
@@ -78,10 +78,10 @@ def check_regular(path: Path | str) -> None:
         raise ValueError(f"{path} is not a regular file")
 
 
-def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
-    """Unpack gzip data. Raises ValueError where it is damaged or cut, or exceeds the limit of this name, before the
+def unpack(data: bytes) -> bytes:
+    """Unpack gzip data. Raises ValueError where it is damaged or cut, or exceeds the limit `memory_bytes`, before the
     rest is unpacked."""
-    most, parts = limit(name), io.BytesIO()
+    most, parts = limit("memory_bytes"), io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
             while parts.tell() <= most and (piece := packed.read(1 << 20)):
@@ -89,17 +89,17 @@ def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"damaged gzip: {fault}") from fault
     if parts.tell() > most:
-        raise ValueError(beyond("unpacked", name))
+        raise ValueError(beyond("unpacked", "memory_bytes"))
     return parts.getvalue()
 
 
 class BoundedStream(io.RawIOBase):
-    """A binary stream of limited length: a read beyond the limit of this name, counted from the last seek, raises
+    """A binary stream of limited length: a read beyond the limit `unpacked_bytes`, counted from the last seek, raises
     ValueError."""
 
-    def __init__(self, stream: IO[bytes] | Any, path: str, name: str = "unpacked_bytes") -> None:
-        self._stream, self._path, self._name = stream, path, name
-        self._left = limit(name)
+    def __init__(self, stream: IO[bytes] | Any, path: str) -> None:
+        self._stream, self._path = stream, path
+        self._left = limit("unpacked_bytes")
 
     def readable(self) -> bool:
         return True
@@ -108,7 +108,7 @@ class BoundedStream(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self._left = limit(self._name)
+        self._left = limit("unpacked_bytes")
         return int(self._stream.seek(offset, whence))
 
     def tell(self) -> int:
@@ -118,7 +118,7 @@ class BoundedStream(io.RawIOBase):
         data = self._stream.read(len(buffer))
         self._left -= len(data)
         if self._left < 0:
-            raise ValueError(beyond(f"{self._path}: unpacked", self._name))
+            raise ValueError(beyond(f"{self._path}: unpacked", "unpacked_bytes"))
         buffer[: len(data)] = data
         return len(data)
 

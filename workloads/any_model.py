@@ -8,7 +8,6 @@ a child process still can. Counters call `model(*inputs)`. Inputs with names are
 """
 
 import contextlib
-import importlib
 import inspect
 import os
 import socket
@@ -25,7 +24,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from results.errors import Unavailable, plain_message
-from results.process import free_bytes
+from results.process import free_bytes, load
 from workloads.catalogue.base import Batch, Workload, mean_loss, tensors
 from workloads.catalogue.catalogue import entry, factory
 from workloads.catalogue.model_names import Shape, Spec, check, nearest, parse, parse_shapes
@@ -294,7 +293,7 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     if known.form == "catalogue":
         workload = _catalogue(known, shapes, hyper)
     else:
-        workload = _getter(SOURCES[known.form])(known, shapes, *([parse(batch)] if batch else []), **hyper)
+        workload = load(SOURCES[known.form])(known, shapes, *([parse(batch)] if batch else []), **hyper)
     if known.form in ("file", "module"):
         return workload
     return replace(workload, build=partial(_checked, spec, workload.build))
@@ -316,14 +315,9 @@ def _checked(text: str, build: Callable[..., torch.nn.Module], **hyper: int) -> 
     return build(**hyper)
 
 
-def _getter(text: str) -> Callable[..., Workload]:
-    module, _, function = text.partition(":")
-    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
-
-
 def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) -> Workload:
     name, task = spec.target, entry(spec.target).task
-    getter = _getter(factory(name))
+    getter: Callable[..., Workload] = load(factory(name))
     sizes = _sizes_of(shapes, task)
     if not shapes or sizes:
         return getter(name, **{**hyper, **sizes})

@@ -8,7 +8,6 @@ exact count covers the forward pass, loss and backward pass of a training step. 
 that difference is a cause, too.
 """
 
-import importlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -18,6 +17,7 @@ from analysis.counters import COUNTERS, FLOP_PER_NATIVE
 from analysis.operators.registry import bucket_of, model_flop
 from analysis.utilization.numerators import OWN
 from cleaning.accounts.items import CONVENTION, PRODUCT, Counted, Item, Native, is_complex, real_flop
+from results.process import load
 from results.records.answers import Attribution, AttributionCause
 from results.records.calls import CallRecording
 from results.records.counts import FlopCount, Operation
@@ -108,8 +108,7 @@ def _first_time(recording: CallRecording) -> dict[int, int]:
 
 def counted_by(counter: str, recording: CallRecording, phase: str) -> Counted:
     """Return what a counter counts by its rule."""
-    module, _, function = COUNTERS[counter].attribution.partition(":")
-    counted: Counted = getattr(importlib.import_module(module), function)(recording, phase)
+    counted: Counted = load(COUNTERS[counter].attribution)(recording, phase)
     return counted
 
 

@@ -12,7 +12,6 @@ as `factory`, a "module:function". `function(name, **hyper)` returns an object w
 import contextlib
 import dataclasses
 import functools
-import importlib
 import math
 import os
 import resource
@@ -40,7 +39,7 @@ from measure.device.processes import (
     redirect,
 )
 from results.errors import Inconsistent, Unavailable
-from results.process import free_bytes
+from results.process import free_bytes, load
 from results.records.calls import CallRecording, PlainCall
 from results.records.counts import FlopCount
 
@@ -233,7 +232,7 @@ def _build(task: Task, has_weights: bool) -> tuple[Any, Any]:
     from measure.operations.fake_results import built_on_meta, modules_on_meta
 
     with contextlib.nullcontext() if has_weights else modules_on_meta():
-        workload = _load(task.factory)(task.workload, **task.hyper)
+        workload = load(task.factory)(task.workload, **task.hyper)
     build = functools.partial(workload.build, **workload.hyper)
     with _weights_unset():
         return workload, (build() if has_weights else built_on_meta(build)).eval()
@@ -266,7 +265,7 @@ def _count(task: Task, workload: Any, model: Any, size: int, baseline_bytes: int
     inputs = _inputs(workload, size)
     start_s = time.perf_counter()
     try:
-        rows: list[FlopCount] = _load(task.target)(model, inputs, workload=workload.name, batch_size=size)
+        rows: list[FlopCount] = load(task.target)(model, inputs, workload=workload.name, batch_size=size)
     except ImportError as fault:
         raise Unavailable(f"{task.counter} cannot be imported ({fault}): {install_line(task.requirement)}") from fault
     duration_s = time.perf_counter() - start_s
@@ -305,12 +304,12 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int, has_weights:
         if not has_weights:
             recording = dataclasses.replace(recording, plain=_plain(task, inputs))
     except Exception as fault:
-        if task.explainer and (why := _load(task.explainer)(model, inputs)):
+        if task.explainer and (why := load(task.explainer)(model, inputs)):
             raise ValueError(why) from fault
         raise
     if task.trainer:
         try:
-            recording = dataclasses.replace(recording, training=tuple(_load(task.trainer)(workload, size)))
+            recording = dataclasses.replace(recording, training=tuple(load(task.trainer)(workload, size)))
         except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # such as a batch too small to normalise
             why = " ".join(f"{type(fault).__name__}: {fault}".split())[:TAIL_CHARACTERS]
             recording = dataclasses.replace(recording, untrained=why)
@@ -328,11 +327,6 @@ def _plain(task: Task, inputs: Any) -> tuple[PlainCall, ...]:
         if _failure(fault).status == "invalid":
             raise
         return ()
-
-
-def _load(target: str) -> Any:
-    module, _, function = target.partition(":")
-    return getattr(importlib.import_module(module), function)
 
 
 def _failure(fault: Exception) -> Failure:

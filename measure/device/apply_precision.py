@@ -130,12 +130,10 @@ _ATTRIBUTES: tuple[tuple[Any, str], ...] = (
 
 
 @contextlib.contextmanager
-def session(
-    precision: Precision, device: Any, cudnn_benchmark: bool = True, deterministic: bool = False
-) -> Iterator[dict[str, Any]]:
+def session(precision: Precision, device: Any) -> Iterator[dict[str, Any]]:
     """Apply flags within the context, and restore the former ones after it. Yields the flags as read back."""
     with restored():
-        apply(precision, device, cudnn_benchmark, deterministic)
+        apply(precision, device)
         yield read_flags()
 
 

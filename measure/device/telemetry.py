@@ -9,7 +9,6 @@ energy and clocks from the rows. Nothing here changes a setting or imports torch
 """
 
 import collections
-import importlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from dataclasses import fields
 from typing import Any, Protocol, Self
 
 from results.errors import DeviceLost, Unavailable
+from results.process import load
 from results.records.cell import Telemetry
 
 Processes = tuple[tuple[int, int | None], ...]
@@ -56,8 +56,7 @@ def open_device(device: str) -> DeviceTelemetry:
     kind, _, index = device.partition(":")
     if kind not in ADAPTERS:
         raise Unavailable(f"no telemetry of a device {device!r}: expected one of {', '.join(sorted(ADAPTERS))}")
-    module, _, function = ADAPTERS[kind].partition(":")
-    opens: Callable[[int | str], DeviceTelemetry] = getattr(importlib.import_module(module), function)
+    opens: Callable[[int | str], DeviceTelemetry] = load(ADAPTERS[kind])
     return opens(int(index) if index.isdecimal() else index or 0)
 
 

@@ -285,11 +285,11 @@ def _unknown(reason: str, must_run: bool = False) -> CallCost:
     return CallCost(unknown_calls={"forward": 1}, reason=reason, must_run=must_run)
 
 
-def _with_other_seeds(traced: Callable[[], Trace], times: int = 7) -> Iterator[Trace]:
+def _with_other_seeds(traced: Callable[[], Trace]) -> Iterator[Trace]:
     """Trace again with other random numbers. The loop's own random numbers stay as they were."""
     numpy = sys.modules.get("numpy.random")
     with preserved_random():
-        for seed in range(times):
+        for seed in range(7):
             random.seed(seed)
             torch.default_generator.manual_seed(seed)  # not those of devices
             if numpy is not None:

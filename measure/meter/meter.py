@@ -18,6 +18,7 @@ for unknown devices.
 import contextlib
 import dataclasses
 import math
+import numbers
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,8 +86,8 @@ class MeterOptions:
             raise ValueError(f"expected a number of steps from 0 as warm_up_steps, got {self.warm_up_steps!r}")
         if self.unit is not None and self.unit not in UNITS:
             raise ValueError(f"expected one of {', '.join(UNITS)} as unit, got {self.unit!r}")
-        peak = self.peak_flop_per_s
-        if peak is not None and not (peak > 0 and math.isfinite(peak)):
+        peak: Any = self.peak_flop_per_s
+        if peak is not None and not (isinstance(peak, numbers.Real) and 0 < float(peak) < math.inf):
             raise ValueError(f"expected FLOP/s above 0 as peak_flop_per_s, got {peak!r}")
 
 
@@ -124,7 +125,10 @@ class UtilizationMeter:
         chosen = dataclasses.replace(options or MeterOptions(), **keywords)
         self._inner = _unwrapped(model)
         held = next(model.parameters(), None)
-        device = torch.device(chosen.device or ("cpu" if held is None else held.device))
+        try:
+            device = torch.device(chosen.device or ("cpu" if held is None else held.device))
+        except RuntimeError as fault:
+            raise ValueError(f"expected a device such as cpu, cuda or cuda:1, got {chosen.device!r}") from fault
         if str(device) == "cuda":
             device = torch.device("cuda", torch.cuda.current_device())
         self._loop_device = _loop_device(device, chosen.peak_flop_per_s, list(chosen.ceilings or ()))

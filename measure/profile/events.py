@@ -21,6 +21,7 @@ from measure.model.module_paths import MODULE
 from measure.timing.profiler_ranges import DOMAIN
 from results.errors import Unavailable
 from results.records.counts import PHASES, ProfiledOperation
+from results.records.rows import tuples
 
 FLOP_RULES = frozenset(f"aten::{name}" for name in ("conv2d", "mm", "addmm", "bmm", "baddbmm", "mul", "add"))
 """Names that the profiler has a rule for: `computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15. A
@@ -98,9 +99,9 @@ def to_operations(
                 sequence_nr=makers.number(frame),
                 forward_index=None if forward is None else forward.index,
                 thread=threads.setdefault(frame.thread, len(threads) + 1),
-                input_shapes=_tuples(shapes),
+                input_shapes=tuples(shapes),
                 input_dtypes=tuple(event.dtypes()),
-                concrete_inputs=_tuples(event.concrete_inputs()),
+                concrete_inputs=tuples(event.concrete_inputs()),
                 found_flop=int(event.flops()) if frame.name in FLOP_RULES else None,
                 start_s=(frame.start_ns - frames[0].start_ns) / 1e9,
                 time_s=(frame.end_ns - frame.start_ns) / 1e9,
@@ -234,10 +235,6 @@ class _Makers:
 def _key(node: Frame) -> tuple[int, int]:
     """Return the thread that made a node, and its number there."""
     return node.event.fwd_thread_id(), node.number
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def launched(

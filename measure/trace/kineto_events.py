@@ -26,6 +26,7 @@ from measure.trace.recording import (
     objects,
     sizes_of,
 )
+from results.records.rows import tuples
 
 CATEGORIES = {
     "operator": "call",
@@ -228,19 +229,15 @@ def _values(texts: Any) -> tuple[Any, ...]:
 def _value(text: Any) -> Any:
     """Read "[1, 1]" → (1, 1); "" (a tensor, or nothing) → None; what is not a literal stays text."""
     if not isinstance(text, str):
-        return _tuples(text)
+        return tuples(text)
     try:
-        return _tuples(ast.literal_eval(text.strip())) if text.strip() and len(text) <= LONGEST else text or None
+        return tuples(ast.literal_eval(text.strip())) if text.strip() and len(text) <= LONGEST else text or None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 def _grid(value: Any) -> Any:
-    return _tuples(value) if isinstance(value, list) else None
+    return tuples(value) if isinstance(value, list) else None
 
 
 def _is_annotation(name: str) -> bool:

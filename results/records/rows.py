@@ -328,11 +328,12 @@ def _nested(kind: type, text: str) -> Any:
     value = json.loads(text)
     if not isinstance(value, kind):
         raise ValueError(f"expected JSON of a {kind.__name__}, got {text}")
-    return _tuples(value) if kind is list else value
+    return tuples(value) if kind is list else value
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def tuples(value: Any) -> Any:
+    """Return a value with all nested lists as tuples."""
+    return tuple(map(tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 _READERS: Mapping[Any, Callable[[str], Any]] = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +43,7 @@ from measure.timing.profiler_ranges import Ranges
 from measure.timing.rank_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.stopping import Protocol, disturbance_warning, placement_warning, steadiness_warning, total_s
 from results.errors import Unavailable
+from results.process import load
 from results.records.cell import RETAIN, Ceiling, Cell, Parameters, Run
 from results.records.counts import Operation
 from runners.sweep import passes
@@ -339,8 +339,7 @@ def time_cell(
 
 
 def _workload(cell: Cell) -> Workload:
-    module, _, function = factory_of(cell).partition(":")
-    workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper_of_cell(cell))
+    workload: Workload = load(factory_of(cell))(cell.model, **hyper_of_cell(cell))
     return workload
 
 

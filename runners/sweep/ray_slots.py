@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from results.process import load
 from results.store.manifest import harness_version
 from runners.cli.output import Progress
 from runners.sweep.executors import Event
@@ -63,7 +64,6 @@ class RaySlots:
     ) -> None:
         ray: Any = importlib.import_module("ray")
         self._ray = ray
-        module, _, name = slot.partition(":")
         self._accelerator = accelerator
         for variable, value in ENVIRONMENT.items():
             os.environ.setdefault(variable, value)
@@ -75,7 +75,7 @@ class RaySlots:
             raise ValueError(f"--executor ray: no cluster could be joined: {' '.join(str(fault).split())}") from fault
         finally:
             signal.signal(signal.SIGTERM, before)
-        self._maker: Any = ray.remote(getattr(importlib.import_module(module), name))
+        self._maker: Any = ray.remote(load(slot))
         self._actors: dict[str, Any] = {}
         self._waiting: dict[Any, str] = {}  # what an actor was asked → its slot
         self._started: Counter[str] = Counter()  # slot → actors so far

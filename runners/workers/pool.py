@@ -9,7 +9,6 @@ parent's terminal.
 """
 
 import contextlib
-import importlib
 import multiprocessing
 import os
 import signal
@@ -30,6 +29,7 @@ from typing import Any
 from measure.device import processes
 from measure.device.processes import end_with_parent, redirect
 from results.errors import Inconsistent, Unavailable, one_line, plain_message
+from results.process import load
 from runners.cli.exits import debugging
 
 
@@ -100,9 +100,8 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
 
 def run(task: str, arguments: tuple[Any, ...]) -> Any:
     """Return the result of "module:function" on these arguments, or the WorkerFault that it ended in."""
-    module, _, function = task.partition(":")
     try:
-        return getattr(importlib.import_module(module), function)(*arguments)
+        return load(task)(*arguments)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a cell raises becomes its row
         worker_fault, location = classify(fault), user_location(fault)
         reason = one_line(worker_fault.reason, LONGEST_REASON - len(location))

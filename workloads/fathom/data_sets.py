@@ -9,7 +9,6 @@ directory's files. Nothing is downloaded.
 """
 
 import contextlib
-import importlib
 import operator
 import re
 import zipfile
@@ -21,6 +20,7 @@ import torch
 from torch.nn import functional
 from torch.utils._pytree import tree_map_only
 
+from results.process import load
 from workloads.catalogue.base import Batch, Workload, log_uniform
 from workloads.catalogue.entries import base
 from workloads.fathom import memnet
@@ -50,9 +50,7 @@ def batches(workload: Workload, directory: Path, size: int, device: torch.device
         raise ValueError(f"{workload.name} has no real data set; those that have: {', '.join(LOADERS)}")
     if not directory.is_dir():
         raise ValueError(f"{workload.name}: expected a directory with its data set, got {directory}")
-    module, _, function = LOADERS[base(workload.name)].partition(":")
-    loader: Loader = getattr(importlib.import_module(module), function)
-    return _endless(loader, workload, directory, size, device)
+    return _endless(load(LOADERS[base(workload.name)]), workload, directory, size, device)
 
 
 def _endless(loader: Loader, workload: Workload, directory: Path, size: int, device: torch.device) -> Iterator[Batch]:

@@ -81,9 +81,10 @@ def test_a_session_leaves_the_process_as_it_was():
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     before = read_flags()
-    with contextlib.suppress(KeyError), session(PRECISIONS["fp32"], "cuda", False, True) as flags:
+    with contextlib.suppress(KeyError), session(PRECISIONS["fp32"], "cuda") as flags:
         assert flags["cuda.matmul.fp32_precision"] == "ieee"
-        assert flags["deterministic_algorithms"] is True
+        apply(PRECISIONS["fp32"], "cuda", cudnn_benchmark=False, deterministic=True)
+        assert read_flags()["deterministic_algorithms"] is True
         raise KeyError
     assert read_flags() == before
 

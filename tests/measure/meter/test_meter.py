@@ -289,6 +289,8 @@ BAD = {
     "warm-up": ({"warm_up_steps": -1}, "expected a number of steps from 0 as warm_up_steps, got -1"),
     "unit": ({"unit": "fp31"}, "as unit, got 'fp31'"),
     "peak": ({"peak_flop_per_s": math.nan}, "expected FLOP/s above 0 as peak_flop_per_s, got nan"),
+    "text": ({"peak_flop_per_s": "1e12"}, "expected FLOP/s above 0 as peak_flop_per_s, got '1e12'"),
+    "device": ({"device": "gpu"}, "expected a device such as cpu, cuda or cuda:1, got 'gpu'"),
 }
 
 
