@@ -330,7 +330,7 @@ def shifted(
 
     Ranks leave a collective of `TOGETHER` at nearly the same time, whenever they entered. A clock's shift is the median
     difference of these ends. Ranks on one host share a clock and are not shifted against each other. The exceptions are
-    recorders that count from a zero of their own, and clocks by which a collective ended on one rank before it began on
+    recorders that each count from another zero, and clocks by which a collective ended on one rank before it began on
     the other. Not claimed: clocks that drift apart within a recording. `spread_s` tells by how much the ends differ.
     """
     together = matched[matched["kind"].isin(TOGETHER)]

@@ -1,6 +1,6 @@
 """Holds one rank's recording as intervals of time, and divides a window by what the rank did.
 
-    window = compute + exposed + copying alone + idle;  communication = exposed + overlapped
+    window = compute + exposed + copying only + idle;  communication = exposed + overlapped
 
 `breakdown_of` takes a `RankTimeline` and a window, and returns these terms in seconds. Overlapped communication runs
 while the rank computes, exposed communication while it does not. Intervals are arrays of two columns, start and end, in

@@ -206,7 +206,7 @@ def groups(operations: Sequence[StepOperation]) -> list[tuple[tuple[int, ...], i
         members.setdefault(operation.index if operation.group is None else operation.group, []).append(operation.index)
     nbytes = {op.index: op.fused_bytes if op.group is not None else moved_bytes(op) for op in operations}
     if lost := members.keys() - nbytes.keys():
-        raise Inconsistent(f"expected operation {min(lost)}, which a fusion group is named after, in the step")
+        raise Inconsistent(f"expected operation {min(lost)}, which leads a fusion group, in the step, got none")
     return [(tuple(indices), nbytes[leader]) for leader, indices in members.items()]
 
 

@@ -323,7 +323,7 @@ def _catalogue(spec: Spec, shapes: Sequence[Shape], hyper: Mapping[str, int]) ->
         return getter(name, **{**hyper, **sizes})
     if task in OWN_INPUTS or any(shape.name for shape in shapes):
         first = ",".join(f"{size}={value}" for size, value in list(entry(name).hyper.items())[:2])
-        raise ValueError(f"{name} takes its own inputs: leave --input out and say its sizes, as in --size {first}")
+        raise ValueError(f"{name}: expected no --input, as sizes decide its inputs: give them, as in --size {first}")
 
     def batch(_hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
         return Batch(tuple(draw(shape, size, device, generator) for shape in shapes), None)

@@ -243,7 +243,7 @@ FAMILIES = {
 
 
 def get(name: str, /, **hyper: int) -> Workload:
-    """Return the workload of this name, at its own sizes or at those in `hyper`.
+    """Return the workload of this name, at its default sizes but for those in `hyper`.
 
     Raises ValueError, one line, for a name or a size that it does not have, or sizes that do not go together.
     """

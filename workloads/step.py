@@ -33,12 +33,12 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 def optimizer_of(name: str, workload: Workload, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """Return an optimizer by its name: one of OPTIMIZERS, or "own", the workload's.
 
-    Raises ValueError, one line, for a workload that has none of its own.
+    Raises ValueError, one line, for "own" where the workload has no optimizer.
     """
     if name != OWN:
         return OPTIMIZERS[name](parameters)
     if workload.optimizer is None:
-        raise ValueError(f"{workload.name} has no optimizer of its own; expected {', '.join(OPTIMIZERS)}")
+        raise ValueError(f"{workload.name} has no optimizer: expected {', '.join(OPTIMIZERS)}, got {OWN!r}")
     return workload.optimizer(parameters)
 
 

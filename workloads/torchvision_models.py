@@ -189,7 +189,7 @@ _OWN_LOSSES = {"googlenet": googlenet_loss, "inception_v3": inception_loss}
 
 
 def get(name: str, /, **hyper: int) -> Workload:
-    """Return the workload of one torchvision model, at its own sizes or at those in `hyper`.
+    """Return the workload of one torchvision model, at its default sizes but for those in `hyper`.
 
     hyper: image_size, num_classes, frames (video), boxes (detection), width (ResNet-18 to 152). Raises ValueError for
     an unknown name or size, or for sizes at which the model is known not to train in any batch.

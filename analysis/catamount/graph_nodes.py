@@ -116,7 +116,7 @@ FLOP: dict[str, Callable[[GraphNode], Cost]] = {
     "ApplyMomentumAdd": _per_output(1),
     "CandidateSampler": lambda node: scalars(node.outputs[1].numel),
     "Multinomial": lambda node: scalars(5 * node.inputs[0].numel),  # of one sample for each row
-    "ScalarFlop": lambda _node: scalars(1),  # one operation on scalars, whose bytes are in a row of their own
+    "ScalarFlop": lambda _node: scalars(1),  # one operation on scalars, whose bytes are in another row
 }
 """Name → its FLOP; a name that is missing has none."""
 

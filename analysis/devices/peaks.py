@@ -160,8 +160,8 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
 
 
 def device_called(name: str) -> Device:
-    """Find the row for a name that a person types: its own name, the end of one row's names ("RTX 3090"), or words in
-    them that no other row has ("MI300X").
+    """Return the row for a name that a person types: a whole name, the end of one row's names ("RTX 3090"), or words
+    that only one row's names have ("MI300X").
 
     A driver prints whole names: use `lookup` for those. Raises ValueError for a name that fits no row, with the nearest
     names, and for one that fits several rows, with their peaks and bandwidths.

@@ -108,7 +108,7 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
     born = {storage.id: storage.born_index for storage in known}
     for operation in operations:
         if missing := [number for number in (*operation.reads, *operation.writes) if number not in born]:
-            raise Inconsistent(f"operation {operation.index} uses storage {missing[0]}, which is not in the ledger")
+            raise Inconsistent(f"operation {operation.index} uses storage {missing[0]}, which is not recorded")
     shared = _sums(operations, known)
     chosen = [o for o in operations if o.kind != "view" or any(born[number] == o.index for number in o.writes)]
     node_of = {operation.index: node for node, operation in enumerate(chosen)}

@@ -140,7 +140,7 @@ def needed(operation: Operation, name: str) -> Any:
     """Return a required non-tensor argument. Raises ValueError if it is absent."""
     value = operation.attributes.get(name)
     if value is None:
-        raise ValueError(f"{operation.name} at index {operation.index}: expected the attribute {name}")
+        raise ValueError(f"{operation.name} at index {operation.index}: expected the attribute {name}, got none")
     return value
 
 

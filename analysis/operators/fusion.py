@@ -187,7 +187,7 @@ class _Groups:
 
     def __init__(self, room: dict[int, int | None]) -> None:
         self._room = room
-        self.into: dict[int, int] = {}  # position → a position of the same group; a leader's is its own
+        self.into: dict[int, int] = {}  # position → a position of the same group; a leader → itself
         self._phase: dict[int, str] = {}  # leader → its phase
         self._products: set[int] = set()
         self._after: dict[int, int] = {}  # leader → the latest other group that it needs

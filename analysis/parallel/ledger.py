@@ -254,7 +254,7 @@ def _reductions(
     trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets
 ) -> list[CollectiveCalls]:
     """Return the all-reduces of gradients between ranks with the same weights, once a step; experts' gradients are
-    reduced separately, in a group of their own."""
+    reduced separately, in the group of the ranks that hold them."""
     named = {name: parameter for parameter in held for name in parameter.names}
     arrived = [named[name] for name in trace.gradients if name in named]
     if grid.replicas == "fsdp":

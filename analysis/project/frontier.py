@@ -132,7 +132,10 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
             f"got {parameters:,.0f}"
         )
     if count(WIDEST) < parameters:
-        raise ValueError(f"{formulas.model}: {domain.grows} up to {WIDEST} gives no {parameters:,.0f} parameters")
+        raise ValueError(
+            f"{formulas.model}: expected {count(WIDEST):,.0f} parameters or fewer, those at {domain.grows} {WIDEST}, "
+            f"got {parameters:,.0f}"
+        )
     low = least + bisect(range(least + 1, WIDEST), parameters, key=count)
     return low if parameters - count(low) <= count(low + 1) - parameters else low + 1
 

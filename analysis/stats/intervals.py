@@ -41,7 +41,7 @@ class Uncertain:
 
     @property
     def median(self) -> float:
-        """Return the quantity's median, in its own unit."""
+        """The quantity's median, in the quantity's unit."""
         return float(self.quantiles(np.asarray(0.5, dtype=np.float64)))
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -70,7 +70,7 @@ class Ends:
 
     @property
     def median(self) -> float:
-        """Return the value."""
+        """The value."""
         return self.value
 
     def quantiles(self, probability: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Holds a profile's operator calls as a tree, and answers by row number: a call's children, its owner, its record.
+"""Holds a profile's operator calls as a tree, and returns a call's children, owner and record by row number.
 
 `Calls` takes a table with a row per call (index, parent, name, phase, module, arguments). It raises Inconsistent for a
 repeated index or a parent that was not recorded. A call's *owner* is the outermost product (convolution, matrix

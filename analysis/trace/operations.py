@@ -149,7 +149,7 @@ def _read(call: ProfiledOperation) -> tuple[Form, CallArguments]:
     space, _, bare = call.name.partition("::")
     choices = (_ALL.get(bare) or _ALL.get(bare.removesuffix("_"))) if space == "aten" else None
     if not choices:
-        raise Unavailable(f"{call.name}: its arguments are in no table")
+        raise Unavailable(f"{call.name}: the meaning of its arguments is not known")
     missing: list[str] = []
     most = max(len(form.arguments) for form in choices)
     if len(call.input_shapes) > most + 1:  # the one more is the `out` of the other overload

@@ -124,7 +124,7 @@ def _row(run: Run, phase: str, blocks: Sequence[Sample], summary: Summary, total
 APART_RATIO = 2.0
 """Two neighbouring times of a cache line whose ratio is less are of one placement. Measured here: 84 to 117 ns between
 cores of one cache, on a busy machine, and 322 to 444 ns between others (docs/benchmarks.md); sometimes 49 ns between
-two hardware threads of one core, which may become a placement of its own."""
+two hardware threads of one core, which may count as a separate placement."""
 
 
 def same_placement(first_s: float | None, second_s: float | None) -> bool:

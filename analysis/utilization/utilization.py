@@ -62,7 +62,7 @@ class Measurement:
     power_w: energy of the window ÷ its length. A window also holds steps between the timed blocks, so that energy per
     step is this power times the step time, never the energy over the timed steps. passes: pass → its row of
     work_times.csv, of the passes that the run's methods need. sample_clock_hz: mean SM clock over the blocks of one
-    sample, which have their own window. paired: the ceiling timed between the blocks; then the window's energy includes
+    sample, a separate window. paired: the ceiling timed between the blocks; then the window's energy includes
     it, and power_w is None. summary: of the blocks of whole steps; `time` has its mean. power_capped_ratio: share of
     the window's polls in which the power limit held the clock.
     """

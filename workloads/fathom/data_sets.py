@@ -109,9 +109,7 @@ def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     with _reading(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels"):
         images = MNIST(str(directory), train=True, download=False).data.flatten(1).float()
     if images.shape[1] != workload.hyper["pixels"]:
-        raise ValueError(
-            f"{directory}: images of {images.shape[1]} pixels, the workload has {workload.hyper['pixels']}"
-        )
+        raise ValueError(f"{directory}: expected images of {workload.hyper['pixels']} pixels, got {images.shape[1]}")
     deviation = images.std(dim=0, unbiased=False)
     images = (images - images.mean(dim=0)) / torch.where(deviation > 0, deviation, 1.0)
     return sliced((images,), images, size)
@@ -130,7 +128,7 @@ def imagenet(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
         images = ImageFolder(str(root), transform=steps)
     first = 1 if classes == BACKGROUND else 0
     if len(images.classes) + first > classes:
-        raise ValueError(f"{root}: {len(images.classes)} classes of images, the workload has {classes - first}")
+        raise ValueError(f"{root}: expected at most {classes - first} classes of images, got {len(images.classes)}")
     for start in range(0, len(images) - size + 1, size):
         samples = []
         for index in range(start, start + size):
@@ -146,7 +144,9 @@ def atari(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     path, side = directory / "frames.npz", workload.hyper["image_size"]
     held = _arrays(path)
     if int(held["actions"].max()) >= workload.hyper["actions"]:
-        raise ValueError(f"{path}: action {int(held['actions'].max())}, the workload has {workload.hyper['actions']}")
+        raise ValueError(
+            f"{path}: expected actions below {workload.hyper['actions']}, got {int(held['actions'].max())}"
+        )
     frames, ended = preprocessed(held["frames"], side), held["terminals"].bool()
     last = [t for t in range(FRAMES - 1, len(frames) - 1) if not ended[t - FRAMES + 1 : t].any()]
     if not last:

@@ -278,8 +278,8 @@ def vision_transformer(
 ) -> torch.nn.Module:
     """Return `vit`: images, batch × 3 × S × S → logits, batch × num_classes.
 
-    The model (Dosovitskiy et al. 2021, arXiv:2010.11929) is not part of Fathom, which is of 2016. At its own sizes it
-    is ViT-B/16. Its feed-forward layers are four times as wide as d_model.
+    The model (Dosovitskiy et al. 2021, arXiv:2010.11929) is not part of Fathom, which is of 2016. At the default sizes
+    it is ViT-B/16. Its feed-forward layers are four times as wide as d_model.
     """
     model: torch.nn.Module = VisionTransformer(
         image_size, patch, layers, heads, d_model, 4 * d_model, num_classes=num_classes

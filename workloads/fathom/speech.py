@@ -152,7 +152,10 @@ def timit(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     frames or labels than the workload. Raises ValueError for other sizes than TIMIT's, and without utterances."""
     hyper, sounds, labels, frames, lengths = workload.hyper, [], [], [], []
     if hyper["coefficients"] != COEFFICIENTS or hyper["phonemes"] != len(PHONEMES) + 1:
-        raise ValueError(f"{directory}: TIMIT has {COEFFICIENTS} coefficients and {len(PHONEMES) + 1} phonemes here")
+        raise ValueError(
+            f"{workload.name}: expected coefficients={COEFFICIENTS} and phonemes={len(PHONEMES) + 1} for TIMIT, got "
+            f"{hyper['coefficients']} and {hyper['phonemes']}"
+        )
     paths = sorted(path for path in directory.rglob("*") if path.suffix.lower() == ".wav")
     if not paths:
         raise ValueError(f"{directory}: expected .WAV files of TIMIT, with .PHN beside them; got none")

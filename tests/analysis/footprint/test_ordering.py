@@ -328,5 +328,5 @@ def test_a_step_in_another_order_trains_the_same_weights(name: str, optimizer: s
 
 def test_an_operation_on_a_storage_that_is_not_in_the_ledger() -> None:
     trace = traced("linear")
-    with pytest.raises(Inconsistent, match=r"operation 0 uses storage \d+, which is not in the ledger"):
+    with pytest.raises(Inconsistent, match=r"operation 0 uses storage \d+, which is not recorded"):
         minimal(trace.operations, trace.storages[-1:])

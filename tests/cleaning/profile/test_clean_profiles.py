@@ -371,5 +371,5 @@ def test_what_is_unknown_stays_unknown_with_its_reason() -> None:
         call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1),
     )
     assert [(row.cleaned_flop, row.verdict) for row in rows] == [(None, "unknown")] * 2
-    why = "shapes give no count: aten::_grouped_mm: its arguments are in no table"
+    why = "shapes give no count: aten::_grouped_mm: the meaning of its arguments is not known"
     assert [row.reason for row in rows] == [f"48 FLOP were recorded and {why}", f"nothing was counted and {why}"]

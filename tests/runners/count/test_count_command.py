@@ -151,7 +151,7 @@ class TestRefusals:
             ("{}small --input 13 --batch-size 2 --counters exact", ("0 (Linear) got 2x13 float32", "13")),
             ("{}small --input 12 --counters exact --checkpoint 3", ("--checkpoint", "'3'")),
             ("wordlm --size image_size=32", ("wordlm has no image_size; it has hidden, vocab, seq, layers",)),
-            ("wordlm --input 3x3", ("wordlm takes its own inputs",)),
+            ("wordlm --input 3x3", ("wordlm: expected no --input",)),
             ("gpt --size d_model=50", ("gpt needs d_model to be a multiple of heads, 12; got 50",)),
             ("wordlm --size batch=3", ("--size: expected a size, got batch, which is set by --batch",)),
         ],

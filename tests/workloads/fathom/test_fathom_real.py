@@ -234,7 +234,7 @@ def test_games_that_cannot_be_read(tmp_path):
     workload = get("deepq")
     refused(workload, tmp_path, "expected frames.npz with frames, actions, rewards, terminals; there is none")
     recorded(tmp_path, actions=np.full(12, 9))
-    refused(workload, tmp_path, "action 9, the workload has 4")
+    refused(workload, tmp_path, "expected actions below 4, got 9")
     recorded(tmp_path, rewards=np.zeros(3))
     refused(workload, tmp_path, r"expected N frames of 210 × 160 × 3 and N of each other array, got .*rewards \(3,\)")
     recorded(tmp_path, terminals=np.ones(12, dtype=bool))
@@ -247,7 +247,7 @@ def test_games_that_cannot_be_read(tmp_path):
 def test_images_that_cannot_be_read(tmp_path):
     refused(get("vit@small"), tmp_path, "expected a directory of images for each class: ")
     pictures(tmp_path, classes=3)
-    refused(get("vit@small", num_classes=2), tmp_path, "3 classes of images, the workload has 2")
+    refused(get("vit@small", num_classes=2), tmp_path, "expected at most 2 classes of images, got 3")
     path = tmp_path / "n0000" / "1.png"
     path.write_bytes(path.read_bytes()[:40])
     refused(get("vit@small"), tmp_path, r"n0000/1.png: expected an image: ")

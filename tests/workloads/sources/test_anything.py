@@ -88,5 +88,5 @@ def test_any_other_input_is_fed_as_it_is():
     assert output.shape == (2, 5)
     assert workload.loss(output, batch.target).requires_grad
     for name, shape in (("ssd300_vgg16", "3x300x200"), ("resnet18", "x=3x32x32")):
-        with pytest.raises(ValueError, match="takes its own inputs"):
+        with pytest.raises(ValueError, match="expected no --input, as sizes decide its inputs"):
             get(name, input=shape)
