@@ -8,8 +8,8 @@
 
 This is the public interface: names are here or in `flopledger.lightning`, `flopledger.transformers` and
 `flopledger.loggers`, and everything else may change. Importing it imports no torch; each name is loaded when it is
-first asked for. FLOP are counted with a multiply-add as 2, times are in s, ratios run from 0 to 1, and what is not
-known is None.
+first asked for. FLOP are counted with a multiply-add as 2, times are in s, ratios run from 0 to 1, and unknown values
+are None.
 """
 
 from __future__ import annotations

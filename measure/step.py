@@ -135,8 +135,8 @@ def footprint(
     optimizer: Optimizer | None = None,
     loss_of: Callable[[Any], Any] | None = None,
 ) -> Footprint:
-    """Compute the bytes alive at each operation of one eager step, by what they are for. Arguments and errors are those
-    of `count`.
+    """Compute the bytes alive at each operation of one eager step, by category (weights, gradients, …). Arguments and
+    errors are those of `count`.
 
     >>> import torch, flopledger
     >>> memory = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))

@@ -185,7 +185,7 @@ def toml_tables(text: str) -> dict[str, Any]:
 
 
 def hashed(identity: str) -> str:
-    """Return 16 hex digits that stand for a serial number or uuid: equal for the same card, and not the card's own.
+    """Return a hash of a serial number or uuid, 16 hex digits: equal for the same card, without showing its number.
 
     NVML writes "GPU-" before a uuid and torch does not; both give the same digits.
     """

@@ -129,7 +129,7 @@ def measure_ceilings(session: str, device: str, precision: Precision, clock: Clo
         rows += [bench.row(titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
         rows = [bench.explained(row, trial) for row, trial in zip(rows, [*trials, *gradients], strict=True)]
         if bench.device.type == "cuda":
-            torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
+            torch.cuda.empty_cache()  # so that the next cells report only the memory that they reserve
         busy = neighbours_warning(others_ratio(bench.used)).removeprefix("busy: ")
         rows = [_with_note(row, busy) if row.status == "ok" else row for row in rows]
         fastest = [best(rows, unit) for unit in dict.fromkeys(row.unit for row in rows)] if device != "cpu" else []
@@ -151,7 +151,7 @@ class Bench:
 
     def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
         self.device, self.dtype, self.clock, self.deadline_s = torch.device(device), dtype, clock, deadline_s
-        self._random = torch.Generator(self.device).manual_seed(0)  # leaves the sweep's own generator alone
+        self._random = torch.Generator(self.device).manual_seed(0)  # leaves the default generator unchanged
         self._flush: Call = lambda: None  # a CPU's caches are not emptied in training either
         if self.device.type == "cuda":  # overwrites four times the L2 cache
             nbytes = 4 * torch.cuda.get_device_properties(self.device).L2_cache_size
@@ -356,7 +356,7 @@ def bench_of(device: str, precision: Precision, threads: int | None, share_s: fl
         bench.deadline_s = clock.wall_s() + share_s  # after the device has started
         yield bench
         if bench.device.type == "cuda":
-            torch.cuda.empty_cache()  # what follows reports what it reserves itself
+            torch.cuda.empty_cache()  # so that the next measurement reports only the memory that it reserves
 
 
 LONGEST_CALL_S = 0.05

@@ -2,7 +2,7 @@
 
 `shapes` and `sweep` take the kind of device and its probed rate, and return `Trial`s, kernels with their FLOP. `moves`
 takes the sizes of cache and memory, and returns `Move`s, copies with their bytes. `shapes` has the few kernels that a
-sweep's denominator needs. `sweep` adds matrix products of other sides (also just beside powers of two), flat ones and
+sweep's denominator needs. `sweep` adds matrix products of other sides (also near powers of two), flat ones and
 batches of small ones. It also adds both gradients of the first two convolutions, in both layouts. The square product's
 side is a power of two, so that one kind of device gets one set of shapes. A convolution's FLOP are its direct
 multiply-adds. Not claimed: that the best shape of a device is among these shapes.
@@ -44,7 +44,7 @@ LEAST_BYTES = 1 << 20  # of an operand
 MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 MEMORY_SHARE = 12
 """An operand is at most 1/12 of the memory, so the three of a triad are at most a quarter. This limit is needed
-because a virtual machine may show the last cache of its whole host (480 MiB beside 24 GiB of memory were seen)."""
+because a virtual machine may show the last cache of its whole host (480 MiB with 24 GiB of memory were seen)."""
 ELEMENT_BYTES = 4
 OPERANDS = {"copy": 2, "triad": 3}
 """Operation → how many operands a call moves: b = a; a = b + s · c."""

@@ -1,4 +1,4 @@
-"""Runs one counter on one workload in a process of its own. A count, an error or a crash becomes rows for the caller.
+"""Runs one counter on one workload in a separate process. A count, an error or a crash becomes rows for the caller.
 
 Counters patch torch, print, warn, crash and hang; none of that reaches the caller. `count_isolated` returns a counter's
 rows; `record_isolated` returns recordings of the model's calls. The counter's process is forked from a server that has

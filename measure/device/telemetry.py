@@ -3,7 +3,7 @@
 `open_device("cuda:1")` returns the adapter of that device (`DeviceTelemetry`); each vendor has a file
 (`measure/device/nvml.py`). An adapter turns errors of its library into `Unavailable` with the cause, or `DeviceLost`
 where an open device is gone. A value that the device does not offer is None, with the reason in `reasons`. `Sampler`
-polls from a thread of the parent process, which leaves a worker's timing and interpreter lock alone. `Sampler` returns
+polls from a thread of the parent process, which does not disturb a worker's timing. `Sampler` returns
 `Telemetry` rows on the host's monotonic clock, which both processes share. `analysis/devices/telemetry.py` computes
 energy and clocks from the rows. Nothing here changes a setting or imports torch.
 """

@@ -147,7 +147,7 @@ class CallCosts:
             with torch.inference_mode(False):
                 if module_state not in self._copies:
                     copied = unsharded(self._model.get_submodule(key.module))
-                    # a copy may draw its weights anew; what cannot be copied is counted itself
+                    # copying may draw random weights; a module that cannot be copied is counted itself
                     with contextlib.suppress(Exception), preserved_random():
                         copied = copy_with(meta_like, copied)
                     self._copies[module_state] = copied

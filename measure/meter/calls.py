@@ -125,7 +125,7 @@ class ModelState:
         return self._version
 
     def renumber(self) -> None:
-        """Number states anew from here on: the model has changed, though it looks the same."""
+        """Give new numbers to all states from now on: the model has changed, although it looks the same."""
         self._known.clear()
         self._flags = None
 
@@ -188,7 +188,7 @@ class ForwardCalls:
         if len(self.modules) > 1:
             self._handles.append(self.modules[""].register_forward_pre_hook(Hook(self._enters)))
         for path, module in self.modules.items():
-            # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
+            # always_call: a checkpoint ends its recomputation by an exception as soon as it has all tensors
             hook = Hook(self._on_call, path)
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 

@@ -134,7 +134,7 @@ class StepObserver(TorchDispatchMode):
         plan, shapes = None, []
         try:
             if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
-                return NotImplemented  # tensors that hold tensors of their own (DTensor) run first
+                return NotImplemented  # subclasses that wrap tensors (DTensor) run first
             if self._is_on:
                 plan = _plan_of(func)
                 shapes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if plan is not None else []

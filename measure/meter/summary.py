@@ -3,7 +3,7 @@
 `summary` takes a `Stretch` (sums and block means of consecutive steps) and the counts of its calls. It also takes the
 loop's device with its peaks, and the mean power. An interval covers the mean over blocks of steps of this one process
 (`analysis.stats.summary`). It does not cover differences between processes, machines or ceilings (measured peaks).
-Counts are exact. Peaks are as published, given or measured, without an interval of their own.
+Counts are exact. Peaks are as published, given or measured, and have no interval.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ class MeterSummary:
     single_peak_utilization_ratio: float | None = None
 
     def __str__(self) -> str:
-        """Format for a person: utilization first, then what it is made of; a line for each number that is known."""
+        """Format for a person: utilization first, then the numbers behind it; a line for each number that is known."""
         interval, time = _ends(self.utilization_low_ratio, self.utilization_high_ratio, 100.0, "%"), ""
         if self.step_time_s is not None:
             ends = _ends(self.step_time_low_s, self.step_time_high_s, 1e3, "ms")

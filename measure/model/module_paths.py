@@ -133,7 +133,7 @@ class _Numbers:
 
     def __init__(self, base: int) -> None:
         self.base = base
-        self.seen = base  # the next number when last asked
+        self.seen = base  # the next number at the last call of `take`
         self.owners: dict[int, int] = {}
         self.noticed: dict[int, int] = {}  # number → operation that ran when it was new, without being its own
         self._last_index = -1
@@ -179,8 +179,8 @@ def in_checkpoint(within: CodeType | None = None) -> bool:
 
 
 _CALLED_BY_NODES = (torch._compile.__file__, torch.autograd.function.__file__, _CHECKPOINT_FILE)
-"""The files whose functions a node of the autograd graph itself calls: the guard around a dispatch mode, a function
-with a backward pass of its own, a checkpoint that recomputes."""
+"""The files whose functions a node of the autograd graph itself calls: the guard around a dispatch mode, a custom
+autograd function, a checkpoint that recomputes."""
 
 
 def in_gradient_hook() -> bool:

@@ -116,7 +116,7 @@ class FakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation; called by torch for each that reaches the mode."""
         if func is _DEVICE and type(args[0]) is FakeTensor:
-            return args[0].fake_device  # asked for about every tensor that autograd handles
+            return args[0].fake_device  # autograd queries it for each tensor
         if func in _READS and type(args[0]) is torch.Tensor:  # sizes of a PackedSequence's batches
             with no_dispatch():
                 return func(*args, **(kwargs or {}))
@@ -161,7 +161,7 @@ class FakeMode(FakeTensorMode):
         return out
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func is _UNSAFE_VIEW:  # torch's cache of results gives it a storage of its own (seen in 2.11)
+        if func is _UNSAFE_VIEW:  # torch's cache of results gives it a new storage (seen in 2.11)
             func = _VIEW
         try:
             out: Any = self.dispatch(func, types, args, kwargs)

@@ -310,7 +310,7 @@ class Gradients:
     """Records which inputs of forward calls need a gradient, and corrects the count of their backward calls by that.
 
     A kernel may compute gradients that nothing needs. The backward pass of conv_tbc runs as the products of its taps
-    without the padding: the first of them stands for all. The caller identifies a forward call by a number.
+    without the padding: the first of them is described as the whole. The caller identifies a forward call by a number.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ BEFORE = -1
 
 
 class _Reference(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference that knows the number and key of what it refers to."""
+    """A weak reference to an owner of memory, with its number and key."""
 
     __slots__ = ("key", "number")
     key: int
@@ -111,7 +111,7 @@ def _nbytes(owner: Any) -> int | None:
 
 
 def owner_of(tensor: torch.Tensor) -> Any:
-    """Return the Python object that stands for a tensor's memory: its storage, or the tensor itself if it has none."""
+    """Return the Python object that identifies a tensor's memory: its storage, or the tensor itself if it has none."""
     try:
         return tensor.untyped_storage()
     except NotImplementedError:  # sparse and opaque tensors

@@ -314,8 +314,8 @@ class Recorder:
 
 
 class _Watch(TorchDispatchMode):
-    """Shows a recorder the operations on real tensors. Subclasses that hold tensors of their own (DTensor) run their
-    operation first, so that the recorded operations are those on this device."""
+    """Shows a recorder the operations on real tensors. Subclasses that wrap tensors (DTensor) run their operation
+    first, so that the recorded operations are those on this device."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

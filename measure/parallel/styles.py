@@ -206,7 +206,7 @@ EXPERT_STYLES = (DISPATCH, DIVIDED)
 
 
 def plans_of(
-    model: torch.nn.Module, grid: RankGrid, styles: Mapping[str, str] | None, instead: str = "a model that has one"
+    model: torch.nn.Module, grid: RankGrid, styles: Mapping[str, str] | None, instead: str = "a model with one"
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the plans of the tensor and of the expert axis: the model's own, or those in `styles`, which has both.
     With ep, modules whose tokens go to their experts are only in the second one. instead: what a message tells the
@@ -224,10 +224,10 @@ def plans_of(
             plan = {pattern: style for pattern, style in plan.items() if not f"{pattern}.".startswith(prefixes)}
     for axis, size, styled in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
         if size > 1 and not styled:
-            lacks = f"has no {axis}_plan of its own: expected {instead}"
+            lacks = f"the model has no {axis}_plan: expected {instead}"
             if styles is not None:
                 lacks = f"the plan file has no style for {axis}: expected one"
-            raise ValueError(f"{lacks} with {axis}={size}")
+            raise ValueError(f"{lacks} for {axis}={size}")
     return plan, experts
 
 

@@ -42,7 +42,7 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> tuple[dict
     calls_of: dict[int, Frame] = {}
     spare: list[Frame] = []
     for name, rows in wanted.items():
-        # Pass by pass: the backward pass runs on another thread, so that order by start holds within a pass alone.
+        # Pass by pass: the backward pass runs on another thread, so starts have the order of the table only in a pass.
         names = [bare_name(row.name) for row in rows]
         calls = [frame for frame in frames if frame.index is not None and _pass(frame.phase) == name]
         outer, joined = _aligned(calls, names)

@@ -2,8 +2,8 @@
 
 `warm_up` and `measure_blocks` take a function that runs a step, a clock and a `Protocol`, and return a `WarmUp` and a
 `Timing`. `stopping.py` has the rules, their sources and the interval. A block is K steps issued without waiting,
-between two events, then one synchronise: waiting after every step would put a launch gap into each. On a device with
-time of its own a step's time is the time between the events ÷ K; on a CPU it is wall time ÷ K. `BlockTimer` says more.
+between two events, then one synchronise: waiting after every step would put a launch gap into each. On a device with a
+clock a step's time is the time between the events ÷ K; on a CPU it is wall time ÷ K. `BlockTimer` says more.
 `measure_phases` times a step's phases, and `measure_stretch` times steps from end to end. Both are separate passes,
 since their marks cost a little. Not claimed: that clocks, heat and other processes did not matter; telemetry polls
 those.
@@ -192,9 +192,9 @@ class BlockTimer:
     suspended: the blocks in which it was suspended, in order; they are in no rule and no summary. with_round_trip:
     whether each block has the time of a cache line between two processors.
 
-    * On a device with time of its own, a step's time has no synchronise and no start of an idle queue in it, like each
-      of many steps in a row. Wall time is kept, too. Where the device waits for its host, the gaps are in both times,
-      so that they cannot show it; `sync_wait_s` can.
+    * On a device with a clock, a step's time includes no synchronise and no start of an idle queue, like each of many
+      steps in a row. Wall time is kept, too. Where the device waits for its host, the gaps are in both times, so that
+      they cannot show it; `sync_wait_s` can.
     * Each block begins with `lead_in_steps` untimed steps, so that the first timed step finds a filled queue as the
       later ones do. They begin before `start_s`; the part of them that still runs on the device then is in `wall_s`,
       never in `device_s`.
@@ -296,9 +296,9 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], pass_name:
     """Run the steps of one pass once, from end to end, and time them in consecutive segments of `lengths` steps.
 
     Nothing waits between two segments: each begins at the event at which the one before ended, so that together they
-    are the whole stretch, and the one synchronise belongs to the last. On a device with time of its own a segment's
-    wall time is how long the host took to issue it, and the last one's includes the synchronise. Raises Unavailable
-    where the process was suspended meanwhile.
+    are the whole stretch, and the only synchronise belongs to the last one. On a device with a clock a segment's wall
+    time is how long the host took to issue it; that of the last one includes the synchronise. Raises Unavailable where
+    the process was suspended meanwhile.
     """
     blocks = []
     with collector_off(), SuspensionWatch() as watch:

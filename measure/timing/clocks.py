@@ -27,7 +27,7 @@ class Clock:
         return True
 
     def between_s(self, start: Any, end: Any) -> float | None:
-        """Return device seconds between two events that have completed; None if the device has no time of its own."""
+        """Return device seconds between two events that have completed; None on a device without a clock."""
         return None
 
     def synchronize(self) -> None:

@@ -251,4 +251,4 @@ def page_fault_warning(
     counted = f"page_faults: {a_step:.0f} a step, and {share:.0%} of the processor time was the system's"
     if malloc == RETAIN:
         return counted
-    return f"{counted}: memory that is freed goes back to it and is taken anew"
+    return f"{counted}: freed memory goes back to the system and is allocated again"

@@ -338,7 +338,7 @@ def _pushed(text: str) -> tuple[str, str, int, int, Any, _Marker | None]:
 
 @cache
 def _kind(name: str) -> tuple[str, str]:
-    """Return a range's kind by its name alone, and the name as one object for all equal names."""
+    """Return a range's kind by its name, and the name as one object for all equal names."""
     if name.startswith("flopledger."):
         return COPY, name
     if ANNOTATION.match(name):

@@ -147,7 +147,7 @@ def _table_rows(file: IO[str], path: str) -> Iterator[Row]:
             raise ValueError(f"{path}: no column {' and no column '.join(missing)} (-c {options}); {HOW_TO_MAKE}")
         for cells in filter(None, reader):
             if len(cells) != len(names):
-                why = "the file is cut" if len(cells) < len(names) else "fields with commas must stand in quotes"
+                why = "the file is cut" if len(cells) < len(names) else "fields with commas must be in quotes"
                 misfit = f"line {reader.line_num} has {len(cells)} fields instead of {len(names)}: {why}"
                 raise ValueError(f"{path}: {misfit}; {HOW_TO_MAKE}")
             by_name = dict(zip(names, cells, strict=True))
@@ -351,5 +351,5 @@ def _problems(rows: Sequence[Row], calls: Sequence[_Call], steps: int | None, nu
         "a step begins at the first product after a backward pass": steps is not None,
         f"{renamed} calls that PyProf took for forward are backward by name or thread": renamed > 0,
     }
-    first = "PyProf keeps no start times: the order of rows stands for it"
+    first = "PyProf keeps no start times: the order of rows is taken for the order of time"
     return [first, *(problem for problem, is_so in lacks.items() if is_so)]

@@ -111,7 +111,7 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
         if isinstance(argument, Mapping):
             name = argument.get("name")
             by_position[order.index(name) if name in order else max(by_position, default=-1) + 1] = argument
-    # spatial dimensions of a convolution's weight, since one number stands for all of them
+    # number of spatial dimensions of a convolution's weight: a single value applies to all of them
     dimensions = max(len(_shape(by_position.get(1, {}))) - 2, 0) if bare.startswith("conv") else 0
     shapes, dtypes, values = [], [], []
     for position in range(max(len(order) if dimensions else 0, max(by_position, default=-1) + 1)):

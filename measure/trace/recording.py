@@ -304,7 +304,7 @@ KINDS = {
     "sendrecv": "send_recv", "send": "send", "recv": "recv",
 }  # fmt: skip
 """Beginning of a name, its letters in lower case → kind, for Kineto's "Collective name", kernels (also old ones, as
-AllReduceRingLLKernel) and annotations. A longer beginning stands before a shorter one that it contains."""
+AllReduceRingLLKernel) and annotations. A longer beginning comes before a shorter one that it contains."""
 
 NAMED = re.compile(
     r"(?:void )?(?:nccl|rccl|msccl)(?:Symk)?(?:Dev)?(?:Kernel)?_?([A-Za-z]+?)(?:_|\(|<|$)"

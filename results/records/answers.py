@@ -225,8 +225,8 @@ class Comparison(Record):
     device: str
     variant: str = ""  # what else sets the cell apart, of B where the two differ by choice
     verdict: str  # of B: faster, slower, same, cannot tell; only in A, only in B
-    ratio: Signed | None = None  # mean step time in B ÷ in A, of sessions relative to the ceiling timed beside it
-    low_ratio: Signed | None = None  # 95 % interval of this cell by itself
+    ratio: Signed | None = None  # mean step time in B ÷ in A; of sessions, relative to the paired ceiling
+    low_ratio: Signed | None = None  # 95 % interval of this cell only
     high_ratio: float | None = None
     error_ratio: float | None = None  # standard error of the logarithm of the ratio
     degrees: float | None = None  # degrees of freedom of that standard error

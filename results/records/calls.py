@@ -42,7 +42,7 @@ class ModuleInfo:
 
     serial: its number in the order of `modules()`, 0 for the root. path: its first name. type: module and name of its
     class. bases: modules and names of all base classes. settings: its attributes that are numbers, strings or tuples of
-    these. parameters: name → sizes of its own parameters, in order. children: (name, serial) of its direct children.
+    these. parameters: name → sizes of its direct parameters, in order. children: (name, serial) of its direct children.
     """
 
     serial: int

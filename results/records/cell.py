@@ -255,7 +255,7 @@ class Ceiling(Record):
     device: str
     precision: str
     unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16; empty: none
-    operation: str  # matmul, convolution, copy, triad, launch, call; of older runs issue, read: of a CPU's cores alone
+    operation: str  # matmul, convolution, copy, triad, launch, call; in older runs also issue, read: of a CPU's cores
     shape: str
     layout: str = ""
     repeats: int | None = None

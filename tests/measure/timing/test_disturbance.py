@@ -225,8 +225,8 @@ def test_from_a_tenth_and_ten_thousand_faults_a_step_on(system_s, faults, said):
     assert bool(words) == said
     if said:
         assert words == (
-            "page_faults: 10000 a step, and 10% of the processor time was the system's: memory that is freed goes "
-            "back to it and is taken anew"
+            "page_faults: 10000 a step, and 10% of the processor time was the system's: freed memory goes back "
+            "to the system and is allocated again"
         )
         kept = page_fault_warning(before, after, 10, "retain")  # type: ignore[arg-type]
         assert kept == "page_faults: 10000 a step, and 10% of the processor time was the system's"

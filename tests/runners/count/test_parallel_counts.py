@@ -104,8 +104,8 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     mistakes = [
         ((*here, "dp=2,tp"), "--parallel: expected AXIS=N"),
         ((*here, "dp=2,ep=4"), "expected ep to divide dp=2, got ep=4; nearest 2"),
-        ((*here, "dp=2,ep=2"), "has no ep_plan of its own: expected --plan FILE with ep=2"),
-        ((*here, "dp=2,ep=2", "--plan", plan), "the plan file has no style for ep: expected one with ep=2"),
+        ((*here, "dp=2,ep=2"), "the model has no ep_plan: expected --plan FILE for ep=2"),
+        ((*here, "dp=2,ep=2", "--plan", plan), "the plan file has no style for ep: expected one for ep=2"),
         ((*here, "cp=2"), "expected the axes dp, tp, pp, ep, got 'cp'"),
         ((*here, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3"),
         ((*here, "dp=2", "--detail"), "--parallel: cannot be combined with --detail"),
