@@ -24,11 +24,10 @@ class UtilizationCallback(MeterCallback, Callback):  # type: ignore[misc]
     once training has ended.
     """
 
-    _logged_step = 0
-
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to measure."""
+        self._logged_step = trainer.global_step
         options = {"device": pl_module.device, "children": True} | self._options
         self.meter = UtilizationMeter(pl_module, **options)
 

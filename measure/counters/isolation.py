@@ -197,7 +197,9 @@ def run(connection: Connection, task: Task, lifeline: Connection, noise_path: st
     free = free_bytes()
     if sys.platform == "linux" and free is not None:
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_DATA, (used + free, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([used + free, *limits]), hard))
     baseline_bytes = _peak_bytes()
     left = list(task.batch_sizes)
     try:

@@ -1,5 +1,6 @@
 """Injected fault, known answer, law: whatever a counter in its own process does becomes rows, and nothing stays."""
 
+import ast
 import contextlib
 import os
 import subprocess
@@ -123,6 +124,14 @@ def test_what_to_install_is_what_the_requirements_say():
         "flop_counter_mode",
         "torch_profiler",
     ]
+
+
+def test_a_limit_on_memory_that_is_lower_than_the_free_memory_stays():
+    code = "import resource; from tests.measure.counters.harness.isolated import run\n"
+    code += "resource.setrlimit(resource.RLIMIT_DATA, (6 << 30,) * 2); print([row.status for row in run('printing')])"
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+    assert {*ast.literal_eval(done.stdout)} == {"ok"}
 
 
 def test_a_counter_that_answered_and_does_not_end_is_ended(monkeypatch):
