@@ -81,7 +81,8 @@ def utilization_of(options: Namespace, unit: str) -> Uncertain:
     low, high = options.utilization
     is_fraction = unit in TENSOR_UNITS
     if is_fraction and (high > 1 or low < high == 1):
-        raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {low:g}..{high:g}")
+        given = f"{high:g}" if low == high else f"{low:g}..{high:g}"
+        raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {given}")
     return between(low, high, options.confidence, "logit" if is_fraction else "log")
 
 

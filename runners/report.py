@@ -121,6 +121,11 @@ def _dispatch(options: argparse.Namespace) -> int:
     compares, decides = options.across or options.margin is not None, options.undecided or options.format == "markdown"
     mistakes = (
         (options.check and several, f"--check: expected one run, got {count}"),
+        (options.check and options.out, "--out: expected without --check, which writes nothing"),
+        (
+            options.convention != "flop" and (several or options.check),
+            "--convention: expected one run to rebuild, without --check",
+        ),
         (compares and not several, "--across and --margin: expected two runs to compare, got one"),
         (options.fail_if and not several, "--fail-if: expected two runs, RUN_A RUN_B, got one"),
         (

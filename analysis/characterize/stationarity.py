@@ -23,8 +23,8 @@ LEVEL = 0.05
 EXACT_STEPS = 50
 """Number of steps up to which the distribution of Mann-Kendall's statistic is exact, not approximated."""
 
-FEWEST = 4
-"""Number of steps below which no order is rare enough for a significant test."""
+FEWEST = 5
+"""Number of steps below which no order is rare enough for a significant test: p ≥ 2/4! = 0.083 for four."""
 
 
 def stationarity(times_s: Sequence[float]) -> dict[str, Any]:

@@ -37,7 +37,15 @@ def test_a_trend_is_told_over_the_whole_series():
     assert found["trend_ratio"] == pytest.approx(0.1 / 1.05)
     assert found["verdict"] == "slower"
     assert stationarity([2.0 - 0.01 * place for place in range(11)])["verdict"] == "faster"
-    assert stationarity([1.0, 1.2, 1.1])["verdict"] == "unknown"
+
+
+def test_four_steps_tell_no_trend_and_five_do():
+    """An order that rises throughout has p = 2/n!: 0.083 for four, so no test at 0.05 can reject, and 0.017 for five."""
+    four = stationarity([1.0, 2.0, 3.0, 4.0])
+    assert four["verdict"] == "unknown"
+    assert (four["trend_ratio"], four["trend_low"], four["trend_high"], four["p_value"]) == (None,) * 4
+    five = stationarity([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (five["verdict"], five["p_value"]) == ("slower", pytest.approx(2 / 120))
 
 
 def test_spread_and_its_interval_of_a_normal_sample():

@@ -131,7 +131,11 @@ def test_the_convention_of_the_post_is_printed_and_no_file_differs(
     assert "post2021" not in ours
     assert report_command.main([str(copy), "--convention", "post2021", "--format", "csv"]) == 0
     assert capsys.readouterr().out == (copy / "utilization_post2021.csv").read_text(encoding="utf-8")
-    refused(running(report_command.main, capsys)(copy, "--convention", "post2020"), "nearest post2021")
+    run = running(report_command.main, capsys)
+    refused(run(copy, "--convention", "post2020"), "nearest post2021")
+    for words in ((copy, "--check"), (copy, copy)):
+        refused(run(*words, "--convention", "post2021"), "--convention: expected one run")
+    refused(run(copy, "--check", "--out", "elsewhere"), "--out: expected without --check")
 
 
 def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
