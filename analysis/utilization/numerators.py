@@ -232,7 +232,7 @@ def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "f
     if total.native_value is None:
         return Numerator("theory_as_published", counter, reason=f"{counter}: its total has no native value")
     units = {unit_of_kind("", run): round(TRAINING_PER_FORWARD * total.native_value)}
-    warnings = (f"convention: native {total.native_unit} of {counter}, unconverted",)
+    warnings = (f"convention: {counter}'s own number in {total.native_unit.upper()}, not converted to FLOP",)
     return _of_products("theory_as_published", counter, units, total, warnings)
 
 

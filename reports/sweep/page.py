@@ -134,7 +134,7 @@ def _methods(built: Built) -> Sequence[Part | None]:
         return ("No method gave a number: no cell has both a count and a peak.",)
     return (
         METHODS,
-        page_table(methods_table(measured, built.work_times), methods_text(measured)),
+        page_table(methods_table(measured, built.work_times), methods_text(measured, built.work_times)),
     )
 
 

@@ -91,7 +91,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     scale, unit = rate_unit(views, "FLOP/s" if convention == "flop" else "MAC/s")
     parts += ["", cells_table(one_a_cell(views, views), scale, unit), ""]
     if any(RECORDED_METHODS & set(view.run.methods) for view in shown.views):
-        parts += [methods_text(views), "", methods_table(views, shown.work_times), ""]
+        parts += [methods_text(views, shown.work_times), "", methods_table(views, shown.work_times), ""]
     parts += variant_parts(shown.variants)
     parts += parallel_parts(shown.parallel_steps, views)
     parts += [f"repeats: {line}" for line in repeat_lines(views)]
@@ -138,11 +138,13 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
     return TextTable(columns, rows, styles=["" if view.measured else "dim" for view in views])
 
 
-def methods_text(views: Iterable[View]) -> str:
-    """Return the text above the table of methods."""
+def methods_text(views: Iterable[View], times: Iterable[WorkTime]) -> str:
+    """Return the text above the table of methods; times: as `methods_table` takes them."""
     differs = any(view.headline and view.headline.denominator != view.methods_denominator for view in views)
     of = ", relative to the ceiling measured in the session" if differs else ""
-    return f"Used, by method{of}; and an epoch: its images, how long it takes, under the profiler, and run whole."
+    has_epochs = any(row.work == "epoch" for row in times)
+    epoch = "; takes, profiled, whole: time of an epoch, from its batches, under the profiler, run as a whole"
+    return f"Utilization by each method{of}{epoch if has_epochs else ''}."
 
 
 def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:

@@ -40,7 +40,7 @@ def test_a_trend_is_told_over_the_whole_series():
 
 
 def test_four_steps_tell_no_trend_and_five_do():
-    """An order that rises throughout has p = 2/n!: 0.083 for four, so no test at 0.05 can reject, and 0.017 for five."""
+    """The least p of n steps is 2/n!: 0.083 for four, so that no test at 0.05 can reject, and 0.017 for five."""
     four = stationarity([1.0, 2.0, 3.0, 4.0])
     assert four["verdict"] == "unknown"
     assert (four["trend_ratio"], four["trend_low"], four["trend_high"], four["p_value"]) == (None,) * 4
