@@ -257,7 +257,7 @@ def cifar_images(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10
     """Return CIFAR-10's training images, each 3 × image_size × image_size, normalised. Nothing is downloaded.
 
     kind: a subclass may name other files and checksums of the same format. Raises ValueError, one line, for a
-    directory that cannot be read, lacks a file, or holds one that is not what its checksum says.
+    directory that cannot be read, lacks a file, or holds a file whose checksum differs from the published one.
     """
     check_cifar(directory, tuple(name for name, _ in (*kind.train_list, *kind.test_list)) + (kind.meta["filename"],))
     where = f"--data cifar10:{directory}: expected CIFAR-10 in {directory / kind.base_folder}/"

@@ -85,7 +85,7 @@ def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
 
 
 def requested_gradients(inside: Iterable[str]) -> int | None:
-    """Return how many gradients, of input and weight, were computed according to the calls inside; None: unknown."""
+    """Return how many of the two gradients, of input and weight, the calls inside show as computed; None: unknown."""
     bare = [name.partition("::")[2] for name in inside]
     requested = {part for part in ("backward_input", "backward_weight") if any(part in name for name in bare)}
     return len(requested) or None

@@ -173,7 +173,7 @@ def _added(parts: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def of_loop(run: Run) -> Numerator:
-    """Return what a meter counted of a loop's steps, by kind and dtype: a mean where inputs differ in size."""
+    """Return the FLOP that the meter counted per step of a loop, by unit; a mean where inputs differ in size."""
     if not run.executed:
         reason = "the meter has no count of these steps: see the warnings of the cell"
         return Numerator(
@@ -181,7 +181,7 @@ def of_loop(run: Run) -> Numerator:
         )
     held = (*run.executed.values(), *run.attention.values())
     if any(isinstance(flop, bool) or not isinstance(flop, (int, float)) for flop in held):
-        return Numerator("exact", METER, reason="what the meter counted of these steps is no number")
+        return Numerator("exact", METER, reason="the meter's count of these steps is not a number")
 
     def unit(kind: str, dtype: str) -> str:
         own = unit_of(dtype, PRECISIONS[run.precision], run.device)

@@ -92,9 +92,9 @@ class BahdanauAttention(nn.Module):
 class Seq2Seq(nn.Module):
     """Source words, words fed to the writer, labels (batch × source or target), negatives (target × n) → Logits.
 
-    In training logits are of the label and of the negatives; else of the whole vocabulary, after words that the writer
-    chose itself. With hidden h, L layers of each and vocabulary v the network has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² +
-    4h parameters.
+    In training the logits are those of the label and of the negatives; in inference those of the whole vocabulary, and
+    the writer is fed the most likely word of the step before. With hidden h, L layers of each and vocabulary v the
+    network has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² + 4h parameters.
     """
 
     def __init__(self, hidden: int, layers: int, vocab: int, **_sizes: int) -> None:

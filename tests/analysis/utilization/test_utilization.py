@@ -372,7 +372,7 @@ def test_what_a_meter_counted_is_a_number_or_a_reason(flop: Any) -> None:
         executed={"matmul/float32": flop},
     )
     assert of_loop(run).flop_by_unit == {}
-    assert of_loop(run).reason == "what the meter counted of these steps is no number"
+    assert of_loop(run).reason == "the meter's count of these steps is not a number"
 
 
 def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
