@@ -314,7 +314,7 @@ def _memory(answer: ProjectionAnswer) -> str:
         up_to = f", at most one of {largest:,}" if largest else ", nor one of 1"
         fits = f"it does not hold the sub-batch of {batch:,}{up_to}"
     memory = amount(answer.target.memory_bytes, "B")
-    return f"One accelerator has {memory}: {fits}; the footprint is the memory of {answer.accelerators:,}."
+    return f"One accelerator has {memory}: {fits}; the footprint needs {answer.accelerators:,}."
 
 
 def _batch(batch: int | None) -> str:

@@ -50,7 +50,7 @@ ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
 NO_COUNTERPART = "no counterpart; here it is "
 """Beginning of the reason for a cell that only one run has; the cell's status in that run follows."""
 
-ONE_SESSION = "one session on a side: --repeat 2 --resume RUN, then --repeat 3 --resume RUN, add sessions"
+ONE_SESSION = "one session on a side: add sessions with --repeat 2 --resume RUN, then --repeat 3 --resume RUN"
 """The advice for a cell with one session on a side, where only a large difference can be shown."""
 
 Key = tuple[str, ...]
@@ -258,10 +258,12 @@ _COLUMNS = (
 HEADS = tuple(column.name for column in _COLUMNS)
 
 _BASES = {
-    "sessions": "where both have paired ceilings, step times are relative to them (utilization of A ÷ of B) and "
-    "sessions scatter: different is different from 1",
-    "processes": "where both runs have repeats, their processes scatter: different is different from 1",
-    "blocks": "one process on a side does not show what processes differ by: different is beyond the margin",
+    "sessions": "where both runs have paired ceilings, B ÷ A is of step times relative to these (utilization of A ÷ of "
+    "B), its error is the scatter of sessions, and faster or slower means other than 1",
+    "processes": "where both runs have repeats, the error is the scatter of their processes, and faster or slower "
+    "means other than 1",
+    "blocks": "where a side has one process, how processes differ is unknown, and faster or slower means beyond the "
+    "margin",
 }
 
 
@@ -323,8 +325,8 @@ def closing_lines(rows: Sequence[Comparison]) -> list[str]:
     count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in (FASTER, SLOWER, SAME, UNKNOWN)}
     counts = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
     margins = sorted({row.margin_ratio for row in rows if row.margin_ratio is not None})
-    within = f"same is within ±{' or '.join(map(percent, margins))}" if margins else ""
+    within = f"same means within ±{' or '.join(map(percent, margins))}" if margins else ""
     bases = [text for basis, text in _BASES.items() if any(row.basis == basis for row in rows)]
     meaning = "; ".join(filter(None, (within, *bases)))
     cells = "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
-    return [f"{cells} in both: {counts} (5 % for all of them together)", meaning]
+    return [f"{cells} in both: {counts} (significance level 5 % over all of them)", meaning]

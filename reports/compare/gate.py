@@ -172,11 +172,12 @@ _UNITS = {"flop": "FLOP", "bytes": "B", "memory": "B"}
 _NAMES = {"flop": "FLOP"}
 _OUTCOMES = {MET: "MET", NOT_MET: "not met", UNDECIDED: "undecided", NOT_COMPARED: "not compared"}
 _BASES = {
-    "sessions": "Step times are relative to the ceiling timed beside them; sessions and hours scatter.",
+    "sessions": "Step times are relative to the ceiling timed beside them; the interval includes how sessions and "
+    "hours scatter.",
     "processes": "A and B were timed one after the other, in several processes each: drift between them is in no "
     "interval.",
-    "blocks": "A and B were timed one after the other, in one process on a side: what processes differ by (the margin) "
-    "is added to the interval.",
+    "blocks": "A and B were timed one after the other, in one process on a side: the interval is wider by the margin, "
+    "as processes differ.",
 }
 
 

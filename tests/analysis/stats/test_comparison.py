@@ -306,10 +306,10 @@ resnet50      8  fp32       slower  1.100  1.100 to 1.100  5.28 ms  5.81 ms  20,
 resnet50      8  tf32       slower  1.100  1.099 to 1.101  3.58 ms  3.93 ms  10, 10
 only in B: resnet50 b16 tf32
 
-2 cells in both: 2 slower (5 % for all of them together)
-same is within ±3.0 %; where both runs have repeats, their processes scatter: different is different
-  from 1; one process on a side does not show what processes differ by: different is beyond the
-  margin
+2 cells in both: 2 slower (significance level 5 % over all of them)
+same means within ±3.0 %; where both runs have repeats, the error is the scatter of their processes,
+  and faster or slower means other than 1; where a side has one process, how processes differ is
+  unknown, and faster or slower means beyond the margin
 """
 
 
