@@ -22,7 +22,16 @@ from results.records.answers import (
     Utilization,
     WorkTime,
 )
-from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
+from results.records.counts import (
+    Agreement,
+    BatchLaw,
+    CleanedOperation,
+    CleaningLog,
+    FlopCount,
+    Operation,
+    ProfileCount,
+    Ratio,
+)
 from results.records.rows import Record
 from results.store.layout import compress
 from results.store.manifest import Manifest
@@ -56,12 +65,13 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
     return rebuilt(path, out)[0]
 
 
-def rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
-    """Return the derived tables, whose problems include the faults, and the faults."""
+def rebuilt(path: Path, out: Path | None, reprice: bool = False) -> tuple[Built, list[str]]:
+    """Return the derived tables, whose problems include the faults, and the faults. reprice: whether operations are
+    counted again by today's rules."""
     data = committed_run(path)
     if data.unchecked:
         say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")
-    built, manifest = _built(data), data.manifest
+    built, manifest = _built(data, reprice), data.manifest
     del data  # raw rows take half of the memory
     for file, content in derived_tables(built):
         write_file((out or path) / file, content, RAW_UNTOUCHED)
@@ -80,12 +90,17 @@ def committed_run(path: Path) -> RunData:
     return data
 
 
-def _built(data: RunData) -> Built:
+def _built(data: RunData, reprice: bool = False) -> Built:
     """Return everything that is derived from a run."""
     from cleaning.reconcile.run import build
 
     path = data.path
-    return build(data, partial(read_operation_table, path), partial(read_profile, path), partial(_recording, path))
+    operations = partial(_without_costs if reprice else read_operation_table, path)
+    return build(data, operations, partial(read_profile, path), partial(_recording, path))
+
+
+def _without_costs(path: Path, trace_id: str) -> list[Operation]:
+    return [replace(operation, rules=0) for operation in read_operation_table(path, trace_id)]
 
 
 def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:

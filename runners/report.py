@@ -73,6 +73,10 @@ OPTIONS: Options = {
         "help": "directory of a run, as runners.sweep left it; two: compare them",
     },
     "--check": {"action": "store_true", "help": "check the run by every gate instead, and write nothing"},
+    "--reprice": {
+        "action": "store_true",
+        "help": "count the operations again by today's rules, not by those of the run",
+    },
     "--predictions": {
         "type": Path,
         "metavar": "FILE",
@@ -136,6 +140,7 @@ def _dispatch(options: argparse.Namespace) -> int:
             options.predictions and (several or options.check or options.convention != "flop"),
             "--predictions: expected one run, without --check and --convention",
         ),
+        (options.reprice and (several or options.check), "--reprice: expected one run, without --check"),
         (count > 2, f"expected one run, or two to compare, got {count}"),
     )
     for is_wrong, message in mistakes:
@@ -153,7 +158,7 @@ def _rebuild(options: argparse.Namespace) -> int:
     """Rebuild and print; return the exit code."""
     (directory,) = options.runs
     with as_mistake(ValueError, Inconsistent, OSError):
-        built, faults = rebuilt(directory, options.out)
+        built, faults = rebuilt(directory, options.out, options.reprice)
         if options.predictions is not None:
             from reports.sweep.predictions import compared, predictions_text, read_predictions
 

@@ -271,6 +271,9 @@ TABLE: Rules = _merged(
 )
 """The rules of this project's convention: model FLOP, other FLOP and unfused bytes."""
 
+VERSION = 1
+"""Version of the rules. A change of any number that they give raises it."""
+
 _ADDED: dict[str, Rule] = {}
 """Rules that `add_rule` registered."""
 
@@ -323,8 +326,12 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
     """Return the FLOP and bytes of one operation.
 
     An operation without a rule has bytes and no FLOP: show `unsupported` with every total. A multiply-add of complex
-    numbers is four of real ones. Raises ValueError where the record lacks what its formula needs.
+    numbers is four of real ones. An operation that has its cost (`with_cost`) is not counted again. Raises ValueError
+    where the record lacks what its formula needs.
     """
+    if operation.rules and rules is TABLE:
+        moved = operation.read_bytes or 0, operation.written_bytes or 0
+        return Cost(operation.model_flop or 0, operation.other_flop or 0, *moved)
     rule = rule_of(operation.name, rules)
     flop = ZERO if rule is None else rule.reader(operation)
     read, written = bytes_moved(operation) if rule is None else rule.traffic(operation)
@@ -333,6 +340,8 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
 
 def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
     """Return the model FLOP of `cost` only. Raises ValueError where the record lacks what its formula needs."""
+    if operation.rules and rules is TABLE:
+        return operation.model_flop or 0
     rule = rule_of(operation.name, rules)
     return 0 if rule is None else int(rule.reader(operation).model_flop) * _real_multiply_adds(operation)
 
@@ -340,7 +349,17 @@ def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
 def unneeded_flop(operation: Operation) -> int:
     """Return the model FLOP of gradients that a call computes although no input of its forward call needs them."""
     computed = {name: value for name, value in operation.attributes.items() if name != NEEDS}
-    return model_flop(replace(operation, attributes=computed)) - model_flop(operation)
+    return model_flop(replace(operation, attributes=computed, rules=0)) - model_flop(operation)
+
+
+def with_cost(operation: Operation) -> Operation:
+    """Return the operation with its cost and the version of the rules, so that whoever reads it needs no rule."""
+    computed = cost(operation)
+    moved = {"read_bytes": int(computed.read_bytes), "written_bytes": int(computed.written_bytes)}
+    if rule_of(operation.name) is None:
+        return replace(operation, rules=VERSION, **moved)
+    flop = {"model_flop": int(computed.model_flop), "other_flop": int(computed.other_flop)}
+    return replace(operation, rules=VERSION, **flop, **moved)
 
 
 def _real_multiply_adds(operation: Operation) -> int:
@@ -355,5 +374,11 @@ def total(operations: Iterable[Operation], rules: Rules = TABLE) -> Cost:
 
 def unsupported(operations: Iterable[Operation], rules: Rules = TABLE) -> dict[str, int]:
     """Return name → number of calls of operations without a rule, the most frequent first."""
-    calls = Counter(operation.name for operation in operations if rule_of(operation.name, rules) is None)
+    calls = Counter(operation.name for operation in operations if _lacks_rule(operation, rules))
     return dict(calls.most_common())
+
+
+def _lacks_rule(operation: Operation, rules: Rules) -> bool:
+    if operation.rules and rules is TABLE:
+        return operation.model_flop is None
+    return rule_of(operation.name, rules) is None

@@ -20,7 +20,6 @@ import pandas as pd
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
 from analysis.operators.cost import NEEDS
-from analysis.operators.registry import unneeded_flop
 from analysis.parallel.rank_grid import parse_plan
 from analysis.roofline import machine_of
 from analysis.utilization import windows
@@ -184,11 +183,16 @@ def build(
     for run in data.runs:
         traces.setdefault(run.trace_id, []).append(run)
     cells: dict[Key, tuple[View, Tables]] = {}
+    versions = {registry.VERSION}
     for trace_id, runs in traces.items():
         table = _of_table(read_operations, trace_id)
+        versions.add(table.rules or registry.VERSION)
         if table.is_problem:
             raw.problems.append(str(table.counted))
         cells |= {key_of(run): _cell(run, raw, table) for run in runs}
+    if other := versions - {registry.VERSION}:
+        counted = f"FLOP were counted by version {min(other)} of the rules"
+        raw.problems.append(f"{counted}; runners.report --reprice counts by version {registry.VERSION}")
     return _join_cells(raw, counts, log, [cells[key_of(run)] for run in data.runs])
 
 
@@ -232,7 +236,7 @@ class _OfTable:
 
     counted: as text, why there is no table. flop_of_phase: phase → model FLOP; None without a table. flop_of_phases:
     the same of several phases, with gradients that calls compute though nothing needs them, as in a recording.
-    is_problem: whether the table should exist.
+    is_problem: whether the table should exist. rules: version of the rules by which the run counted it; 0: none.
     """
 
     counted: TableCount | str
@@ -240,6 +244,7 @@ class _OfTable:
     flop_of_phase: Callable[[str], int | None] = lambda _: None
     flop_of_phases: Callable[[Iterable[str]], int] | None = None
     is_problem: bool = False
+    rules: int = 0
 
 
 def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
@@ -258,13 +263,14 @@ def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
         needed, computed = Counter[str](), Counter[str]()
         for operation, cost in zip(table, costs, strict=True):
             needed[operation.phase] += int(cost.model_flop)
-            computed[operation.phase] += unneeded_flop(operation) if NEEDS in operation.attributes else 0
+            computed[operation.phase] += registry.unneeded_flop(operation) if NEEDS in operation.attributes else 0
         computed += needed
         return _OfTable(
             count_table(table, costs),
             sides_of(table, costs),
             needed.__getitem__,
             lambda phases: sum(computed[phase] for phase in phases),
+            rules=table[0].rules,
         )
 
 

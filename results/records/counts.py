@@ -211,6 +211,11 @@ class Operation(Record):
     reads: tuple[int, ...]  # storage ids, one for each input tensor
     writes: tuple[int, ...]  # storage ids of outputs and of inputs written in place
     in_hook: bool = False  # called in the backward pass by a hook on a gradient or on a saved tensor
+    rules: int = 0  # version of the rules by which the columns below were computed; 0: they were not
+    model_flop: int | None = None  # None with rules: the operation has no rule
+    other_flop: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True)

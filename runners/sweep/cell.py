@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from analysis.devices.precisions import PRECISIONS, Precision
+from analysis.operators.registry import with_cost
 from analysis.utilization.numerators import count_table
 from analysis.utilization.step_times import paired_ceiling
 from measure.ceiling.ceilings import ceiling_kernels, measure_ceilings
@@ -82,8 +83,7 @@ def ceilings(
 
 
 def reference_trace(cell: Cell) -> OperationTable:
-    """Return the operation table of the cell's training step, on fake CPU tensors; on real ones where those cannot run
-    it.
+    """Return the operations of the cell's step, with costs, from fake CPU tensors or, where those fail, from real ones.
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
@@ -94,7 +94,7 @@ def reference_trace(cell: Cell) -> OperationTable:
             raise
         line = " ".join(str(fault).split())
         raise ValueError(f"{cell.model} cannot take this batch and these sizes: {line}") from fault
-    return OperationTable(traced.operations, traced.storages, traced.notes)
+    return OperationTable(tuple(map(with_cost, traced.operations)), traced.storages, traced.notes)
 
 
 def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:

@@ -7,14 +7,26 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from analysis.operators import registry
 from results.records.answers import Headline, StepTime, Utilization, WorkTime
-from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
+from results.records.counts import (
+    Agreement,
+    BatchLaw,
+    CleanedOperation,
+    CleaningLog,
+    FlopCount,
+    Operation,
+    ProfileCount,
+    Ratio,
+)
 from results.records.rows import header
+from results.store.reading import read_operation_table
 from runners import rebuild
 from runners import report as report_command
 from tests.support.fakes.commands import code_without, refused, running
@@ -138,6 +150,31 @@ def test_the_convention_of_the_post_is_printed_and_no_file_differs(
     refused(run(copy, "--check", "--out", "elsewhere"), "--out: expected without --check")
 
 
+def test_a_report_has_the_counts_of_its_run_and_reprice_those_of_today(
+    copy: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was counted by other rules, whose numbers are three times today's."""
+    rebuild.rebuild(copy)
+    today = exact_flop(copy)
+
+    def by_other_rules(path: Path, trace_id: str) -> list[Operation]:
+        costs = map(registry.with_cost, read_operation_table(path, trace_id))
+        return [replace(cost, rules=7, model_flop=3 * (cost.model_flop or 0)) for cost in costs]
+
+    monkeypatch.setattr(rebuild, "read_operation_table", by_other_rules)
+    assert report_command.main([str(copy)]) == 0
+    assert exact_flop(copy) == [3 * flop for flop in today]
+    assert "FLOP were counted by version 7 of the rules" in " ".join(capsys.readouterr().out.split())
+    assert report_command.main([str(copy), "--reprice"]) == 0
+    assert exact_flop(copy) == today
+    assert "of the rules" not in capsys.readouterr().out
+
+
+def exact_flop(run: Path) -> list[int]:
+    with (run / "utilization.csv").open(encoding="utf-8", newline="") as file:
+        return [int(row["model_flop"]) for row in csv.DictReader(file) if row["method"] == "exact"]
+
+
 def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = {"now.png": b"1", "now.svg": b"<svg/>"}
     monkeypatch.setattr(rebuild, "_pictures", lambda out: drawn)
@@ -188,6 +225,7 @@ def test_a_run_of_something_else_is_one_line(
         ([], "required"),
         (["x", "--format", "jsn"], "nearest json"),
         (["x", "--fromat", "csv"], "nearest --format"),
+        (["x", "y", "--reprice"], "--reprice: expected one run"),
     ],
 )
 def test_mistakes_of_the_command_line(arguments: list[object], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,12 @@
 """Definition, command, injected fault: how a sweep plans and measures models outside the catalogue; its refusals."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from analysis.operators import registry
 from analysis.operators.registry import total
 from runners.sweep import options as sweep_options
 from runners.sweep import request
@@ -102,6 +104,43 @@ def test_what_is_frozen_is_no_part_of_a_step(options: tuple[str, ...], flop: int
     assert cell.frozen + cell.checkpoint == options[1:]
     found = reference_trace(cell)
     assert total([each for each in found.operations if each.phase != "recompute"]).model_flop == flop
+
+
+OWN_PRODUCT = """
+import flopledger, torch
+
+@torch.library.custom_op("sweep_test::product", mutates_args=())
+def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+product.register_fake(lambda x, w: x.new_empty(x.shape[0], w.shape[1]))
+product.register_autograd(lambda ctx, gradient: (None, gradient.new_zeros(8, 4)))
+flopledger.register("sweep_test::product", lambda x, w, out: 2 * x[0] * x[1] * w[1])
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8, 4))
+    def forward(self, x):
+        return product(x, self.weight)
+
+def build():
+    return Net()
+"""
+
+
+def test_an_operation_that_the_models_file_registers_is_counted_for_those_who_do_not_load_the_file(
+    tmp_path: Path,
+) -> None:
+    """10 samples through 8 × 4: 2 · 10 · 8 · 4 FLOP, and a backward pass without products."""
+    (tmp_path / "own.py").write_text(OWN_PRODUCT)
+    (cell,) = cells(grid("--models", f"{tmp_path}/own.py:build", "--input", "8", "--batch-sizes", "10"))
+    operations = reference_trace(cell).operations
+    registry._ADDED.pop("sweep_test.product")  # as in the process that divides
+    assert registry.total(operations).model_flop == 2 * 10 * 8 * 4
+    assert registry.unsupported(operations) == {}
+    without_cost = [replace(operation, rules=0) for operation in operations]
+    assert registry.unsupported(without_cost) == {"sweep_test.product": 1}
 
 
 @pytest.mark.parametrize(
