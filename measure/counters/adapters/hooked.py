@@ -33,10 +33,10 @@ def thop(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size
     bias. A transposed convolution counts by its output's positions, which is stride² times too high. Batch, layer and
     instance norm count 4 per element with weights and 2 without. Softmax counts 3 per element, less 1 per row. Average
     pooling counts 1 per output, and adaptive pooling the size of its window and 1 more. Resizing counts 1 to 259 per
-    output by its mode. Recurrent layers count their weights, gates and biases; activations count nothing. A module
-    counts once for each parent. A rule applies only to a module's exact class, so subclasses of Linear, functions and
-    attention have none. Leaf modules without a rule are listed as not understood. The number of parameters covers
-    modules with a rule. thop's buffers and hooks are removed afterwards.
+    output by its mode. Recurrent layers count their weights, gates and biases. PReLU counts 1 per element, and other
+    activations nothing. A module counts once for each parent. A rule applies only to a module's exact class, so
+    subclasses of Linear, functions and attention have none. Leaf modules without a rule are listed as not understood.
+    The number of parameters covers modules with a rule. thop's buffers and hooks are removed afterwards.
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """
@@ -112,6 +112,7 @@ def torchinfo(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch
     The "mult-adds" of torchinfo's summary are a module's parameters × a factor: for a class with "Conv" in its name the
     positions of its output (right for convolutions; stride² times too high for transposed ones, and wrong for a linear
     layer that is called Conv1D), for a recurrent layer the first two sizes of its output, for all else the first one.
+    Parameters with neither "weight" nor "bias" in their name count nothing.
     So the count of a linear layer ignores the number of tokens, and an embedding is taken for a product with its whole
     table. Biases and the weights of normalisations count like any other parameter. The rule is called a second time
     with the matrices only, which gives the multiply-adds. Only leaves with parameters count: no function, and no

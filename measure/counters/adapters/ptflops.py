@@ -45,12 +45,12 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
     """Count the forward pass of model(*inputs): a total and a row for each kind of module or function.
 
     The default backend (`pytorch`) has hooks on modules, and prints multiply-adds per sample. That number mixes units.
-    Convolutions and linear layers count a multiply-add as 1 and add 1 for each bias element. Normalisation, activation
-    and pooling count elements, twice in a module that calls a functional (nn.ReLU, pooling). The print divides the
-    modules' counts by the batch, but not the functions', so it is meaningful only at a batch of 1. `native_value` is
-    the whole batch's, from ptflops' own accumulators before that division. Where the print differs, `reason` has it.
-    The backend does not see `@`, F.linear, F.conv2d, attention as a function, or `a + b`. Leaf modules without a rule
-    are listed as not understood.
+    Convolutions and linear layers count a multiply-add as 1, and a bias 1 per output. Batch norm counts 2 per element
+    with weights and 1 without, activation and pooling 1, and again in the functional that a module calls (nn.ReLU,
+    pooling). The print divides the modules' counts by the batch, but not the functions', so it is meaningful only at a
+    batch of 1. `native_value` is the whole batch's, from ptflops' own accumulators before that division. Where the
+    print differs, `reason` has it. The backend does not see `@`, F.linear, F.conv2d, attention as a function, or `a +
+    b`. Leaf modules without a rule are listed as not understood.
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
     """
@@ -201,9 +201,9 @@ def _aten_rule(operator: Any, rule: Callable[[Any, Any], int], own: Own) -> Call
 def ptflops_aten(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each operator.
 
-    The backend `aten` is a dispatch mode, and prints multiply-adds of the whole batch. Convolutions and addmm add 1 for
-    each bias element. Nothing else is counted: no normalisation, activation, pooling or addition, and no baddbmm, fused
-    attention or recurrent kernel. The adapter calls each rule again without the bias to separate the two units.
+    The backend `aten` is a dispatch mode, and prints multiply-adds of the whole batch. A bias of a convolution or addmm
+    counts 1 per output. Nothing else is counted: no normalisation, activation, pooling or addition, and no baddbmm,
+    fused attention or recurrent kernel. The adapter calls each rule again without the bias to separate the two units.
     "aten.convolution" has the multiply-adds, and "aten.convolution elementwise" the bias additions. Calls without a
     rule are ignored if they do no arithmetic (views, copies), else not understood.
 

@@ -83,12 +83,13 @@ def fvcore(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, ba
 def pthflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Count the forward pass of model(*inputs): a total and a row for each operator.
 
-    Convolutions and linear layers count a multiply-add as 1, convolutions 1 more for each bias element, linear layers
-    their output features once, whatever the batch, so that the count is not proportional to the batch. Normalisation
-    and ReLU count 2 per element, pooling its window, `a + b` and `a * b` 1 per argument. A transposed convolution
-    counts stride² times too much. pthflops has no rule for methods of tensors (x.matmul), F.linear or attention. It
-    takes any tuple that a node returns for (value, FLOP, parameters): models that split a tensor or use its size raise
-    whatever follows from that, or Inconsistent here. Its interpreter is observed, node by node.
+    Convolutions and linear layers count a multiply-add as 1. A bias counts 1 per output of a convolution; in a linear
+    layer it counts the output features once, whatever the batch, so that the count is not proportional to the batch.
+    Batch norm and ReLU count 2 per element. Average pooling counts its window per output, max pooling 1 less, `a + b`
+    and `a * b` 1 per output for each argument. A transposed convolution counts stride² times too much. pthflops has no
+    rule for methods of tensors (x.matmul), F.linear or attention. It takes any tuple that a node returns for (value,
+    FLOP, parameters): models that split a tensor or use its size raise whatever follows from that, or Inconsistent
+    here. Its interpreter is observed, node by node.
 
     Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
     torch.fx or pthflops' interpreter raises.

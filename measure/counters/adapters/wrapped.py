@@ -44,11 +44,11 @@ def deepspeed(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str,
 
     DeepSpeed counts 2 FLOP per multiply-add of convolutions, matrix products and attention (dense, even if causal). A
     convolution's bias counts 1 per output, a linear layer's nothing. Batch norm in eval mode counts 2 per element,
-    other normalisations 5. Pooling, ReLU, GELU, SiLU, torch.add and torch.mul count 1 per input, `a + b` nothing.
-    DeepSpeed does not see functions that were imported by name (`from torch.nn.functional import linear`). Left out are
-    its multiply-adds, its warm-up pass, which changes no count, and its backward pass. The backward pass is (2 +
-    recompute factor) times the forward pass by definition. DeepSpeed is made to use the CPU, since it would otherwise
-    hold a GPU that this process does not need.
+    other normalisations 5. Pooling, ReLU, GELU and SiLU count 1 per input, torch.add and torch.mul 1 per output,
+    `a + b` nothing. DeepSpeed does not see functions that were imported by name (`from torch.nn.functional import
+    linear`). Left out are its multiply-adds, its warm-up pass, which changes no count, and its backward pass. The
+    backward pass is (2 + recompute factor) times the forward pass by definition. DeepSpeed is made to use the CPU,
+    since it would otherwise hold a GPU that this process does not need.
 
     Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
@@ -83,10 +83,10 @@ def calflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, 
     """Count forward and backward of model(*inputs): a total and a row for each function.
 
     calflops counts by DeepSpeed's rules, but sees no `@`, mm, bmm, attention or einops, divides a transposed
-    convolution by its groups twice, drops all but the sizes of resized images, and counts a module once for each parent
-    that has it. Its backward pass is not counted: the rows of phase backward are the forward pass times a factor, 2 by
-    default. Its parameters are those that need a gradient. It takes only tensors as inputs, and a model with
-    parameters. Its multiply-adds are left out.
+    convolution by its groups twice, counts resizing to a given size without the batch and channels, and counts a module
+    once for each parent that has it. Its backward pass is not counted: the rows of phase backward are the forward pass
+    times a factor, 2 by default. Its parameters are those that need a gradient. It takes only tensors as inputs, and a
+    model with parameters. Its multiply-adds are left out.
 
     Raises Inconsistent if its rules do not add up to its total, and whatever its rules or the model raise.
     """
