@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from analysis.operators import names, nonproducts, read_products, windows
 from analysis.operators.cost import NEEDS, ZERO, Cost, Size
@@ -355,10 +356,10 @@ def unneeded_flop(operation: Operation) -> int:
 def with_cost(operation: Operation) -> Operation:
     """Return the operation with its cost and the version of the rules, so that whoever reads it needs no rule."""
     computed = cost(operation)
-    moved = {"read_bytes": int(computed.read_bytes), "written_bytes": int(computed.written_bytes)}
+    moved: dict[str, Any] = {"read_bytes": int(computed.read_bytes), "written_bytes": int(computed.written_bytes)}
     if rule_of(operation.name) is None:
         return replace(operation, rules=VERSION, **moved)
-    flop = {"model_flop": int(computed.model_flop), "other_flop": int(computed.other_flop)}
+    flop: dict[str, Any] = {"model_flop": int(computed.model_flop), "other_flop": int(computed.other_flop)}
     return replace(operation, rules=VERSION, **flop, **moved)
 
 
