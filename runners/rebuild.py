@@ -67,7 +67,7 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 
 def rebuilt(path: Path, out: Path | None, reprice: bool = False) -> tuple[Built, list[str]]:
     """Return the derived tables, whose problems include the faults, and the faults. reprice: whether operations are
-    counted again by today's rules."""
+    counted again, if they were by other rules."""
     data = committed_run(path)
     if data.unchecked:
         say(f"note: {path} is unchecked, as older runs are: a change in its rows would not be seen")
@@ -95,12 +95,14 @@ def _built(data: RunData, reprice: bool = False) -> Built:
     from cleaning.reconcile.run import build
 
     path = data.path
-    operations = partial(_without_costs if reprice else read_operation_table, path)
+    operations = partial(_by_present_rules if reprice else read_operation_table, path)
     return build(data, operations, partial(read_profile, path), partial(_recording, path))
 
 
-def _without_costs(path: Path, trace_id: str) -> list[Operation]:
-    return [replace(operation, rules=0) for operation in read_operation_table(path, trace_id)]
+def _by_present_rules(path: Path, trace_id: str) -> list[Operation]:
+    from analysis.operators.registry import by_present_rules
+
+    return [*map(by_present_rules, read_operation_table(path, trace_id))]
 
 
 def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:

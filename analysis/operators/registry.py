@@ -363,6 +363,13 @@ def with_cost(operation: Operation) -> Operation:
     return replace(operation, rules=VERSION, **flop, **moved)
 
 
+def by_present_rules(operation: Operation) -> Operation:
+    """Return the operation without a cost by another version of the rules; it keeps the cost if it has no rule here,
+    since its model's file may have registered one."""
+    is_other = operation.rules not in (0, VERSION) and rule_of(operation.name) is not None
+    return replace(operation, rules=0) if is_other else operation
+
+
 def _real_multiply_adds(operation: Operation) -> int:
     """Return the real multiply-adds in one multiply-add of the operation's dtype: 4 for complex numbers."""
     return 4 if any(dtype.startswith("complex") for dtype in operation.input_dtypes) else 1

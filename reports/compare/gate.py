@@ -137,9 +137,10 @@ def _quantities(data: RunData, group: RepeatGroup) -> Quantities:
 
 def counted_step(data: RunData, trace_id: str) -> Quantities:
     """Return a traced step's amount for each condition, if all of its calls have it: a call without a formula has no
-    FLOP, and one whose workspace has no known size no bytes. Raises ValueError or Inconsistent for a table that cannot
-    be read."""
-    operations, storages = read_operations(data.path, trace_id)
+    FLOP, and one whose workspace has no known size no bytes. Both runs are counted by the present rules. Raises
+    ValueError or Inconsistent for a table that cannot be read."""
+    table, storages = read_operations(data.path, trace_id)
+    operations = [*map(registry.by_present_rules, table)]
     costs = [registry.cost(operation) for operation in operations]
     quantities: dict[str, int | str] = {
         "flop": sum(int(cost.model_flop) for cost in costs),

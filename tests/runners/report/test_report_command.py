@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from analysis.operators import registry
+from reports.compare import gate
 from results.records.answers import Headline, StepTime, Utilization, WorkTime
 from results.records.counts import (
     Agreement,
@@ -26,7 +27,7 @@ from results.records.counts import (
     Ratio,
 )
 from results.records.rows import header
-from results.store.reading import read_operation_table
+from results.store.reading import read_operation_table, read_run
 from runners import rebuild
 from runners import report as report_command
 from tests.support.fakes.commands import code_without, refused, running
@@ -153,7 +154,7 @@ def test_the_convention_of_the_post_is_printed_and_no_file_differs(
 def test_a_report_has_the_counts_of_its_run_and_reprice_those_of_today(
     copy: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that was counted by other rules, whose numbers are three times today's."""
+    """A run that was counted by other rules, whose numbers are three times today's. `report A B` counts both anew."""
     rebuild.rebuild(copy)
     today = exact_flop(copy)
 
@@ -168,6 +169,12 @@ def test_a_report_has_the_counts_of_its_run_and_reprice_those_of_today(
     assert report_command.main([str(copy), "--reprice"]) == 0
     assert exact_flop(copy) == today
     assert "of the rules" not in capsys.readouterr().out
+    monkeypatch.setattr(gate, "read_operations", lambda path, trace_id: (by_other_rules(path, trace_id), []))
+    monkeypatch.setattr(gate, "peak_bytes", lambda operations, storages: 0)
+    data = read_run(copy)
+    trace_id = next(run.trace_id for run in data.runs if run.trace_id)
+    step = gate.counted_step(data, trace_id)
+    assert step["flop"] == registry.total(read_operation_table(copy, trace_id)).model_flop
 
 
 def exact_flop(run: Path) -> list[int]:
