@@ -68,7 +68,7 @@ OPTIONS: Options = {
         "metavar": "NAME",
         "help": 'print the dense peaks of a device, e.g. "NVIDIA L40S"',
     },
-    "--self-test": {"action": "store_true", "help": "run known work: may numbers be believed here? (3 minutes)"},
+    "--self-test": {"action": "store_true", "help": "check measured numbers against known work (3 minutes)"},
     "device": {"default": None, "help": "with --self-test: auto, cuda, cuda:1 or cpu (auto)"},
     "--save": {
         "type": Path,

@@ -60,12 +60,14 @@ Key = tuple[str, ...]
 class RepeatGroup:
     """The repeats of one cell, and the mean time of each block of each measured repeat.
 
-    A repeat has no times if one of its blocks has no finite time above 0. relative: per session, the logarithms of step
-    times ÷ times of the ceiling's kernels, if every repeat has a paired ceiling. kernels: names of those kernels.
+    A repeat has no times if one of its blocks has no finite time above 0. step_times_s: mean step time of each measured
+    repeat. relative: per session, the logarithms of step times ÷ times of the ceiling's kernels, if every repeat has a
+    paired ceiling. kernels: names of those kernels.
     """
 
     runs: tuple[Run, ...]
     times: tuple[tuple[float, ...], ...]
+    step_times_s: tuple[float, ...]
     relative: tuple[Session, ...] = ()
     kernels: frozenset[str] = frozenset()
 
@@ -124,7 +126,7 @@ def _group(
     runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sample]], same_kernels: bool = True
 ) -> RepeatGroup:
     """Group a cell. same_kernels: whether the ceilings of both runs are of one machine and precision."""
-    times, kernels = [], set[str]()
+    times, step_times_s, kernels = [], [], set[str]()
     sessions: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         timed = samples.get(key_of(run), ())
@@ -133,12 +135,14 @@ def _group(
         if not means_s or not all(0 < mean_s < math.inf for mean_s in means_s):
             continue
         times.append(means_s)
+        step_times_s.append(fmean(means_s, [block.steps for block in blocks]))  # as step_times.csv has it
         paired = paired_ceiling(timed, run.interval_rule) if same_kernels else None
         if paired is not None and (window := _relative(run, paired)) is not None:
             sessions.setdefault(run.session, []).append(window)
             kernels.update(paired.kernels.values())
     complete = sum(map(len, sessions.values())) == len(times)
-    return RepeatGroup(tuple(runs), tuple(times), tuple(sessions.values()) if complete else (), frozenset(kernels))
+    relative = tuple(sessions.values()) if complete else ()
+    return RepeatGroup(tuple(runs), tuple(times), tuple(step_times_s), relative, frozenset(kernels))
 
 
 def _relative(run: Run, paired: PairedCeiling) -> tuple[float, float] | None:
@@ -191,8 +195,8 @@ def _row(a: RepeatGroup, b: RepeatGroup, pooled: tuple[float, int], margin_ratio
         p_different=result.p_different,
         p_same=result.p_same,
         basis=result.basis,
-        time_a_s=fmean(map(fmean, a.times)),
-        time_b_s=fmean(map(fmean, b.times)),
+        time_a_s=fmean(a.step_times_s),
+        time_b_s=fmean(b.step_times_s),
         blocks_a=sum(map(len, a.times)),
         blocks_b=sum(map(len, b.times)),
         reason="; ".join(notes),

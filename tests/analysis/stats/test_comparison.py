@@ -285,6 +285,17 @@ def test_beside_a_ceiling_what_slows_both_is_no_difference(
         assert f"cannot tell below {least:.2g} %" in " ".join(out.split())
 
 
+def test_step_times_are_weighted_by_steps_as_in_the_report(tmp_path: Path) -> None:
+    made = made_up_evidence.parts()
+    for part in made.cells.values():
+        part.samples = [replace(s, steps=3 * s.steps) if s.index == 0 else s for s in part.samples]
+    run = read_run(made_up_evidence.write(tmp_path / "a", made=made))
+    row = next(row for row in compare_runs(run, run) if len(row.cells_a) == 1)
+    (samples,) = (part.samples for part in made.cells.values() if (part.run.cell_id,) == row.cells_a)
+    mean_s = sum(s.device_s or 0.0 for s in samples) / sum(s.steps for s in samples)
+    assert (row.time_a_s, row.time_b_s) == (pytest.approx(mean_s), pytest.approx(mean_s))
+
+
 def test_across_precisions_times_are_compared_and_not_what_each_reaches_of_its_own_kernel(tmp_path: Path) -> None:
     a, b = (beside_a_ceiling(1.0, 1.0) for _ in "ab")
     for part in b.cells.values():
