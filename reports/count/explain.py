@@ -291,7 +291,7 @@ def to_lines(answer: ModelCounts, explanation: Explanation) -> list[Part]:
         head = f"{explanation.counter}'s {passes}, {own}"
     else:
         head = f"no number of {explanation.counter} at batch {answer.batch_size}; its {passes} is {own}"
-    rows = [(native_number(pasted.value, ""), "as the formula has it" if pasted.formula else "as pasted")]
+    rows = [(native_number(pasted.value, ""), "by the formula" if pasted.formula else "as pasted")]
     for cause, change in explanation.causes:
         rows.append((_signed(-change), f"{cause}: × 2" if cause == CAUSES[CONVENTION] else cause))
     if explanation.unexplained:

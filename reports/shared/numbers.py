@@ -224,7 +224,7 @@ def _cause(view: View) -> str:
     if view.small_batch:
         return "small batch"
     if intensity is None:
-        return f"of {OF_WHAT[headline.denominator]}"
+        return "bytes not counted"
     if view.memory_bytes_per_s is None:
         return f"{digits(intensity, 2)} FLOP/byte"
     return "memory-bound" if intensity * view.memory_bytes_per_s < headline.peak_flop_per_s else "slow kernels"

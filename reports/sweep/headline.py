@@ -185,7 +185,7 @@ def _because(best: View, worst: View, views: Sequence[View]) -> str:
         ]
         text = f": {name} does {text} ({digits(high / low, 2)} times more)"
         if _ratio(most := max(alike, key=_ratio)) >= _ratio(worst) * _WORTH_SAYING:
-            text += f"; not for that alone, as {cell_name(most, shared)} uses {percent(_ratio(most))} with as few"
+            text += f"; not the only reason, as {cell_name(most, shared)} uses {percent(_ratio(most))} with as few"
         return text
     return f", which bytes do not explain: {name} does {text}"
 

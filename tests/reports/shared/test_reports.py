@@ -81,7 +81,7 @@ def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
             dataclasses.replace(view(fraction(0.5), intensity=9.9), small_batch=True),
             "small batch",
         ),
-        (view(fraction(0.5, "ceiling")), "of the session's measured peak"),
+        (view(fraction(0.5, "ceiling")), "bytes not counted"),
         (view(fraction(0.4), status="not_converged", host_bound=True), "not converged"),
         (view(fraction(0.4), host_bound=True), "host-bound"),
         (view(fraction(0.4), fraction(0.9, "sustained", power_capped_ratio=0.5)), "power cap, 90 % sustained"),
