@@ -21,6 +21,7 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
 from analysis.operators.registry import bucket_of
+from measure.counters.adapters.wrapped import TORCH, put_back
 from measure.counters.rows import (
     UncountedCalls,
     add_call,
@@ -49,8 +50,8 @@ def ptflops(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, b
     with weights and 1 without, activation and pooling 1, and again in the functional that a module calls (nn.ReLU,
     pooling). The print divides the modules' counts by the batch, but not the functions', so it is meaningful only at a
     batch of 1. `native_value` is the whole batch's, from ptflops' own accumulators before that division. Where the
-    print differs, `reason` has it. The backend does not see `@`, F.linear, F.conv2d, attention as a function, or `a +
-    b`. Leaf modules without a rule are listed as not understood.
+    print differs, `reason` has it. The backend does not see `@`, F.linear, F.conv2d, attention as a function, or
+    `a + b`. Leaf modules without a rule are listed as not understood.
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
     """
@@ -94,7 +95,7 @@ def run_ptflops(
     Raises Inconsistent if it gave up.
     """
     output = io.StringIO()
-    with contextlib.redirect_stdout(output):
+    with contextlib.redirect_stdout(output), put_back(TORCH):  # ptflops leaves methods of Tensor on the class
         printed, parameters = get_model_complexity_info(
             model,
             (1,),  # not used, because there is an input_constructor

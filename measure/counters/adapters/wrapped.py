@@ -192,7 +192,7 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
     with (
         evaluating(model),
         ModulePaths(model) as paths,
-        _put_back(owners),
+        put_back(owners),
         patch.object(library, "wrapFunc", wrapped),
         patch.dict(hooks, {kind: hooked(rule) for kind, rule in hooks.items()}),
         UncountedCalls(lambda: counts.running > 0 or paths.current in recurrent) as unseen,
@@ -206,7 +206,7 @@ def _listening(library: ModuleType, model: torch.nn.Module, owners: Owners, stac
 
 
 @contextlib.contextmanager
-def _put_back(owners: Owners) -> Iterator[None]:
+def put_back(owners: Owners) -> Iterator[None]:
     """Restore the functions of modules and classes; a function that a class only inherits is deleted from it."""
     before = [(owner, dict(vars(owner))) for owner in owners.values()]
     try:
