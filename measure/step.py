@@ -172,12 +172,12 @@ class StepCount:
     forward_flop, backward_flop, recompute_flop: convolutions and matrix products (forward includes the loss, recompute
     is what activation checkpoints run again); None where an operation of the phase has no rule. at_least_flop: phase →
     FLOP of the operations that have one. optimizer_flop: all arithmetic of the optimizer's step; None without an
-    optimizer, or if an operation of the step has no rule. other_flop: all arithmetic of the other phases that is not a
-    product; None as before. not_understood: operation → calls without a rule (`flopledger.register` gives one).
-    operations: FLOP by phase, module and kind. attention: FLOP that other conventions count less than the dense one
-    (`by_convention`). optimizer_model_flop: the matrix products in optimizer_flop, such as Muon's and Shampoo's, which
-    no utilization includes; known even where an eigendecomposition, which is not a product, leaves optimizer_flop
-    unknown.
+    optimizer, or if one of its operations has no rule. other_flop: all arithmetic of the other phases that is not a
+    product; None if one of their operations has no rule. not_understood: operation → calls without a rule
+    (`flopledger.register` gives one). operations: FLOP by phase, module and kind. attention: FLOP that other
+    conventions count less than the dense one (`by_convention`). optimizer_model_flop: the matrix products in
+    optimizer_flop, such as Muon's and Shampoo's, which no utilization includes; known even where an eigendecomposition,
+    which is not a product, leaves optimizer_flop unknown.
     """
 
     forward_flop: int | None

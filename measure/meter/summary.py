@@ -18,6 +18,7 @@ from measure.meter.call_costs import DENSE, CallCosts, PassFlop
 from measure.meter.calls import add_passes
 from measure.meter.step_times import StepBlock, Stretch, merged_block
 from results.errors import Unavailable
+from results.text_files import counted
 
 CONVENTION: Mapping[str, str] = {
     "flop": "convolutions and matrix products of forward and backward passes; a multiply-add is 2",
@@ -118,7 +119,7 @@ class MeterSummary:
             lines += [f"model FLOP  {rate}", *self._attention()]
             if self.unverified_steps:
                 why = f": {self.unverified_reason}" if self.unverified_reason else ""
-                since = f"since step {self.unverified_since_step} ({self.unverified_steps} steps){why}"
+                since = f"since step {self.unverified_since_step} ({counted(self.unverified_steps, 'step')}){why}"
                 lines.append(f"unverified  {since}")
         if self.items_per_s is not None:
             lines.append(f"items       {_short(self.items_per_s)} a second")
