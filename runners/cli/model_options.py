@@ -105,7 +105,7 @@ SHARED: Options = {
     "ceilings": {"type": Path, "metavar": "FILE", "help": "ceilings.csv of runners.ceiling or of a sweep"},
     "peak-tflops": {"type": CUSTOM_PEAK, "metavar": "N", "help": "a peak of your own for one device, in 1e12 FLOP/s"},
     "budget": {"type": number(float, 0), "metavar": "S"},
-    "timeout": {"type": number(float, 1), "metavar": "S"},
+    "timeout": {"type": number(float, 1, 1e6), "metavar": "S"},  # poll(2) waits for at most 2.1e6 s
     "convention": {
         "choices": CONVENTIONS,
         "help": "how the numbers shown are counted: our way (flop) or the 2021 post's",

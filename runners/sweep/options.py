@@ -223,7 +223,7 @@ OPTIONS: Mapping[str, Options] = {
             "help": "seconds for this session: no cell is started that would not finish within them",
         },
         "--cell-timeout": {
-            "type": number(float, 1.0),
+            "type": number(float, 1, 1e6),  # poll(2) waits for at most 2.1e6 s
             "default": 900.0,
             "metavar": "S",
             "help": "seconds after which a cell is given up (default: 900)",

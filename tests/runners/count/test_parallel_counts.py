@@ -113,6 +113,7 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
         ((*here, "dp=2", "--counters", "exact"), "--parallel: cannot be combined with --counters"),
         ((net, "--schedule", "gpipe"), "--schedule: expected --parallel with it"),
         ((net, "--plan", plan), "--plan: expected --parallel with it"),
+        ((net, "--timeout", "inf"), "--timeout: expected a number from 1 to 1e+06, got 'inf'"),
         ((llama, "--parallel", "tp=3"), "expected tp to divide 4 num_attention_heads, got tp=3; nearest"),
         ((llama, "--parallel", "tp=4"), "expected tp to divide 2 num_key_value_heads, got tp=4; nearest 2"),
         ((*here, "tp=2", "--plan", tmp_path / "bad.toml"), "layers.*.ups"),
