@@ -94,7 +94,7 @@ def to_text(answer: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> 
             *parts,
             *_references(answer),
             *[
-                f"{count} not measured: {STATUS_TEXTS.get(status, status)}{f': {reason}' if reason else ''}"
+                f"{count} row{'s' * (count > 1)}: {STATUS_TEXTS.get(status, status)}{f': {reason}' if reason else ''}"
                 for (status, reason), count in reasons.items()
             ],
             *(f"note: {note}" for note in answer.warnings),

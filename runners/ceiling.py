@@ -43,7 +43,7 @@ BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
 """Statuses of rows that fail the command."""
 
-OTHERS = "what is below the fastest calls is others' work"
+OTHERS = "other processes may be why calls are slower than the fastest"
 
 NO_CPU = "--threads: expected a CPU, whose threads it sets, got {device}"
 

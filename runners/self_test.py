@@ -150,7 +150,7 @@ def flags_read_back(tested: DeviceUnderTest) -> CheckResult:
             disagreements = apply_precision.check(flags, precision, tested.device)
             wrong += [f"{precision.name}: {disagreement}" for disagreement in disagreements]
     reason = "; ".join(dict.fromkeys(wrong))
-    return CheckResult("", FAILED if wrong else OK, len(wrong), "0 flags other than they were set", reason)
+    return CheckResult("", FAILED if wrong else OK, len(wrong), "0 flags that differ from their setting", reason)
 
 
 def ieee(tested: DeviceUnderTest) -> CheckResult:
@@ -250,7 +250,7 @@ def long_product(tested: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
 def events(tested: DeviceUnderTest) -> CheckResult:
     """Compare the device time of a long block with its wall time."""
     if not tested.is_cuda:
-        raise Unavailable("a CPU has no time of its own beside the wall's")
+        raise Unavailable("a CPU has no device time, only wall time")
     product, times = long_product(tested)
     most = 0.0
     for block in range(MOST_BLOCKS):  # whatever disturbs the host makes the wall's time longer, never shorter
@@ -306,7 +306,7 @@ def intervals(tested: DeviceUnderTest) -> CheckResult:
     groups = [summarise(means_s[i * BLOCKS : (i + 1) * BLOCKS]) for i in range(REPEATS)]
     covered = sum((g.low or g.mean) - slack_s <= whole_s <= (g.high or g.mean) + slack_s for g in groups)
     expected = f"at least {FEWEST_COVERED} of {REPEATS}{', at one clock' if moved else ''}"
-    why = "times drift, or others use the device: intervals say too much"
+    why = "intervals are too narrow, as times drift or other processes use the device"
     return check_range(covered, FEWEST_COVERED, REPEATS, expected, why)
 
 

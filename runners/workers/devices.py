@@ -55,7 +55,7 @@ def probed_device(worker: Any, device: str) -> ProbeResult:
     return probed
 
 
-def busy(device: str, host: Facts, so: str = "times hold others' work, too") -> tuple[str, ...]:
+def busy(device: str, host: Facts, so: str = "times include the work of other processes") -> tuple[str, ...]:
     """Return one line if others used this processor as the command began. so: what that means for its numbers."""
     load, cores = host.get("load_1min"), host.get("cpu_usable") or 1
     if not device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
