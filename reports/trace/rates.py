@@ -22,7 +22,7 @@ from analysis.devices.peaks import Device
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.trace.calls import named
 from analysis.trace.kernel_names import makes_products
-from analysis.trace.operations import torch_dtype
+from analysis.trace.operations import is_product, torch_dtype
 from reports.trace.timeline import NO_STEP_TIME, Timeline, TraceView
 
 if TYPE_CHECKING:
@@ -98,17 +98,17 @@ def time_ratios(rates: Sequence[Rate], cleaned: CleanedTrace) -> tuple[float | N
     """Return the share of the time that the rates cover: of kernels that make products, and of all kernels; None
     where there is no such time.
 
-    A call's kernels that make products are those whose names say so; if no name does, all of them.
+    A call's kernels that make products are those whose names say so; if no name does, all of them. Where calls take the
+    place of kernels, they are the calls of products.
     """
     kernels = cleaned.kernels
     indices = {index for rate in rates for index in rate.indices}
-    rows = kernels[kernels["instance"].isin(indices) & (kernels["what"] == "kernel")]
-    rows = rows[rows["fault"] != "duplicate_launch"]
-    makes = named(rows["name"], makes_products)
-    tells = rows["instance"].isin(rows.loc[makes, "instance"])
-    products_s, whole_s = (
-        int(ns) * 1e-9 for ns in (rows.loc[makes | ~tells, "time_ns"].sum(), kernels["time_ns"].sum())
-    )
+    rows = kernels[kernels["instance"].isin(indices) & (kernels["fault"] != "duplicate_launch")]
+    is_kernel, is_call = (rows["what"] == what for what in ("kernel", "call"))
+    makes = is_kernel & named(rows["name"], makes_products)
+    counted = makes | (is_kernel & ~rows["instance"].isin(rows.loc[makes, "instance"]))
+    counted |= is_call & named(rows["name"], is_product)
+    products_s, whole_s = (int(ns) * 1e-9 for ns in (rows.loc[counted, "time_ns"].sum(), kernels["time_ns"].sum()))
     return (
         products_s / cleaned.product_time_s if cleaned.product_time_s else None,
         sum(rate.time_s for rate in rates) / whole_s if whole_s else None,

@@ -13,7 +13,7 @@ from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import document as trace_document
 from reports.trace import text as trace_text
 from reports.trace.lines import impossible
-from reports.trace.rates import GROUPS, rates
+from reports.trace.rates import GROUPS, rates, time_ratios
 from reports.trace.timeline import TraceView
 from results.records.counts import Kernel
 from results.records.rows import header, read_rows
@@ -223,6 +223,22 @@ def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_m
         lines[1]
         == f"it covers {products}, {100 * 31e-3 / whole_s:.0f} % of all kernels' time; it says nothing about the rest"
     )
+
+
+def test_calls_that_take_the_place_of_kernels_are_covered_as_kernels_are() -> None:
+    """A recording of a CPU has no kernels: of two products' 16 + 24 ms the first has a rate, 40 %."""
+    trace = made_up_trace.trace(
+        (
+            made_up_trace.instance(0, "forward", 12 * G, 1, kernel_time_s=16e-3),
+            made_up_trace.instance(1, "forward", None, 1, kernel_time_s=24e-3),
+        )
+    )
+    frame = trace.cleaned.kernels
+    times_ns = [16_000_000, 24_000_000]
+    calls = frame[frame["instance"] >= 0].assign(what="call", name="aten::mkldnn_convolution", time_ns=times_ns)
+    cleaned = SimpleNamespace(**{**vars(trace.cleaned), "kernels": calls, "product_time_s": 40e-3})
+    speeds = rates(cleaned.instances, calls, V100)
+    assert time_ratios(speeds, cleaned) == (pytest.approx(0.4), pytest.approx(0.4))
 
 
 # --- rates -----------------------------------------------------------------------------------------------------------
