@@ -79,15 +79,16 @@ def to_text(trace: TraceView, device: Device | None = None, width: int = WIDTH, 
         f"Totals are {completeness(trace)}.",
         *partial_lines(trace),
         *outside_lines(trace),
+        "",
     ]
     if (ratios := ratios_table(trace)).rows:
-        parts += ["", ratios, ""]
+        parts += [ratios, ""]
     if (faults := faults_table(trace)).rows:
         parts += [faults_text(trace), "", faults, ""]
     elif not any(instance.kind in PRODUCTS for instance in trace.cleaned.instances):
-        parts.append("No product was found to count.")
+        parts += ["No product was found to count.", ""]
     elif has_states(trace):
-        parts.append("No fault was found.")
+        parts += ["No fault was found.", ""]
     if (operations := largest_table(trace)).rows:
         parts += [largest_text(trace), "", operations, ""]
     if (shown := timeline(trace)) is not None:
