@@ -46,7 +46,7 @@ def test_it_is_counted_dense_and_what_a_block_mask_keeps_is_not_known(how: str) 
     for convention in ("causal", "mask_exact", "hardware"):
         assert found.by_convention(convention) == (None, None)
     assert found.attention is not None
-    assert "a block mask keeps is not known" in found.attention.reasons["mask_exact"]
+    assert "a block mask keeps are not known" in found.attention.reasons["mask_exact"]
 
 
 def test_without_a_block_mask_every_pair_is_kept() -> None:
