@@ -75,7 +75,7 @@ OPTIONS: Options = {
     "--check": {"action": "store_true", "help": "check the run by every gate instead, and write nothing"},
     "--reprice": {
         "action": "store_true",
-        "help": "count the operations again by today's rules, not by those of the run",
+        "help": "count again the operations that another version of the rules counted",
     },
     "--predictions": {
         "type": Path,

@@ -330,7 +330,7 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
     numbers is four of real ones. An operation that has its cost (`with_cost`) is not counted again. Raises ValueError
     where the record lacks what its formula needs.
     """
-    if operation.rules and rules is TABLE:
+    if _has_cost(operation, rules):
         moved = operation.read_bytes or 0, operation.written_bytes or 0
         return Cost(operation.model_flop or 0, operation.other_flop or 0, *moved)
     rule = rule_of(operation.name, rules)
@@ -341,7 +341,7 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
 
 def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
     """Return the model FLOP of `cost` only. Raises ValueError where the record lacks what its formula needs."""
-    if operation.rules and rules is TABLE:
+    if _has_cost(operation, rules):
         return operation.model_flop or 0
     rule = rule_of(operation.name, rules)
     return 0 if rule is None else int(rule.reader(operation).model_flop) * _real_multiply_adds(operation)
@@ -350,7 +350,12 @@ def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
 def unneeded_flop(operation: Operation) -> int:
     """Return the model FLOP of gradients that a call computes although no input of its forward call needs them."""
     computed = {name: value for name, value in operation.attributes.items() if name != NEEDS}
-    return model_flop(replace(operation, attributes=computed, rules=0)) - model_flop(operation)
+    anew = replace(operation, rules=0)  # both by the present rules
+    return model_flop(replace(anew, attributes=computed)) - model_flop(anew)
+
+
+def _has_cost(operation: Operation, rules: Rules) -> bool:
+    return rules is TABLE and operation.rules > 0
 
 
 def with_cost(operation: Operation) -> Operation:
@@ -387,6 +392,6 @@ def unsupported(operations: Iterable[Operation], rules: Rules = TABLE) -> dict[s
 
 
 def _lacks_rule(operation: Operation, rules: Rules) -> bool:
-    if operation.rules and rules is TABLE:
+    if _has_cost(operation, rules):
         return operation.model_flop is None
     return rule_of(operation.name, rules) is None
