@@ -42,8 +42,8 @@ _ALWAYS = ("host", "before the run: load_1min", "load_1min")
 
 _HOW = (
     "Cells are matched by what decides a training step. B ÷ A is the ratio of mean step times, relative to "
-    "a ceiling where one was timed beside both: above 1, B is slower. "
-    "p, differ and p, same are corrected for the number of cells (Holm); docs/evidence.md says how each verdict is reached."
+    "a ceiling where one was timed beside both: above 1, B is slower. p, differ and p, same are corrected for the "
+    "number of cells (Holm); docs/evidence.md says how each verdict is reached."
 )
 
 
