@@ -55,7 +55,7 @@ def open_device(device: str) -> DeviceTelemetry:
     """Return the telemetry of a device, by torch's name: "cuda", "cuda:1", or "cuda:UUID". Raises Unavailable."""
     kind, _, index = device.partition(":")
     if kind not in ADAPTERS:
-        raise Unavailable(f"no telemetry of a device {device!r}: expected one of {', '.join(sorted(ADAPTERS))}")
+        raise Unavailable(f"no telemetry for the device {device!r}: expected {' or '.join(sorted(ADAPTERS))}")
     opens: Callable[[int | str], DeviceTelemetry] = load(ADAPTERS[kind])
     return opens(int(index) if index.isdecimal() else index or 0)
 
